@@ -1,0 +1,44 @@
+# Everything lives in .venv, made on first use; only python3 and make are assumed.
+PYTHON ?= python3
+BIN := .venv/bin
+JOBS ?= 2
+
+.PHONY: help demo test check soak docs clean
+help:
+	@echo "make demo   mix, pack, kill, resume and compare, on data this machine already has"
+	@echo "make test   every test, doctest, docs code block and example"
+	@echo "make check  ruff, pyright, the import floors"
+	@echo "make soak   the property tests for as long as a night allows"
+	@echo "make docs   the documentation, warnings are errors"
+
+# An extra's stamp is newer than pyproject.toml once it is installed.
+.venv/.demo: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+.venv/.dev: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ .venv/.demo
+
+demo: .venv/.demo
+	$(BIN)/penstock demo
+
+test: .venv/.dev
+	$(BIN)/python -m pytest -n $(JOBS) -q
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/test_house.py
+
+soak: .venv/.dev
+	$(BIN)/python -m pytest -n $(JOBS) -q --hypothesis-profile=nightly tests
+
+docs: .venv/.dev
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv build dist site demo-data .pytest_cache .ruff_cache .hypothesis

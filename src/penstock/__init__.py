@@ -1,0 +1,40 @@
+"""Penstock decides, reads, mixes, packs and delivers the data that models are trained on.
+
+The order of training data is a pure function of position, not a side effect of iterating: resuming exactly, changing
+the number of ranks and workers, and asking what a step held all follow from it.
+
+>>> import penstock as ps
+>>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bbbb")}, {"a": 3, "b": 1}, block_size=1)
+>>> "".join(ds.limit(8))
+'aabaaaba'
+"""
+
+from .cursor import load_state, save_state
+from .dataset import Dataset, DatasetIterator
+from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
+from .inputs import from_iterable, from_sequence, from_tokens, mix, read
+from .loader import Loader
+from .schedule import Schedule
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "Dataset",
+    "DatasetIterator",
+    "IndexedError",
+    "Loader",
+    "PenstockError",
+    "Schedule",
+    "Skip",
+    "StateError",
+    "StorageError",
+    "from_iterable",
+    "from_sequence",
+    "from_tokens",
+    "load_state",
+    "mix",
+    "read",
+    "save_state",
+]

@@ -1,0 +1,72 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.errors import PenstockError, missing_extra
+from penstock.sources import index_lines
+from penstock.sources.paths import find
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def penstock() -> None:
+    """Many datasets to one training run, in an order that is known before it starts."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where data, journals and pictures go.")] = Path("demo-data"),
+    steps: Annotated[int, typer.Option(min=40, help="Steps of the run.")] = 600,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else.")] = False,
+) -> None:
+    """Mix and pack data of this machine, kill the run, resume it, and prove that the stream is the same."""
+    try:
+        from penstock.demo.story import Failed, Settings
+        from penstock.demo.story import demo as play
+    except ImportError as error:
+        raise _stop(str(missing_extra(error.name or "tokenizers", "demo", "penstock demo"))) from None
+    console = Console(quiet=as_json)
+    try:
+        outcome = play(Settings(out, steps=steps), console)
+    except (Failed, PenstockError) as error:
+        raise _stop(str(error)) from None
+    except KeyboardInterrupt:
+        raise _stop("stopped; the training processes are gone") from None
+    if as_json:
+        print(json.dumps(outcome.as_json(), indent=2))
+    else:
+        outcome.tell(console)
+    raise typer.Exit(0 if outcome.proof.holds else 1)
+
+
+@app.command()
+def index(
+    paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")],
+    rebuild: Annotated[bool, typer.Option(help="Make them again, also where they are still right.")] = False,
+    cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows of every file as JSON.")] = False,
+) -> None:
+    """Make what random access to JSON lines, CSV and text files needs, ahead of a run."""
+    rows: dict[str, int] = {}
+    try:
+        for path in find(paths):
+            rows[str(path)] = index_lines(path, rebuild=rebuild, cache=cache)
+            if not as_json:
+                print(f"{path}: {rows[str(path)]:,} rows")
+    except (PenstockError, OSError) as error:
+        raise _stop(str(error)) from None
+    if as_json:
+        print(json.dumps(rows, indent=2))
+
+
+def _stop(message: str) -> typer.Exit:
+    typer.echo(f"penstock: {message}", err=True)
+    return typer.Exit(1)

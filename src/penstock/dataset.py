@@ -1,0 +1,507 @@
+"""The dataset: one public class over the tree, with a method for every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+
+from .build import Builder, name_of, require_indexed, why_not
+from .errors import ConfigError, IndexedError, Skip
+from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
+from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Rule, Sizer, Turns, Weighted
+from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice
+from .pack import Packing, Rebatch, join_parts
+from .program import HOLE, Failed, Program, Run
+from .session import Session, Setting
+from .sources.memory import Memory
+from .tree import collate as default_collate
+from .tree import leading
+from .types import Fold
+
+
+class Dataset:
+    """A sequence of samples that can be passed over again and again; every method gives a new one.
+
+    Datasets describe; nothing is read until samples are asked for. An indexed one has `len(ds)`, `ds[i]` and slices;
+    any can be iterated. See the page "What every step means" for the exact semantics of each step.
+
+    >>> import penstock as ps
+    >>> ds = ps.from_sequence(range(6)).map(lambda x: x * x).batch(4, collate=list)
+    >>> len(ds), ds[1], list(ds)
+    (2, [16, 25], [[0, 1, 4, 9], [16, 25]])
+    """
+
+    def __init__(self, flow: Flow, seed: int | None = None) -> None:
+        self.flow = flow
+        self._seed = seed
+
+    def __repr__(self) -> str:
+        length = "not indexed" if why_not(self.flow) else "endless" if self._size is None else f"{self._size} samples"
+        return f"Dataset({type(self.flow).__name__}, {length})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dataset, (self.flow, self._seed)
+
+    def _with(self, flow: Flow) -> Dataset:
+        return Dataset(flow, self._seed)
+
+    # ------------------------------------------------------------ asking
+
+    @cached_property
+    def _program(self) -> Program:
+        require_indexed(self.flow, "this", "iterate over the dataset instead")
+        return Builder(self.flow).program(self.flow)
+
+    @cached_property
+    def _size(self) -> int | None:
+        return self._program.size
+
+    def __len__(self) -> int:
+        require_indexed(self.flow, "len()", "iterate and count, or put that step behind")
+        if self._size is None:
+            raise IndexedError("len() of an endless dataset; .limit(n) gives it a length")
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int, /) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Dataset: ...
+    def __getitem__(self, index: int | slice, /) -> Any:
+        if isinstance(index, slice):
+            return self._sliced(index)
+        place = int(index)
+        require_indexed(self.flow, f"ds[{place}]", "iterate over the dataset instead")
+        if self._size is not None:
+            if not -self._size <= place < self._size:
+                raise IndexError(f"index {place} of a dataset of {self._size}")
+            place %= self._size
+        elif place < 0:
+            raise IndexError(f"index {place}: an endless dataset has no end to count from")
+        try:
+            value = self._read(np.asarray([place], np.int64))[0]
+        except Failed as failure:
+            leaf = failure.leaf
+            failure.cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
+            raise failure.cause from None
+        if value is HOLE:
+            raise Skip(f"the sample at index {place} was dropped by a function that raised Skip")
+        return value
+
+    def _read(self, positions: np.ndarray[Any, np.dtype[np.int64]]) -> list[Any]:
+        rows = self._program.locate(positions, np.zeros_like(positions))
+        return self._program.values(rows, Run())
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """Many samples at once, for torch's DataLoader and whoever else asks so."""
+        require_indexed(self.flow, "ds.__getitems__", "iterate over the dataset instead")
+        return self._read(np.asarray(indices, np.int64))
+
+    def __iter__(self) -> DatasetIterator:
+        return DatasetIterator(self)
+
+    # ------------------------------------------------------------ order
+
+    def shuffle(self, seed: int | None = None, block: tuple[int, int] | None = None) -> Dataset:
+        """Every sample once a pass, in an order that is new in every pass; O(1) memory, random access.
+
+        `block=(rows, window)` keeps reads local: blocks of `rows` neighbours are shuffled, then the rows inside
+        windows of `window` blocks. Without a seed here, by `.seed()` or in `mix`, the seed is 0.
+
+        >>> import penstock as ps
+        >>> ds = ps.from_sequence(range(100)).shuffle(seed=7)
+        >>> sorted(ds) == list(range(100)), list(ds) == list(ds)
+        (True, True)
+        """
+        self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
+        if self._size is None:
+            raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
+        if block is None:
+            return self._with(Reorder(self.flow, Shuffle(), self._own(seed)))
+        rows, window = block
+        if rows < 1 or window < 1:
+            raise ConfigError(f"shuffle(block={block}): rows and window are at least 1")
+        return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed)))
+
+    def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
+        """`epochs` passes as one (endless without a number), reshuffled each time or in the order of the first.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence("ab").repeat(2))
+        ['a', 'b', 'a', 'b']
+        """
+        if epochs is not None and epochs < 0:
+            raise ConfigError(f"repeat({epochs}): a number of passes, 0 or more")
+        if why_not(self.flow) is not None:
+            if not reshuffle:
+                require_indexed(self.flow, "repeat(reshuffle=False)", "repeat with reshuffling, or before that step")
+            return self.limit(0) if epochs == 0 else self._with(Mix((self.flow,), ("",), Again(epochs)))
+        if self._size is None:
+            raise ConfigError("repeat(): the dataset is endless already")
+        return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
+
+    def slice(self, *bounds: int | None) -> Dataset:
+        """`ds.slice(start, stop, step)` is `ds[start:stop:step]`: a fixed set of samples, the same in every pass.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(range(10)).slice(2, 9, 3))
+        [2, 5, 8]
+        """
+        return self._sliced(slice(*bounds))
+
+    def _sliced(self, bounds: slice) -> Dataset:
+        self._ordered("a slice", "use .limit(n), or slice before that step")
+        size = self._size
+        if size is None:
+            start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
+            if stop is None or stop < 0 or start < 0 or step < 1:
+                raise ConfigError("a slice of an endless dataset needs a stop and counts forwards from the start")
+            places = range(start, stop, step)
+        else:
+            places = range(size)[bounds]
+        return self._with(Reorder(self.flow, Slice(places.start, len(places), places.step)))
+
+    def shard(self, index: int, count: int) -> Dataset:
+        """The `index`-th of `count` disjoint shares: `ds[index::count]`. (A `Loader` shares out between ranks by
+        itself.)
+
+        >>> import penstock as ps
+        >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
+        [[0, 2, 4], [1, 3]]
+        """
+        if not 0 <= index < count:
+            raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
+        return self._sliced(slice(index, None, count))
+
+    def limit(self, n: int) -> Dataset:
+        """The first `n` samples of each pass; a slice where the dataset is indexed.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(range(9)).filter(lambda x: x % 2).limit(3))
+        [1, 3, 5]
+        """
+        if n < 0:
+            raise ConfigError(f"limit({n}): a number of samples, 0 or more")
+        if why_not(self.flow) is None:
+            return self._sliced(slice(0, n))
+        return self._with(Mix((self.flow,), ("",), Head(n)))
+
+    def concat(self, *others: Dataset) -> Dataset:
+        """One dataset after the other.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence("ab").concat(ps.from_sequence("c")))
+        ['a', 'b', 'c']
+        """
+        return self._with(_woven((self, *others), Chain()))
+
+    def zip(self, *others: Dataset) -> Dataset:
+        """Tuples of one sample of each, as many as the shortest has.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence("ab").zip(ps.from_sequence(range(9))))
+        [('a', 0), ('b', 1)]
+        """
+        flows = (self, *others)
+        groups = Hold(_woven(flows, Turns()), Batch(len(flows), drop_remainder=True, whole=True))
+        return self._with(Each(groups, "map", tuple))
+
+    # ------------------------------------------------------------ functions
+
+    def map(self, fn: Callable[[Any], Any]) -> Dataset:
+        """`fn(x)` for every sample.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence([1, 2]).map(str))
+        ['1', '2']
+        """
+        return self._with(Each(self.flow, "map", fn))
+
+    def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
+        """`fn(i, x)` for the i-th sample of the pass.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence("ab").map_with_index(lambda i, x: f"{i}{x}"))
+        ['0a', '1b']
+        """
+        if why_not(self.flow) is None:
+            return self._with(Each(self.flow, "index", fn))
+        counter = Dataset(Read(Memory(range(1 << 62)), "index"))
+        return counter.zip(self).map(_Spread(fn))
+
+    def random_map(self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None) -> Dataset:
+        """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after any resume, new in
+        every pass.
+
+        >>> import penstock as ps
+        >>> ds = ps.from_sequence([0.0] * 3).random_map(lambda x, rng: x + rng.random())
+        >>> list(ds) == list(ds), len(set(ds))
+        (True, 3)
+        """
+        return self._with(Each(self.flow, "random", fn, self._own(seed)))
+
+    def filter(self, fn: Callable[[Any], Any]) -> Dataset:
+        """The samples for which `fn(x)` is true.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(range(6)).filter(lambda x: x % 3 == 0))
+        [0, 3]
+        """
+        return self._with(Each(self.flow, "filter", fn))
+
+    def flat_map(self, fn: Callable[[Any], Iterable[Any]]) -> Dataset:
+        """Everything that `fn(x)` yields.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(["a b", "c"]).flat_map(str.split))
+        ['a', 'b', 'c']
+        """
+        return self._with(Each(self.flow, "flat", fn))
+
+    def with_source(self) -> Dataset:
+        """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence([{"x": 1}], name="wiki").with_source()[0]
+        {'x': 1, '__source__': 'wiki', '__epoch__': 0, '__index__': 0}
+        """
+        return self._with(Each(self.flow, "source", _add_source))
+
+    def pipe(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`fn(ds, ...)`: a step of your own.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(range(4)).pipe(lambda ds: ds.limit(2)))
+        [0, 1]
+        """
+        return fn(self, *args, **kwargs)
+
+    def seed(self, seed: int) -> Dataset:
+        """The seed for all random steps, before and after, that have none of their own.
+
+        >>> import penstock as ps
+        >>> a, b = (ps.from_sequence(range(50)).shuffle().seed(s) for s in (1, 2))
+        >>> list(a) == list(b)
+        False
+        """
+        return Dataset(_seeded(self.flow, seed), seed)
+
+    # ------------------------------------------------------------ groups
+
+    def batch(self, n: int, drop_remainder: bool = False, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
+        """Groups of `n` neighbours, stacked; the last of a pass is short, or dropped.
+
+        The default stacks numbers and arrays, goes into mappings and tuples, and keeps strings in lists;
+        `collate=list` leaves the samples as they are.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence([{"x": i} for i in range(3)]).batch(2)[0]
+        {'x': array([0, 1])}
+        """
+        _positive("batch", n)
+        return self._with(Each(Hold(self.flow, Batch(n, drop_remainder)), "map", collate or default_collate))
+
+    def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
+        """Batches of `n` rows, cut from batches of other sizes.
+
+        >>> import penstock as ps, numpy as np
+        >>> [b.tolist() for b in ps.from_sequence([np.arange(3), np.arange(3, 8)]).rebatch(4)]
+        [[0, 1, 2, 3], [4, 5, 6, 7]]
+        """
+        _positive("rebatch", n)
+        return self._with(Each(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading)), "map", join_parts))
+
+    def shuffle_buffer(self, n: int, seed: int | None = None) -> Dataset:
+        """Each sample drawn at random from the next `n`: for datasets without random access. Prefer `shuffle()` where
+        it works.
+
+        >>> import penstock as ps
+        >>> sorted(ps.from_sequence(range(20)).filter(bool).shuffle_buffer(5)) == list(range(1, 20))
+        True
+        """
+        return self._fold(ShuffleBuffer(n), _one, _only, self._own(seed))
+
+    def group_by_length(
+        self,
+        bounds: Iterable[int],
+        n: int,
+        size: Callable[[Any], int] = len,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Dataset:
+        """Groups of `n` samples whose lengths lie between the same two bounds, so that padding is small.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(["a", "bbbb", "c", "dddd"]).group_by_length([3], 2, collate=list))
+        [['a', 'c'], ['bbbb', 'dddd']]
+        """
+        return self._fold(GroupByLength(tuple(bounds), n), size, collate or default_collate)
+
+    def batch_by_tokens(
+        self,
+        max_tokens: int,
+        size: Callable[[Any], int] = len,
+        padded: bool = False,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Dataset:
+        """Groups of neighbours that hold at most `max_tokens` together (`padded=True` counts padding to the longest).
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(["aa", "b", "ccc"]).batch_by_tokens(3, collate=list))
+        [['aa', 'b'], ['ccc']]
+        """
+        return self._fold(BatchByTokens(max_tokens, padded), size, collate or default_collate)
+
+    def pack(self, length: int, method: str = "concat_split", **options: Any) -> Dataset:
+        """Rows of exactly `length` tokens with `segment_ids` and `positions`; options as in `penstock.pack.Packing`.
+
+        `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them whole. With a source
+        that knows its lengths (`from_tokens`) rows are planned from these alone, and the dataset stays indexed.
+
+        >>> import penstock as ps
+        >>> row = ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4).limit(1)
+        >>> {name: column.tolist() for name, column in next(iter(row)).items()}
+        {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
+        """
+        packing = Packing(length, method, **options)  # pyright: ignore[reportArgumentType]
+        return self._with(
+            Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing.build)
+        )
+
+    def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:
+        """Groups by a fold of your own; `build` makes each out of its samples.
+
+        >>> import penstock as ps
+        >>> from penstock.fold import BatchByTokens
+        >>> list(ps.from_sequence(["aa", "b", "ccc"]).fold(BatchByTokens(3), build="".join))
+        ['aab', 'ccc']
+        """
+        return self._fold(fold, size, build)
+
+    def _fold(
+        self, fold: Fold, size: Callable[[Any], int], build: Callable[[list[Any]], Any], seed: int | None = None
+    ) -> Dataset:
+        return self._with(Each(Hold(self.flow, fold, Sizer(size), seed), "map", _Values(build)))
+
+    # ------------------------------------------------------------ helpers
+
+    def _own(self, seed: int | None) -> int | None:
+        return self._seed if seed is None else seed
+
+    def _ordered(self, step: str, remedy: str) -> None:
+        require_indexed(self.flow, step, remedy)
+
+
+class DatasetIterator(Iterator[Any]):
+    """One pass over a dataset, with a state.
+
+    >>> import penstock as ps
+    >>> it = iter(ps.from_sequence(range(5)))
+    >>> next(it), next(it)
+    (0, 1)
+    >>> state = it.state_dict()
+    >>> again = iter(ps.from_sequence(range(5)))
+    >>> again.load_state_dict(state)
+    >>> list(again)
+    [2, 3, 4]
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._session = Session(dataset.flow, Setting(), None)
+
+    def __next__(self) -> Any:
+        return self._session.next()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator stands, after the last sample it gave: small, plain JSON."""
+        return self._session.state()
+
+    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
+        """Go where a state says; it stays where it was if the state does not fit."""
+        self._session.load(state, on_mismatch)
+
+    def keys(self) -> list[tuple[str, int, int]]:
+        """Source, epoch and index of every sample in the last item."""
+        return self._session.last.keys() if self._session.last else []
+
+    def close(self) -> None:
+        """Let go of open files."""
+        self._session.close()
+
+
+# ---------------------------------------------------------------- small functions of the steps (picklable)
+
+
+class _Values:
+    """A builder over the values of a group's items."""
+
+    def __init__(self, build: Callable[[list[Any]], Any]) -> None:
+        self.build = build
+        self.__qualname__ = name_of(build)
+
+    def __call__(self, items: list[Any]) -> Any:
+        return self.build([item.value for item in items])
+
+
+class _Spread:
+    """`fn(i, x)` of a pair."""
+
+    def __init__(self, fn: Callable[[int, Any], Any]) -> None:
+        self.fn = fn
+        self.__qualname__ = name_of(fn)
+
+    def __call__(self, pair: tuple[int, Any]) -> Any:
+        return self.fn(*pair)
+
+
+def _add_source(sample: Any, source: str, epoch: int, index: int) -> dict[str, Any]:
+    if not isinstance(sample, Mapping):
+        raise ConfigError(
+            f"with_source() adds fields to mappings, but a sample of {source!r} is a {type(sample).__name__}; map "
+            "it to a dict first"
+        )
+    return {**sample, "__source__": source, "__epoch__": epoch, "__index__": index}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _one(sample: Any) -> int:
+    return 1
+
+
+def _only(values: list[Any]) -> Any:
+    return values[0]
+
+
+def _positive(step: str, n: int) -> None:
+    if n < 1:
+        raise ConfigError(f"{step}({n}): a size of at least 1")
+
+
+def _woven(datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
+    for dataset in datasets:
+        if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"{type(rule).__name__.lower()}: {type(dataset).__name__} is not a dataset; wrap it with "
+                "ps.from_sequence(...)"
+            )
+    return Mix(tuple(dataset.flow for dataset in datasets), tuple(f"+{i}" for i in range(len(datasets))), rule)
+
+
+def _seeded(flow: Flow, seed: int) -> Flow:
+    """The tree with `seed` wherever a random step has none. Mixtures carry their own to what lies below them."""
+    match flow:
+        case Read():
+            return flow
+        case Mix(flows, _, rule):
+            return (
+                flow
+                if isinstance(rule, Weighted)
+                else replace(flow, flows=tuple(_seeded(child, seed) for child in flows))
+            )
+        case Reorder(below, Shuffle() | BlockShuffle(), None) | Each(below, "random", _, None):
+            return replace(flow, flow=_seeded(below, seed), seed=seed)
+        case Hold(below, ShuffleBuffer(), _, None):
+            return replace(flow, flow=_seeded(below, seed), seed=seed)
+        case _:
+            return replace(flow, flow=_seeded(flow.flow, seed))

@@ -1,0 +1,1 @@
+"""The demo behind `penstock demo`: real data, a run that is killed and resumed, and the proof that nothing changed."""

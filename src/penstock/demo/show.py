@@ -1,0 +1,206 @@
+"""What the demo shows: a live board where there is a terminal, plain lines where there is none."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from .journal import Record
+from .picture import GLYPHS, TERMINAL, columns
+
+WINDOW = 24  # steps over which shares and speed are taken
+BARS = "▁▂▃▄▅▆▇█"
+
+Plan = Callable[[int], Mapping[str, float]]
+"""The planned shares after so many samples."""
+
+
+@dataclass
+class Run:
+    """One process's part of the story."""
+
+    name: str
+    workers: int
+    start: int  # the step it begins after
+    step: int = 0
+    note: str = ""
+    over: bool = False
+
+    @property
+    def hands(self) -> str:
+        return f"{self.workers} worker{'' if self.workers == 1 else 's'}"
+
+
+@dataclass
+class Board:
+    """Everything on the screen, fed record by record."""
+
+    steps: int
+    sizes: Mapping[str, int]
+    plan: Plan
+    console: Console
+    runs: list[Run] = field(default_factory=list[Run])
+    message: str = ""
+    _recent: deque[Record] = field(default_factory=lambda: deque[Record](maxlen=WINDOW))
+    _totals: Counter[str] = field(default_factory=Counter[str])
+    _speeds: deque[float] = field(default_factory=lambda: deque[float](maxlen=40))
+    _memory: deque[float] = field(default_factory=lambda: deque[float](maxlen=40))
+    _live: Live | None = None
+
+    def __enter__(self) -> Board:
+        if self.console.is_terminal:
+            self._live = Live(self.render(), console=self.console, refresh_per_second=12, transient=False)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.update(self.render(), refresh=True)
+            self._live.__exit__(None, None, None)
+            self._live = None
+
+    def begin(self, run: Run, totals: Mapping[str, int]) -> None:
+        """Another process takes over; `totals` are the samples that the steps before it have used."""
+        self.runs.append(run)
+        self._recent.clear()
+        self._speeds.clear()
+        self._memory.clear()
+        self._totals = Counter(totals)
+        self.say(f"{run.name}: {run.hands}" + (f", from the state of step {run.start}" if run.start else ""))
+
+    def say(self, message: str) -> None:
+        """The line at the bottom; on a plain terminal, a line of its own."""
+        self.message = message
+        if self._live is None:
+            self.console.print(message, highlight=False, markup=False, soft_wrap=True)
+        self.draw()
+
+    def feed(self, record: Record) -> None:
+        """One more step of the run that is going on."""
+        run = self.runs[-1]
+        run.step = record.step
+        self._recent.append(record)
+        self._totals.update(record.samples)
+        if len(self._recent) > 1 and record.step % 4 == 0:
+            self._speeds.append(self._per_second(record.tokens))
+            self._memory.append(record.memory)
+        if self._live is None and record.step % max(1, self.steps // 8) == 0:
+            self.console.print(self._line(), highlight=False, markup=False, soft_wrap=True)
+
+    def draw(self) -> None:
+        """Bring the screen up to date."""
+        if self._live is not None:
+            self._live.update(self.render())
+
+    # ---------------------------------------------------------------- numbers
+
+    def _per_second(self, tokens: int) -> float:
+        span = self._recent[-1].seconds - self._recent[0].seconds
+        return tokens * (len(self._recent) - 1) / span if span > 0 else 0.0
+
+    def _samples_per_second(self) -> float:
+        if len(self._recent) < 2:
+            return 0.0
+        counted = sum(sum(record.samples.values()) for record in list(self._recent)[1:])
+        span = self._recent[-1].seconds - self._recent[0].seconds
+        return counted / span if span > 0 else 0.0
+
+    def _shares(self) -> dict[str, float]:
+        recent = Counter[str]()
+        for record in self._recent:
+            recent.update(record.samples)
+        whole = max(1, recent.total())
+        return {name: recent[name] / whole for name in self.sizes}
+
+    def _planned(self) -> Mapping[str, float]:
+        # The window lies behind the last step, so the plan is asked for its middle.
+        behind = sum(sum(record.samples.values()) for record in self._recent) // 2
+        return self.plan(max(0, self._totals.total() - behind))
+
+    # ---------------------------------------------------------------- pictures
+
+    def _line(self) -> str:
+        shares, plan = self._shares(), self._planned()
+        text = ", ".join(f"{name} {shares[name]:.0%} (plan {plan[name]:.0%})" for name in shares)
+        last = self._recent[-1]
+        return (
+            f"  step {last.step:>4}/{self.steps}  {self._samples_per_second():>6,.0f} samples/s "
+            f"{self._speeds[-1] if self._speeds else 0:>9,.0f} tokens/s  {text}  {last.memory / 1e6:.0f} MB"
+        )
+
+    def render(self) -> RenderableType:
+        """The whole board."""
+        width = min(self.console.width, 110) - 4
+        parts: list[RenderableType] = [self._timeline(width)]
+        if self._recent:
+            parts += [Text(), self._table(width), Text(), self._gauges()]
+        parts += [Text(), Text(self.message, style="bold")]
+        return Panel(Group(*parts), title="[bold]penstock demo[/bold]", border_style="blue", width=width + 4)
+
+    def _timeline(self, width: int) -> Table:
+        table = Table.grid(padding=(0, 2))
+        cells = max(10, width - 46)
+        for run in self.runs:
+            start = run.start * cells // self.steps
+            end = max(start, run.step * cells // self.steps)
+            bar = Text(" " * start)
+            bar.append("━" * (end - start), style="green" if run.over or run is self.runs[-1] else "yellow")
+            bar.append("✗" if run.note.startswith("killed") else "", style="bold red")
+            bar.append("─" * (cells - len(bar)), style="grey30")
+            table.add_row(Text(run.name, style="bold"), run.hands, bar, run.note or f"step {run.step}")
+        return table
+
+    def _table(self, width: int) -> Table:
+        table = Table.grid(padding=(0, 2))
+        cells = max(10, width - 54)
+        shares, plan = self._shares(), self._planned()
+        for (name, size), colour in zip(self.sizes.items(), TERMINAL, strict=False):
+            full, tick = round(shares[name] * cells), min(cells - 1, round(plan[name] * cells))
+            bar = Text("█" * full + "·" * (cells - full), style="grey30")
+            bar.stylize(colour, 0, full)
+            bar = Text.assemble(bar[:tick], ("┃", "bold white"), bar[tick + 1 :])
+            used = self._totals[name]
+            table.add_row(
+                Text(name, style=f"bold {colour}"),
+                bar,
+                f"{shares[name]:4.0%}, plan {plan[name]:4.0%}",
+                f"{used:>6,} samples",
+                f"{used / size:.2f} epochs",
+            )
+        return table
+
+    def _gauges(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        tokens = self._speeds[-1] if self._speeds else 0.0
+        table.add_row("speed", Text(spark(self._speeds), style="cyan"), f"{tokens:,.0f} tokens/s")
+        table.add_row("", "", f"{self._samples_per_second():,.0f} samples/s")
+        table.add_row("memory", Text(spark(self._memory), style="magenta"), f"{self._recent[-1].memory / 1e6:,.0f} MB")
+        return table
+
+
+def spark(values: deque[float]) -> str:
+    """A line of small bars, the largest value full."""
+    top = max(values, default=0) or 1
+    return "".join(BARS[min(7, int(value / top * 7.999))] for value in values)
+
+
+def draw_shares(console: Console, real: Mapping[str, list[float]], width: int = 72, height: int = 12) -> None:
+    """The shares over the run as a stack of bands."""
+    names = list(real)
+    for row, cells in enumerate(columns(real, width, height)):
+        line = Text("100% " if row == 0 else "  0% " if row == height - 1 else "     ")
+        for cell, group in groupby(cells):
+            line.append(GLYPHS[cell] * len(list(group)), style=TERMINAL[cell])
+        console.print(line)
+    legend = Text("     ")
+    for number, name in enumerate(names):
+        legend.append(f"{GLYPHS[number]} {name}  ", style=TERMINAL[number])
+    console.print(legend)

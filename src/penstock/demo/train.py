@@ -1,0 +1,107 @@
+"""One training process of the demo: take batches, write down what came, save the state now and then.
+
+`python -m penstock.demo.train FOLDER RUN --steps 400 --workers 2 [--state FILE]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+
+from .journal import Record, write
+from .pipeline import SOURCES, pipeline
+
+Batch = Mapping[str, Any]
+Key = tuple[str, int, int]  # source, epoch, index
+
+
+def digest(batch: Batch, keys: Sequence[Key]) -> str:
+    """SHA-256 over every array of a batch (tokens, segment ids, positions) and the keys of its samples."""
+    found = hashlib.sha256(repr(keys).encode())
+    for name in sorted(batch):
+        array = np.ascontiguousarray(batch[name])
+        found.update(f"{name} {array.dtype} {array.shape};".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def begun(batch: Batch, keys: Sequence[Key]) -> dict[str, int]:
+    """How many samples of each source begin in this batch; the rest of a split document was counted before."""
+    first = np.diff(batch["segment_ids"], prepend=0, axis=1) > 0
+    whole = (batch["positions"][first] == 0).tolist()
+    counts = Counter(source for (source, _, _), begins in zip(keys, whole, strict=True) if begins)
+    return {name: counts[name] for name in SOURCES}
+
+
+def state_of(run: Path, step: int) -> Path:
+    """Where a run keeps its state after a step."""
+    return run.with_name(f"{run.name}-{step:06}.state.json")
+
+
+def step_of(state: Path) -> int:
+    """The step after which a state was saved."""
+    return int(state.name.removesuffix(".state.json").rpartition("-")[2])
+
+
+def memory() -> int:
+    """Resident bytes of this process: now, or at most where the system gives only that."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def train(folder: Path, run: Path, *, steps: int, workers: int, save_every: int, state: Path | None) -> None:
+    """Run to `steps`, from the beginning or from a saved state."""
+    with ps.Loader(pipeline(folder), workers=workers, executor="threads" if workers else "inline") as loader:
+        first = 0
+        if state is not None:
+            first = step_of(state)
+            loader.load_state_dict(ps.load_state(state))
+        start = time.perf_counter()
+        with run.with_suffix(".jsonl").open("a", encoding="utf-8") as journal:
+            for step, batch in enumerate(loader, first + 1):
+                keys = loader.keys()
+                tokens = int((batch["segment_ids"] > 0).sum())
+                seconds = time.perf_counter() - start
+                write(journal, Record(step, digest(batch, keys), begun(batch, keys), tokens, seconds, memory()))
+                if step % save_every == 0:
+                    ps.save_state(loader.state_dict(), state_of(run, step))
+                if step == steps:
+                    return
+
+
+def main() -> None:
+    """The command line of one process."""
+    parser = argparse.ArgumentParser(prog="penstock.demo.train", description="One training process of the demo.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--save-every", type=int, default=20)
+    parser.add_argument("--state", type=Path)
+    asked = parser.parse_args()
+    train(
+        asked.folder,
+        asked.run,
+        steps=asked.steps,
+        workers=asked.workers,
+        save_every=asked.save_every,
+        state=asked.state,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Changes to a run while it goes on: other weights from a position on, or another mixture altogether.
+
+A change is data. It is kept in every later state, so that the run can be resumed, and replayed from its beginning,
+without the one who made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from .build import mixture
+from .errors import ConfigError, StateError
+from .mix import Adopt, Event, event_from_json
+from .nodes import Before, Flow, Mix, Read, Weighted
+from .recipe import describe
+from .schedule import Schedule
+from .types import Json
+
+
+@dataclass(frozen=True)
+class Change:
+    """An event of the mixture at a path of mixture names; `()` is the outermost. `before` is the mixture that it put
+    an end to.
+    """
+
+    path: tuple[str, ...]
+    event: Event
+    before: Before | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        before = None if self.before is None else before_to_json(self.before)
+        return {
+            "path": list(self.path),
+            "event": self.event.to_json(),
+            **({} if before is None else {"before": before}),
+        }
+
+    @staticmethod
+    def from_json(saved: Any) -> Change:
+        try:
+            before = before_from_json(saved["before"]) if "before" in saved else None
+            return Change(tuple(saved["path"]), event_from_json(saved["event"]), before)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"a change in the state cannot be read ({error}); it is damaged or of another version"
+            ) from error
+
+
+def mixtures(flow: Flow, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Mix]:
+    """All weighted mixtures of a tree by their path of names."""
+    match flow:
+        case Read():
+            return {}
+        case Mix(flows, names, rule):
+            found = {path: flow} if isinstance(rule, Weighted) else {}
+            for child, name in zip(flows, names, strict=True):
+                found |= mixtures(child, (*path, name))
+            return found
+        case _:
+            return mixtures(flow.flow, path)
+
+
+def changed(flow: Flow, changes: Sequence[Change], path: tuple[str, ...] = ()) -> Flow:
+    """The tree with these changes made."""
+    if not changes:
+        return flow
+    match flow:
+        case Read():
+            return flow
+        case Mix(flows, names, rule):
+            pairs = zip(flows, names, strict=True)
+            inner = tuple(changed(child, changes, (*path, name)) for child, name in pairs)
+            mine = [change for change in changes if change.path == path]
+            if mine and isinstance(rule, Weighted):
+                last = max((i for i, change in enumerate(mine) if change.before), default=0)
+                events = tuple(change.event for change in mine[last:])
+                rule = replace(rule, events=events, before=mine[last].before)
+            return Mix(inner, names, rule)
+        case _:
+            return replace(flow, flow=changed(flow.flow, changes, path))
+
+
+def locate_mixture(flow: Flow, weights: Any) -> tuple[str, ...]:
+    """The path of the mixture whose inputs these weights name."""
+    asked = set(weights.names) if isinstance(weights, Schedule) else set(weights)
+    found = mixtures(flow)
+    if not found:
+        raise ConfigError("set_weights: the pipeline has no mixture; make one with ps.mix({name: dataset}, weights)")
+    exact = [path for path, mix in found.items() if set(mix.names) == asked]
+    if len(exact) == 1 or (not exact and len(found) == 1):
+        return (exact or list(found))[0]
+    listed = "; ".join("/".join(path) + ": " + ", ".join(mix.names) for path, mix in found.items())
+    raise ConfigError(
+        f"set_weights names {sorted(asked)}, which fits {len(exact)} of the mixtures of the pipeline ({listed})"
+    )
+
+
+# ---------------------------------------------------------------- adopting another mixture
+
+
+def old_mixtures(description: Any, changes: Sequence[Change]) -> dict[tuple[str, ...], Before]:
+    """The weighted mixtures that a saved description tells of, with the changes made to them."""
+    found = dict[tuple[str, ...], Before]()
+
+    def walk(node: Any, path: tuple[str, ...]) -> None:
+        inner = node.get("of")
+        if "mix" not in node:
+            if inner is not None:
+                walk(inner, path)
+            return
+        for name, child in inner.items():
+            walk(child, (*path, name))
+        if node["mix"] == "weighted":
+            rule = rule_from_json(node)
+            mine = [change for change in changes if change.path == path]
+            last = max((i for i, change in enumerate(mine) if change.before), default=0)
+            events = tuple(change.event for change in mine[last:])
+            rule = replace(rule, events=events, before=mine[last].before if mine else None)
+            found[path] = Before(rule, tuple(inner), tuple(size_of(child) for child in inner.values()))
+
+    try:
+        walk(description, ())
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StateError(f"the pipeline saved in the state cannot be read ({error}); it cannot be adopted") from error
+    return found
+
+
+def adopted(changes: Sequence[Change], path: tuple[str, ...], old: Before, new: Mix, at: int) -> tuple[Change, ...]:
+    """The changes by which a new mixture goes on at a position where an old one stops, each input where it was."""
+    counts = mixture(old.rule, old.names, old.sizes, path).counts(at)
+    held = {name: int(count) for name, count in zip(old.names, counts.tolist(), strict=True) if name in new.names}
+    return (*(change for change in changes if change.path != path), Change(path, Adopt(at, held), old))
+
+
+def size_of(node: Any) -> int | None:
+    """The length of a pass of a described flow, as far as the description tells."""
+    if "read" in node:
+        return node.get("rows")
+    if "mix" in node:
+        sizes = [size_of(child) for child in node["of"].values()]
+        return sum(sizes) if node["mix"] == "concat" and None not in sizes else None
+    if "filter" in node or "flat" in node:
+        return None
+    below = size_of(node["of"])
+    if node.get("order") == "slice":
+        return node["count"]
+    if node.get("order") in ("repeat", "replay"):
+        return None if below is None or node["epochs"] is None else below * node["epochs"]
+    if "batch" in node:
+        n = node["batch"]
+        return None if below is None else below // n if node["drop_remainder"] else -(-below // n)
+    return below if {"map", "index", "random", "source", "order"} & set(node) else None
+
+
+def rule_from_json(node: Mapping[str, Any]) -> Weighted:
+    """The rule of a described mixture."""
+    weights, caps = node["weights"], node["max_epochs"]
+    if isinstance(weights, Mapping):
+        found = cast("Mapping[str, Any]", weights)
+        weights = Schedule.from_json(found) if "points" in found else tuple(found.items())
+    caps = tuple(cast("Mapping[str, float]", caps).items()) if isinstance(caps, Mapping) else caps
+    return Weighted(weights, node["seed"], node["block_size"], node["stop"], node["unit"], caps, node["temperature"])
+
+
+def before_to_json(before: Before) -> dict[str, Json]:
+    """A mixture of the past as JSON."""
+    inputs = {name: {"read": name, "rows": size} for name, size in zip(before.names, before.sizes, strict=True)}
+    bare = Mix((), (), before.rule)
+    saved: dict[str, Json] = {
+        **describe(bare),
+        "of": inputs,
+        "events": [event.to_json() for event in before.rule.events],
+    }
+    if before.rule.before is not None:
+        saved["before"] = before_to_json(before.rule.before)
+    return saved
+
+
+def before_from_json(saved: Any) -> Before:
+    """The mixture of the past that was saved."""
+    events = tuple(map(event_from_json, saved["events"]))
+    earlier = before_from_json(saved["before"]) if "before" in saved else None
+    rule = replace(rule_from_json(saved), events=events, before=earlier)
+    return Before(rule, tuple(saved["of"]), tuple(child["rows"] for child in saved["of"].values()))

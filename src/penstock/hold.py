@@ -1,0 +1,231 @@
+"""Folds at run time: the only stream with a memory, and it remembers which items, never their data.
+
+Items are numbered as they are pulled. The cursor is the one of the flow below before the oldest item that is still
+held, the number of items pulled since, and the fold's carry with every item replaced by its number. Restoring pulls
+those items again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from .nodes import Sizer
+from .program import empty_rows
+from .rows import Rows, bounds_of, join_rows
+from .streams import Stream, Tap, as_int, as_list, bad_cursor
+from .trail import Chunk, Fixed, Trail
+from .types import Fold, Item, Json, Part
+
+Group = Sequence[Item | Part]
+
+
+class Stretch(NamedTuple):
+    """Items `first, first+1, ...` as they were pulled: where they come from and the cursor before each."""
+
+    first: int
+    rows: Rows
+    trail: Trail
+
+
+class Moment(NamedTuple):
+    """The state after one group came out: everything a cursor is made of."""
+
+    carry: Any
+    pending: tuple[Group, ...]
+    number: int
+    flushed: bool
+    log: list[Stretch]
+    end: Trail | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The trail of groups."""
+
+    moments: Sequence[Moment]
+
+    def at(self, count: int, /) -> Json:
+        return cursor_of(self.moments[count])
+
+
+class Holding:
+    """A fold over a stream."""
+
+    def __init__(self, stream: Stream, fold: Fold, size: Sizer, key: int) -> None:
+        self.tap, self.fold, self.size, self.key = Tap(stream), fold, size, key
+        self._reset()
+
+    def _reset(self) -> None:
+        self._carry: Any = self.fold.init(self.key)
+        self._pending: tuple[Group, ...] = ()
+        self._number, self._flushed = 0, False
+        self._log, self._limit = list[Stretch](), 64
+
+    def cursor(self) -> Json:
+        return cursor_of(self._moment())
+
+    def _moment(self) -> Moment:
+        return Moment(self._carry, self._pending, self._number, self._flushed, self._log, Fixed(self.tap.cursor()))
+
+    def close(self) -> None:
+        self.tap.stream.close()
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._reset()
+        if cursor is None:
+            self.tap.seek(epoch, None)
+            return
+        below, first, number, carry, pending, flushed = as_list(cursor, 6)
+        self.tap.seek(epoch, below)
+        self._number = as_int(first)
+        held = dict[int, Item]()
+        while self._number < as_int(number):
+            items = self._pull(as_int(number) - self._number)
+            if not items:
+                raise bad_cursor(cursor, "a cursor of this data (it ends too early)")
+            held.update((item.number, item) for item in items)
+        self._carry = decode(carry, held)
+        self._pending, self._flushed = tuple(decode(pending, held)), bool(flushed)
+
+    def _pull(self, n: int) -> list[Item]:
+        chunk = self.tap.take(n)
+        if not chunk.values:
+            return []
+        first, measure, extra = self._number, self.size.measure, self.size.extra
+        self._log.append(Stretch(first, chunk.rows, chunk.trail))
+        self._number += len(chunk.values)
+        if len(self._log) > self._limit:
+            self._trim()
+        return [Item(first + i, int(measure(value)) + extra, value) for i, value in enumerate(chunk.values)]
+
+    def _trim(self) -> None:
+        """Forget the way back to items that are gone. Trails made so far keep the old list."""
+        oldest = min(numbers((self._carry, self._pending)), default=self._number)
+        keep = max(0, bisect_right(self._log, oldest, key=lambda stretch: stretch.first) - 1)
+        self._log = self._log[keep:]
+        self._limit = 2 * len(self._log) + 64
+
+    def pull(self, n: int, /) -> Chunk:
+        groups, rows, moments = list[Group](), list[Rows](), [self._moment()]
+        while len(groups) < n:
+            if not self._pending:
+                if self._flushed:
+                    break
+                items = self._pull(1)
+                if items:
+                    self._carry, ready = self.fold.step(self._carry, items[0])
+                else:
+                    ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self.key), True
+                self._pending = tuple(group for group in ready if len(group))
+                continue
+            group, self._pending = self._pending[0], self._pending[1:]
+            groups.append(group)
+            rows.append(self._rows(group))
+            moments.append(self._moment())
+        if not groups:
+            return Chunk([], empty_rows(0), Fixed(None))
+        offsets = bounds_of(np.asarray([len(group) for group in groups], np.int64))
+        return Chunk(list(groups), join_rows(rows).grouped(offsets), Moments(moments))
+
+    def _rows(self, group: Group) -> Rows:
+        """Where the items of a group come from; pieces of a document get part numbers of their own."""
+        found, starts = list[Rows](), list[int]()
+        for member in group:
+            item, start = (member.item, member.start) if isinstance(member, Part) else (member, 0)
+            stretch = self._log[bisect_right(self._log, item.number, key=lambda stretch: stretch.first) - 1]
+            row = stretch.rows.slice(item.number - stretch.first, item.number - stretch.first + 1)
+            found.append(row)
+            starts += [start] * len(row.leaf)
+        rows = join_rows(found)
+        return replace(rows, part=rows.part + np.asarray(starts, np.int64)) if any(starts) else rows
+
+
+def cursor_of(moment: Moment) -> Json:
+    """The cursor of a moment: six entries, plain JSON."""
+    oldest = min(numbers((moment.carry, moment.pending)), default=moment.number)
+    below = moment.end.at(0) if moment.end else None
+    if oldest < moment.number:
+        stretch = moment.log[bisect_right(moment.log, oldest, key=lambda stretch: stretch.first) - 1]
+        below = stretch.trail.at(oldest - stretch.first)
+    carry, pending = encode(moment.carry), [encode(group) for group in moment.pending]
+    return [below, oldest, moment.number, carry, pending, moment.flushed]
+
+
+# ---------------------------------------------------------------- carries as JSON
+
+
+def numbers(tree: Any) -> list[int]:
+    """The numbers of all items in a carry."""
+    out, todo = list[int](), [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Item):
+            out.append(node.number)
+        elif isinstance(node, Part):
+            out.append(node.item.number)
+        elif isinstance(node, dict):
+            todo.extend(cast("dict[str, Any]", node).values())
+        elif isinstance(node, list | tuple):
+            todo.extend(cast("Sequence[Any]", node))
+    return out
+
+
+def encode(tree: Any) -> Json:
+    """A carry as JSON: items as numbers, tuples and dicts marked so that they come back as they were."""
+    if isinstance(tree, Item):
+        return {"@": tree.number}
+    if isinstance(tree, Part):
+        return {"@": [tree.item.number, tree.start, tree.stop]}
+    if isinstance(tree, dict):
+        return {"{": [[key, encode(value)] for key, value in cast("dict[Any, Any]", tree).items()]}
+    if isinstance(tree, list | tuple):
+        entries = cast("Sequence[Any]", tree)
+        mark = "(" if isinstance(tree, tuple) else "["
+        if entries and all(isinstance(entry, Item) for entry in entries):
+            return {mark + "@": [entry.number for entry in entries]}
+        inner = [encode(entry) for entry in entries]
+        return {"(": inner} if mark == "(" else inner
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    raise TypeError(
+        f"a fold keeps a {type(tree).__name__} in its carry; carries are made of items, parts, tuples, lists, "
+        "dicts and "
+        "plain numbers or strings, so that they can be saved as JSON"
+    )
+
+
+def decode(tree: Json, held: dict[int, Item]) -> Any:
+    """The carry that `encode` saved, with the items put back."""
+    try:
+        return _decode(tree, held)
+    except (KeyError, TypeError, ValueError) as error:
+        raise bad_cursor(tree, "a carry of this pipeline's folds") from error
+
+
+def _decode(tree: Any, held: dict[int, Item]) -> Any:
+    if isinstance(tree, list):
+        return [_decode(entry, held) for entry in cast("list[Any]", tree)]
+    if not isinstance(tree, dict):
+        return tree
+    ((mark, body),) = cast("dict[str, Any]", tree).items()
+    match mark:
+        case "@" if isinstance(body, list):
+            number, start, stop = cast("list[int]", body)
+            return Part(held[number], start, stop)
+        case "@":
+            return held[body]
+        case "(@":
+            return tuple(held[number] for number in body)
+        case "[@":
+            return [held[number] for number in body]
+        case "(":
+            return tuple(_decode(entry, held) for entry in body)
+        case "{":
+            return {key: _decode(value, held) for key, value in body}
+        case _:
+            raise ValueError(mark)

@@ -1,0 +1,121 @@
+"""Where datasets begin: sequences, streams, files, token stores, and mixtures of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .build import Builder, mixture, why_not
+from .dataset import Dataset
+from .errors import ConfigError
+from .nodes import Mix, Read, Weighted
+from .schedule import Schedule
+from .sources import open_files
+from .sources.memory import Iterable as Stream
+from .sources.memory import Memory, Tokens
+from .types import Shards, Source
+
+
+def from_sequence(seq: Any, name: str | None = None) -> Dataset:
+    """Anything with `len` and `[i]`: a list, a range, a NumPy array, a torch map-style dataset, a Hugging Face
+    `Dataset`, a `Source` of yours.
+
+    Uses `__getitems__` or fancy indexing where the object has them. `name` is what samples are known by outside a
+    mixture.
+
+    >>> import penstock as ps
+    >>> ps.from_sequence(["a", "b"])[1]
+    'b'
+    """
+    return Dataset(Read(seq if isinstance(seq, Source) else Memory(seq), name or ""))
+
+
+def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | None = None) -> Dataset:
+    """A stream that can be started again: `factory()` gives an iterable over the same samples every time.
+
+    Resuming reads up to the position again (or calls `.skip(n)` where the iterable has it); sources with random
+    access resume at once.
+
+    >>> import penstock as ps
+    >>> list(ps.from_iterable(lambda: iter("ab")).repeat(2))
+    ['a', 'b', 'a', 'b']
+    """
+    return Dataset(Read(factory if isinstance(factory, Shards) else Stream(factory), name or ""))
+
+
+def from_tokens(tokens: Any, offsets: Any, name: str | None = None) -> Dataset:
+    """A token store: one flat, possibly memory-mapped array, and the offsets at which documents begin (`n + 1` of
+    them).
+
+    Samples are views `tokens[offsets[i]:offsets[i + 1]]`. Lengths are known, so packing is planned and stays indexed.
+
+    >>> import numpy as np, penstock as ps
+    >>> len(ps.from_tokens(np.arange(10), [0, 4, 10]).pack(5))
+    2
+    """
+    return Dataset(Read(Tokens(tokens, offsets), name or ""))
+
+
+def read(
+    paths: str | Path | Sequence[str | Path],
+    format: str | None = None,
+    columns: Sequence[str] | None = None,
+    name: str | None = None,
+    cache: str | Path | None = None,
+) -> Dataset:
+    """Rows of Parquet, Arrow, JSONL, CSV or text files as mappings, with random access.
+
+    `paths`: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted. `format` overrides
+    the file extension; `columns` reads only those. Lines are indexed once, beside the data or in `cache`.
+
+    >>> import penstock as ps, tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
+    >>> _ = file.write_text('{"x": 1}\\n{"x": 2}\\n')
+    >>> ps.read(file)[1]
+    {'x': 2}
+    """
+    source = open_files(paths, format, columns, cache)
+    return Dataset(Read(source, name or getattr(source, "name", "")))
+
+
+def mix(
+    datasets: Mapping[str, Dataset],
+    weights: Mapping[str, float] | Schedule | None = None,
+    *,
+    seed: int = 0,
+    block_size: int = 1000,
+    stop: str = "restart",
+    unit: str = "samples",
+    max_epochs: float | Mapping[str, float] | None = None,
+    temperature: float | None = None,
+) -> Dataset:
+    """Datasets drawn from by weight, exactly: after any number of samples each count is within 2 of what its weight
+    asks.
+
+    `weights` are relative, or a `Schedule`; without them all are equal, or `len ** (1 / temperature)`. Inside each
+    `block_size` samples the order is random, keyed by `seed`, which is also the seed of the steps below that have
+    none. `stop`: "restart", "first_exhausted", "all_exhausted" or "all_exhausted_oversample". `max_epochs` caps the
+    passes over an input. `unit="tokens"` makes weights shares of tokens.
+
+    >>> import penstock as ps
+    >>> ds = ps.mix({"a": ps.from_sequence([0] * 30), "b": ps.from_sequence([1] * 10)}, stop="all_exhausted")
+    >>> len(ds), sum(ds)
+    (40, 10)
+    """
+    for name, dataset in datasets.items():
+        if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"mix: {name!r} is a {type(dataset).__name__}, not a dataset; wrap it with ps.from_sequence(...)"
+            )
+    if unit not in ("samples", "tokens"):
+        raise ConfigError(f"mix(unit={unit!r}): choose 'samples' or 'tokens'")
+    given = tuple(weights.items()) if isinstance(weights, Mapping) else weights
+    caps = tuple(max_epochs.items()) if isinstance(max_epochs, Mapping) else max_epochs
+    rule = Weighted(given, seed, block_size, stop, unit, caps, temperature)
+    flow = Mix(tuple(dataset.flow for dataset in datasets.values()), tuple(datasets), rule)
+    if why_not(flow) is None:
+        Builder(flow).program(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
+    else:
+        mixture(rule, flow.names, (None,) * len(flow.names), ())
+    return Dataset(flow)

@@ -1,0 +1,182 @@
+"""The loader: a dataset on its way to the training loop, on one of many ranks, with workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from .dataset import Dataset
+from .errors import ConfigError
+from .seams import place, world
+from .session import OnError, Session, Setting
+
+Executor = Literal["inline", "threads"]
+
+
+class Loader:
+    """Gives what `iter(ds)` gives, computed ahead by workers, shared out between ranks, and resumable anywhere.
+
+    `for batch in loader` runs from where the loader stands to the end of the pass; the next `for` is the next pass,
+    in a new order.
+
+    - `workers` threads compute ahead; results come in order, so their number never changes an item or a state. 0
+      computes inline.
+    - `prefetch` is how many pieces of work may be under way (default: two for each worker).
+    - `rank`, `world_size`: which share is ours. Found through torch.distributed or the environment (`RANK`,
+      `WORLD_SIZE`) when not given.
+    - `lanes`: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
+      multiple of every world size it may ever have. Fixed for a run.
+    - `on_error`: "raise"; "skip" drops a bad sample; "quarantine" puts the next index of the same source in its
+      place, so the mixture and the step count stay exact. Both keep a journal in the state and stop beyond
+      `max_errors` samples.
+
+    >>> import penstock as ps
+    >>> with ps.Loader(ps.from_sequence(range(10)).shuffle().batch(4), workers=2) as loader:
+    ...     sizes = [len(batch) for batch in loader]
+    ...     state = loader.state_dict()
+    >>> sizes
+    [4, 4, 2]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        workers: int = 0,
+        executor: Executor = "threads",
+        prefetch: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        lanes: int = 1,
+        on_error: OnError = "raise",
+        max_errors: int = 100,
+    ) -> None:
+        if workers < 0:
+            raise ConfigError(f"workers={workers}: a number of threads, 0 or more")
+        if executor not in ("inline", "threads"):
+            raise ConfigError(f"executor={executor!r}: choose 'inline' or 'threads'")
+        if prefetch is not None and prefetch < 1:
+            raise ConfigError(f"prefetch={prefetch}: at least one piece of work under way")
+        rank, world_size = _place(rank, world_size)
+        threads = workers if executor == "threads" else 0
+        self._hands = world.sched.spawn(threads) if threads else None
+        window = (prefetch or 2 * threads) if threads else 0
+        setting = Setting(rank, world_size, lanes, on_error, max_errors, window)
+        self._closed, self._waited, self._items = False, 0.0, 0
+        try:
+            self._session = Session(dataset.flow, setting, self._hands)
+        except BaseException:
+            if self._hands:
+                self._hands.close()
+            raise
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Pass(self)
+
+    def _next(self) -> Any:
+        if self._closed:
+            raise ConfigError("the loader is closed; make a new one and load the state into it")
+        began = world.sched.now()
+        value = self._session.next()
+        self._waited += world.sched.now() - began
+        self._items += 1
+        return value
+
+    def _end(self) -> None:
+        self._session.next_pass()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, after the last item it gave: plain JSON, no data.
+
+        For an indexed pipeline it is the same on every rank. With lanes each rank has the cursors of its own: keep
+        all, and load the list.
+        """
+        return self._session.state()
+
+    def load_state_dict(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], on_mismatch: str = "error"
+    ) -> None:
+        """Go where a state (or the states of all ranks) says, whatever the ranks and workers were then.
+
+        A state of another pipeline is refused with the differences; `on_mismatch="adopt"` goes on with this pipeline
+        all the same, every input that both have where it was. If anything is wrong the loader stays where it is.
+        """
+        if on_mismatch not in ("error", "adopt"):
+            raise ConfigError(f"on_mismatch={on_mismatch!r}: choose 'error' or 'adopt'")
+        self._session.load(state, on_mismatch)
+
+    def set_weights(self, weights: Any, at: int | None = None) -> int:
+        """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on; returns the position.
+
+        The default is the first sample that was not drawn yet, which is the same on every rank at the same step. The
+        change is kept in the state.
+        """
+        return self._session.set_weights(weights, at)
+
+    def keys(self) -> list[tuple[str, int, int]]:
+        """Source, epoch and index of every sample in the last item, in order: what a packed row or a batch is made of."""
+        return self._session.last.keys() if self._session.last else []
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """The samples that failed so far: source, epoch, index, error, and the index used in their place."""
+        return [entry for _, entry in sorted(self._session.journal.items())]
+
+    def stats(self) -> dict[str, Any]:
+        """What was given out since the loader was opened: items, samples by source, seconds spent waiting for data,
+        errors.
+        """
+        by_source = dict[str, int]()
+        for lane in self._session.lanes_here:
+            for leaf, count in zip(lane.builder.leaves, lane.given().tolist(), strict=True):
+                by_source[leaf.name] = by_source.get(leaf.name, 0) + count
+        return {
+            "epoch": self._session.epoch,
+            "items": self._items,
+            "samples": by_source,
+            "waited_s": self._waited,
+            "errors": len(self._session.journal),
+        }
+
+    def close(self) -> None:
+        """Stop the workers and let go of open files. Closing twice does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._session.close()
+            if self._hands:
+                self._hands.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Pass(Iterator[Any]):
+    """What is left of the loader's pass; ended for good at its end."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader, self._over = loader, False
+
+    def __next__(self) -> Any:
+        if self._over:
+            raise StopIteration
+        try:
+            return self._loader._next()  # pyright: ignore[reportPrivateUsage]
+        except StopIteration:
+            self._over = True
+            self._loader._end()  # pyright: ignore[reportPrivateUsage]
+            raise
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Our place among the ranks: as given, else as the launcher says."""
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    return place()

@@ -1,0 +1,250 @@
+"""The plain interleave of a mixture from one position on: segments, one after the other, made when they are asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ConfigError
+from ..schedule import Span
+from ..types import Ints
+from .segment import FAR, Segment, build, stair_weights
+from .shape import Floats, Shape, grow, whole_weights
+
+Flags = npt.NDArray[np.bool_]
+
+NEVER = 1 << 62  # beyond every position
+_STAIRS = 8192  # a ramp is followed in at most so many
+_CELLS = 1 << 18  # stairs are worked out in pieces of about so many nodes times stairs
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """What holds for all of a run. `most`: a source drops out after so many draws. `goal`: what a source must be given (or
+    may not pass, for first_exhausted) before a pass of the mixture ends. `FAR` where there is no such number."""
+
+    names: tuple[str, ...]
+    stop: str
+    block: int
+    key: int
+    most: Ints
+    goal: Ints
+
+
+class State(NamedTuple):
+    """Where a plan stands: the draws made, what each source was given too much, who dropped out; the tree, to keep it."""
+
+    position: int
+    counts: Ints
+    residual: Floats
+    out: Flags
+    kept: tuple[Span, Shape, Ints] | None = None
+
+
+class Grown(NamedTuple):
+    """What is known of a plan so far. Replaced as a whole, so that threads see one or the other."""
+
+    segments: tuple[Segment, ...]
+    upto: int
+    state: State | None
+
+
+class Plan:
+    """Segments from a state on, as far as they were asked for."""
+
+    def __init__(self, rules: Rules, spans: Sequence[Span], state: State, ended: bool = False) -> None:
+        self.rules, self.spans, self.begin = rules, spans, state
+        self._begins = [span.begin for span in spans]
+        self._grown = Grown((), state.position, None if ended else state)
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def start(self) -> int:
+        return self.begin.position
+
+    def size(self) -> int | None:
+        """The position at which the plan ends; None if it does not."""
+        while self._grown.state is not None:
+            self._grow()
+        return None if self._grown.upto == NEVER else self._grown.upto
+
+    def covers(self, position: int) -> bool:
+        """Whether there is a draw at a position."""
+        while self._grown.upto <= position and self._grown.state is not None:
+            self._grow()
+        return self.start <= position < self._grown.upto
+
+    def end_within(self, position: int) -> int:
+        """The end of the plan, or `position` if that comes first."""
+        return position if self.covers(position) else self._grown.upto
+
+    def segment_at(self, position: int) -> Segment | None:
+        """The segment of a position up to the end, the end itself included."""
+        self.covers(position)
+        segments = self._grown.segments
+        i = bisect_right(segments, position, key=lambda segment: segment.start)
+        return segments[i - 1] if i else None
+
+    def counts(self, positions: Ints) -> Ints:
+        """Draws of every source before sorted positions: int64[len(positions), sources]."""
+        out = np.empty((len(positions), len(self.rules.names)), np.int64)
+        for segment, a, b in self._runs(positions):
+            out[a:b] = self.begin.counts if segment is None else segment.counts(positions[a:b] - segment.start)
+        return out
+
+    def walk(self, positions: Ints) -> tuple[Ints, Ints]:
+        """The source of every sorted position, and which of its draws it is."""
+        source, k = np.empty((2, len(positions)), np.int64)
+        for segment, a, b in self._runs(positions):
+            assert segment is not None
+            source[a:b], k[a:b] = segment.walk(positions[a:b] - segment.start)
+        return source, k
+
+    def locate(self, source: int, k: int) -> int | None:
+        """The position of a source's `k`-th draw, None if it never comes."""
+        while self._grown.state is not None and int(self._grown.state.counts[source]) <= k:
+            self._grow()
+        segments = self._grown.segments
+        i = bisect_right(segments, k, key=lambda segment: int(segment.base[source])) - 1
+        if i < 0:
+            return None
+        segment, end = segments[i], segments[i + 1].start if i + 1 < len(segments) else self._grown.upto
+        leaf = np.flatnonzero(segment.members == source)
+        m = int(segment.locate(leaf, np.full(len(leaf), k - segment.base[source]))[0]) if len(leaf) else FAR
+        return segment.start + m if m < FAR and segment.start + m < end else None
+
+    def residuals(self, position: int) -> Floats:
+        """What every source was given too much before a position."""
+        segment = self.segment_at(position)
+        if segment is None:
+            return self.begin.residual
+        local = position - segment.start
+        return segment.residuals(local, segment.counts(np.asarray([local]))[0])
+
+    def _runs(self, positions: Ints) -> list[tuple[Segment | None, int, int]]:
+        """The segments of sorted positions, and which positions are theirs."""
+        if not len(positions):
+            return []
+        self.covers(int(positions[-1]))
+        segments, low, high = self._grown.segments, int(positions[0]), int(positions[-1])
+        i, j = (bisect_right(segments, p, key=lambda segment: segment.start) for p in (low, high))
+        if i == j:
+            return [(segments[i - 1] if i else None, 0, len(positions))]
+        starts = [segment.start for segment in segments[i:j]]
+        cuts = [0, *np.searchsorted(positions, starts).tolist(), len(positions)]
+        mine = [segments[i - 1] if i else None, *segments[i:j]]
+        return [(s, a, b) for s, a, b in zip(mine, cuts, cuts[1:], strict=False) if b > a]
+
+    # ------------------------------------------------------------ growth
+
+    def _grow(self) -> None:
+        segments, _, state = self._grown
+        assert state is not None
+        number = bisect_right(self._begins, state.position) - 1
+        span = self.spans[number]
+        weight = np.maximum(span.first, span.last)
+        active = (weight > 0) & ~state.out
+        later = self._later(number) & ~state.out
+        if not active.any():
+            if later.any():
+                names = [name for name, waits in zip(self.rules.names, later, strict=True) if waits]
+                raise ConfigError(
+                    f"at position {state.position} every source with weight has run out, and {names} start only later: "
+                    "start them earlier, or let a source with weight go on (stop='restart', or a larger max_epochs)"
+                )
+            self._grown = Grown(segments, state.position, None)
+            return
+        segment, stop = self._segment(state, span, active)
+        ending = self._ending(segment, active, later & ~active)
+        drops = self._drops(segment, active)
+        stop = min(stop, ending, int(drops.min()) + 1)
+        end = segment.start + stop
+        if stop == 0:
+            self._grown = Grown(segments, end, None)
+        elif stop >= FAR:
+            self._grown = Grown((*segments, segment), NEVER, None)
+        else:
+            counts = segment.counts(np.asarray([stop]))[0]
+            out = state.out | (drops < stop)
+            after = State(end, counts, segment.residuals(stop, counts), out, (span, segment.shape, segment.members))
+            self._grown = Grown((*segments, segment), end, None if stop == ending else after)
+
+    def _segment(self, state: State, span: Span, active: Flags) -> tuple[Segment, int]:
+        """The segment from a state on, and how far its law goes."""
+        residual = settle(state.residual, active, np.where(active, span.first + span.last, 0.0))
+        stop = FAR if span.end is None else span.end - state.position
+        if state.kept is not None and state.kept[0] is span:
+            _, shape, members = state.kept
+        else:
+            members = np.flatnonzero(active)
+            shape = grow(whole_weights((span.first + span.last)[members]), residual[members])
+        if span.constant:
+            weights = whole_weights(np.where(active, span.first, 0.0)[members])[:, None]
+            edges = np.asarray([0, FAR])
+        else:
+            edges, blocks = self._stairs(state.position, span, 2 * shape.leaves)
+            weights = span.means(edges[:-1] + state.position, blocks, self.rules.block)
+            weights = stair_weights(np.where(active, weights, 0.0).T[members])
+            stop = int(edges[-1])
+        segment = build(state.position, state.counts, residual, members, shape, weights, edges)
+        return segment, stop
+
+    def _stairs(self, position: int, span: Span, nodes: int) -> tuple[Ints, Ints]:
+        """The next stairs of a ramp, as local positions, on the grid of blocks; and the blocks that each begins."""
+        assert span.end is not None
+        size = self.rules.block
+        each = -(-(span.end - span.begin) // (size * _STAIRS))
+        first = -(-(position + 1 - self.start) // size)
+        many = max(1, min(_CELLS // nodes, -(-(span.end - self.start - first * size) // (size * each))))
+        grid = self.start + (first + each * np.arange(many + 1)) * size
+        edges = np.unique(np.minimum(np.concatenate([[position], grid]), span.end))
+        return edges - position, -(-np.diff(edges) // size)
+
+    def _drops(self, segment: Segment, active: Flags) -> Ints:
+        """The local position of the last draw that each source may have."""
+        out = np.full(len(active), FAR)
+        mine = np.flatnonzero(active & (self.rules.most < FAR))
+        out[mine] = _positions(segment, mine, self.rules.most[mine] - segment.base[mine] - 1)
+        return out
+
+    def _ending(self, segment: Segment, active: Flags, waiting: Flags) -> int:
+        """The local position at which the pass ends, `FAR` if not by the stop rule."""
+        goal = self.rules.goal
+        mine = np.flatnonzero(active & (goal < FAR))
+        if self.rules.stop == "first_exhausted" and len(mine):
+            return int(_positions(segment, mine, np.maximum(goal - segment.base, 0)[mine]).min())
+        if self.rules.stop == "all_exhausted_oversample":
+            lacking = goal > segment.base
+            if (lacking & waiting).any():
+                return FAR
+            mine = np.flatnonzero(active & lacking)
+            if not len(mine):
+                return 0
+            if (goal[mine] < FAR).all():
+                last = int(_positions(segment, mine, (goal - segment.base - 1)[mine]).max())
+                return min(last + 1, FAR)
+        return FAR
+
+    def _later(self, number: int) -> Flags:
+        """Which sources have weight in a later span."""
+        out = np.zeros(len(self.rules.names), np.bool_)
+        for span in self.spans[number + 1 :]:
+            out |= (span.first > 0) | (span.last > 0)
+        return out
+
+
+def _positions(segment: Segment, sources: Ints, j: Ints) -> Ints:
+    return segment.locate(np.searchsorted(segment.members, sources), j)
+
+
+def settle(residual: Floats, active: Flags, weights: Floats) -> Floats:
+    """Close the accounts of those who leave: what they had too much or too little is shared by those who stay, by weight."""
+    gone = fsum(residual[~active].tolist())
+    return np.where(active, residual + gone * (weights / fsum(weights.tolist())), 0.0)

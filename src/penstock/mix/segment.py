@@ -1,0 +1,304 @@
+"""A stretch of a mixture under one law of weights: positions to draws and back, by arithmetic.
+
+Every inner node of the tree sends its m-th element left when `floor((share*m + offset) / over)` steps up there. The offset
+starts at a half, plus what the left side was given too little so far, so a segment repairs what the ones before it left over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..types import Ints
+from .shape import WHOLE, Floats, Shape
+
+FAR = 1 << 60
+"""A draw that never comes, as far as this segment knows."""
+
+_WINDOW = 1 << 14  # positions that are walked relative to their first one: products with a share stay below 2^62
+
+
+class Tables(NamedTuple):
+    """One column per stair, one row per inner node (`first`: per node, and one column more).
+
+    In stair `s` a node that has had `m` elements sent `lead + floor((share*(m - first) + rest) / over)` of them left, or none
+    where that is negative: an over-served side waits.
+    """
+
+    share: Ints
+    lead: Ints
+    rest: Ints
+    first: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Counts `base` and residuals of all sources at `start`, and a tree over `members` from there on."""
+
+    start: int
+    base: Ints
+    residual: Floats
+    members: Ints
+    shape: Shape
+    left: Ints
+    right: Ints
+    over: Ints
+    weights: Ints
+    edges: Ints
+    tables: Tables
+
+    # ------------------------------------------------------------ forwards
+
+    def rows(self, m: Ints) -> Ints:
+        """The stair of each local position."""
+        return np.searchsorted(self.edges[1:-1], m, side="right")
+
+    def nodes_at(self, m: Ints) -> tuple[Ints, Ints, Ints]:
+        """How many elements each node had before local positions: int64[nodes, len(m)]; and the splits, as whole and rest."""
+        n, row = self.shape.leaves, self.rows(m) if len(self.edges) > 2 else slice(0, 1)
+        share, lead, rest, first = (table[:, row] for table in self.tables)
+        out = np.empty((2 * n - 1, len(m)), np.int64)
+        gone, left_over = np.empty((2, n - 1, len(m)), np.int64)
+        out[-1] = m
+        for a, b in reversed(self.shape.rounds):
+            above, over = out[n + a : n + b], self.over[a:b, None]
+            whole, part = muldiv(share[a:b], above - first[n + a : n + b], over)
+            part += rest[a:b]
+            carry = part >= over
+            gone[a:b], left_over[a:b] = whole + lead[a:b] + carry, part - over * carry
+            left = np.maximum(gone[a:b], 0)
+            out[self.left[a:b]], out[self.right[a:b]] = left, above - left
+        return out, gone, left_over
+
+    def counts(self, m: Ints) -> Ints:
+        """Draws of all sources before local positions, those before the segment included: int64[len(m), sources]."""
+        out = np.repeat(self.base[None], len(m), axis=0)
+        out[:, self.members] += self.nodes_at(m)[0][: self.shape.leaves].T
+        return out
+
+    def walk(self, m: Ints) -> tuple[Ints, Ints]:
+        """The source of each local position, and which of its draws it is."""
+        if m.size == 0:
+            return m, m
+        low, high = int(m.min()), int(m.max())
+        ends = self.rows(np.asarray([low, high]))
+        if high - low < _WINDOW and ends[0] == ends[1] and len(m) > 16:
+            base, gone, rest = (table[:, 0] for table in self.nodes_at(np.asarray([low])))
+            leaf, k = self._near(m - low, self.tables.share[:, ends[0]], np.minimum(gone, 0), rest)
+            k += base[leaf]
+        else:
+            leaf, k = self._anywhere(m)
+        source = self.members[leaf]
+        return source, k + self.base[source]
+
+    def _near(self, m: Ints, share: Ints, behind: Ints, rest: Ints) -> tuple[Ints, Ints]:
+        """Down the tree from one position on, which all nodes know their place at."""
+        n, over = self.shape.leaves, self.over
+        waits = bool(behind.any())
+        node = np.full(len(m), 2 * n - 2)
+        descent = _Descent(len(m))
+        while (active := descent.drop(node, n, m)) is not None:
+            node, m, _ = active
+            at = node - n
+            a, d = share[at], over[at]
+            product = a * m + rest[at]
+            gone = product // d
+            product -= gone * d
+            left = product >= d - a
+            if waits:
+                gone += behind[at]
+                left &= gone >= 0
+                np.maximum(gone, 0, out=gone)
+            m = np.where(left, gone, m - gone)
+            node = np.where(left, self.left[at], self.right[at])
+        return descent.leaf, descent.count
+
+    def _anywhere(self, m: Ints) -> tuple[Ints, Ints]:
+        """Down the tree from positions anywhere in the segment."""
+        n, stairs = self.shape.leaves, self.tables.share.shape[1]
+        share, lead, rest, first = (table.reshape(-1) for table in self.tables)
+        node, row = np.full(len(m), 2 * n - 2), self.rows(m)
+        descent = _Descent(len(m))
+        while (active := descent.drop(node, n, m, row)) is not None:
+            node, m, row = active
+            at = node - n
+            flat, d = at * stairs + row, self.over[at]
+            a = share[flat]
+            gone, part = muldiv(a, m - first[node * (stairs + 1) + row], d)
+            part += rest[flat]
+            carry = part >= d
+            part -= d * carry
+            gone += lead[flat] + carry
+            left = (part >= d - a) & (gone >= 0)
+            np.maximum(gone, 0, out=gone)
+            m = np.where(left, gone, m - gone)
+            node = np.where(left, self.left[at], self.right[at])
+        return descent.leaf, descent.count
+
+    # ------------------------------------------------------------ backwards
+
+    def locate(self, leaf: Ints, j: Ints) -> Ints:
+        """The local position of the `j`-th draw (within the segment) of leaves, up the tree in closed form; `FAR` if never."""
+        n, stairs = self.shape.leaves, self.tables.share.shape[1]
+        share, lead, rest, first = self.tables
+        row = np.zeros_like(leaf) if stairs == 1 else (first[leaf, 1:] <= j[:, None]).sum(axis=1)
+        out = np.full(len(leaf), FAR)
+        where = np.flatnonzero(row < stairs)
+        node, row, j = leaf[where], row[where], j[where]
+        while True:
+            up = self.shape.parent[node]
+            if (top := up < 0).any():
+                out[where[top]] = j[top]
+                where, node, row, j, up = where[~top], node[~top], row[~top], j[~top], up[~top]
+            if not len(where):
+                return np.minimum(out, FAR)
+            a, d, before = share[up, row], self.over[up], first[n + up, row]
+            is_left = self.left[up] == node
+            whole = np.where(is_left, j + 1 - lead[up, row], j - before + lead[up, row])
+            part = np.where(is_left, -rest[up, row], rest[up, row] + 1)
+            m = before + ceildiv(whole, d, part, np.where(is_left, a, d - a))
+            j = np.where(is_left, m, np.maximum(m, j + 1)) - 1  # the right side has everything while the left one waits
+            node = n + up
+
+    # ------------------------------------------------------------ accounts
+
+    def residuals(self, length: int, counts: Ints) -> Floats:
+        """What each source has too much after `length` positions, given its counts there: exact up to the last rounding."""
+        spans = np.diff(np.minimum(self.edges, length))
+        total = self.weights[:, :1].sum()
+        # Both products may pass 2^64; their difference cannot, so wrapping leaves it exact.
+        due = (self.weights * spans).sum(axis=1)
+        out = self.residual.copy()
+        out[self.members] += ((counts - self.base)[self.members] * total - due) / total
+        return out
+
+
+def build(
+    start: int, base: Ints, residual: Floats, members: Ints, shape: Shape, weights: Ints, edges: Ints, patient: bool = True
+) -> Segment:
+    """A segment whose stairs begin at the local positions `edges[:-1]`, with `weights` int64[members, stairs] of equal sums."""
+    n, stairs = shape.leaves, weights.shape[1]
+    sums = shape.sums(weights)
+    mine = residual[members]
+    if stairs == 1:
+        over = np.maximum(sums[n:, 0], 1)
+        share = sums[shape.left]
+        mean = sums[:, 0].astype(np.float64)
+    else:
+        over = np.full(n - 1, WHOLE)
+        share = _shares(sums[shape.left], sums[n:])
+        mean = shape.sums(weights.sum(axis=1).astype(np.float64))
+    owed = _corrections(shape, mean / mean[-1], shape.sums(mine), _patience(mine) if patient else np.inf)
+    turned = owed < 0  # the side that must wait becomes the left one: then only one end of its count needs a bound
+    left, right = np.where(turned, shape.right, shape.left), np.where(turned, shape.left, shape.right)
+    share = np.where(turned[:, None], over[:, None] - share, share)
+    offset = over // 2 - np.rint(np.abs(owed) * over).astype(np.int64)
+    tables = _climb(shape, left, right, over, share, offset, edges)
+    return Segment(start, base, residual, members, shape, left, right, over, weights, edges, tables)
+
+
+def _shares(left: Ints, both: Ints) -> Ints:
+    """Left shares as multiples of 2^-48; a side that has any weight has some share."""
+    share = np.rint(left / np.maximum(both, 1) * WHOLE).astype(np.int64)
+    share = np.where(left > 0, np.maximum(share, 1), share)
+    return np.where(both > left, np.minimum(share, WHOLE - 1), share)
+
+
+def _patience(residual: Floats) -> float:
+    """How far a source may fall behind while others are repaid: no further than the one that is furthest off already."""
+    worst = float(np.abs(residual).max())
+    return worst if worst > 2 else 1.0
+
+
+def _corrections(shape: Shape, weight: Floats, owed: Floats, patience: float) -> Floats:
+    """By how many elements the left side of each node should wait (negative: the right side).
+
+    In full it is `owed` of the left, less its share of what is owed of both. But a side that waits makes each of its sources wait,
+    and one of them may have been given too little: `until` is how long each side can afford that, `waited` how long it does.
+    """
+    n = shape.leaves
+    with np.errstate(divide="ignore"):
+        each = np.where(weight[:n] > 0, np.maximum(patience + owed[:n], 0) / weight[:n], np.float64(FAR))
+    until, waited, out = shape.least(np.minimum(each, FAR)), np.zeros(2 * n - 1), np.empty(n - 1)
+    for a, b in reversed(shape.rounds):
+        left, right, above = shape.left[a:b], shape.right[a:b], waited[n + a : n + b]
+        x, y = weight[left], weight[right]
+        both = np.maximum(x + y, 1e-300)
+        full = (y * owed[left] - x * owed[right]) / both
+        low, high = (np.maximum(until[side] - above, 0) * own for side, own in ((right, y), (left, x)))
+        out[a:b] = np.clip(full, -low, high)
+        waited[left] = above + np.maximum(out[a:b], 0) / np.maximum(x, 1e-300)
+        waited[right] = above + np.maximum(-out[a:b], 0) / np.maximum(y, 1e-300)
+    return out
+
+
+def _climb(shape: Shape, left: Ints, right: Ints, over: Ints, share: Ints, offset: Ints, edges: Ints) -> Tables:
+    """Where every node stands at the beginning of every stair, by cumulative sums of integers."""
+    n, stairs = shape.leaves, share.shape[1]
+    lead, rest = np.empty((2, n - 1, stairs), np.int64)
+    lead[:, 0] = offset // over
+    rest[:, 0] = offset - lead[:, 0] * over
+    first = np.zeros((2 * n - 1, stairs + 1), np.int64)
+    if stairs == 1:
+        return Tables(share, lead, rest, first)
+    first[-1] = edges
+    for a, b in reversed(shape.rounds):
+        above, d = first[n + a : n + b], over[a:b, None]
+        whole, part = muldiv(share[a:b], np.diff(above, axis=1), d)
+        whole, part = np.cumsum(whole, axis=1), np.cumsum(part, axis=1) + rest[a:b, :1]
+        carry = part // d
+        whole, part = whole + lead[a:b, :1] + carry, part - carry * d
+        lead[a:b, 1:], rest[a:b, 1:] = whole[:, :-1], part[:, :-1]
+        gone = np.maximum(whole, 0)
+        first[left[a:b], 1:], first[right[a:b], 1:] = gone, above[:, 1:] - gone
+    return Tables(share, lead, rest, first)
+
+
+def muldiv(a: Ints, m: Ints, d: Ints) -> tuple[Ints, Ints]:
+    """Quotient and rest of `a*m / d` for 0 <= a <= d <= 2^48 and 0 <= m < 2^60.
+
+    The product may pass 2^64: a float estimate of the quotient is off by a few hundred at most, and the difference is exact.
+    """
+    near = np.rint(a / d * m).astype(np.int64)
+    rest = a * m - near * d
+    more = rest // d
+    return near + more, rest - more * d
+
+
+def ceildiv(j: Ints, d: Ints, k: Ints, b: Ints) -> Ints:
+    """The least x with `b*x >= j*d + k`; about `FAR` where it is further away than that."""
+    near = np.clip((j.astype(np.float64) * d + k) / b, -1.0 * FAR, 1.0 * FAR)
+    x = np.rint(near).astype(np.int64)
+    short = j * d + k - b * x
+    return np.where(near < FAR / 2, x - (-short // b), FAR)
+
+
+class _Descent:
+    """Elements on their way down; those that arrive at a leaf are written down and leave."""
+
+    def __init__(self, size: int) -> None:
+        self.leaf, self.count = np.empty(size, np.int64), np.empty(size, np.int64)
+        self.where = np.arange(size)
+
+    def drop(self, node: Ints, leaves: int, m: Ints, row: Ints | None = None) -> tuple[Ints, Ints, Ints] | None:
+        """Take out what arrived; None when nothing is left."""
+        arrived = node < leaves
+        row = node if row is None else row
+        if arrived.any():
+            there = self.where[arrived]
+            self.leaf[there], self.count[there] = node[arrived], m[arrived]
+            on = ~arrived
+            self.where, node, m, row = self.where[on], node[on], m[on], row[on]
+        return (node, m, row) if len(node) else None
+
+
+def stair_weights(weights: Floats) -> Ints:
+    """Mean weights of stairs, float64[sources, stairs], as integers of sum 2^48; any weight above 0 stays above 0."""
+    total = np.add.accumulate(weights, axis=0)[-1]  # in order: the same on every platform
+    out = np.rint(weights / total * WHOLE).astype(np.int64)
+    out = np.where((out == 0) & (weights > 0), 1, out)
+    heaviest = out.argmax(axis=0)
+    out[heaviest, np.arange(out.shape[1])] += WHOLE - out.sum(axis=0)
+    return out

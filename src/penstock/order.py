@@ -1,0 +1,185 @@
+"""Orders: pure maps from positions to positions, vectorised. A new one is three short methods.
+
+Positions are unbounded: position `p` of a flow with passes of length `n` is sample `p % n` of pass `p // n`.
+`down` maps positions to positions of the flow below; `up` is its inverse, where a position below may not occur
+above it is -1. "Laps" count the times a fixed order was gone through again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .random import permute, unpermute
+from .types import Ints, Json
+
+_Permute = Callable[[Ints, int, int, Ints], Ints]
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Every sample once a pass, in an order that is new in every pass. Needs O(1) memory."""
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        n = _finite(below)
+        epoch = positions // n
+        return permute(positions - epoch * n, n, key, epoch) + epoch * n, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        n = _finite(below)
+        epoch = positions // n
+        return unpermute(positions - epoch * n, n, key, epoch) + epoch * n
+
+    def describe(self) -> Json:
+        return {"order": "shuffle"}
+
+
+@dataclass(frozen=True)
+class BlockShuffle:
+    """Blocks of neighbouring rows in random order, then the rows within windows of blocks.
+
+    Reads stay almost sequential: a window touches `window` blocks only. Quality lies between a shuffle buffer
+    of `rows * window` samples and a full shuffle. The tail that fills no block comes last.
+    """
+
+    rows: int
+    window: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        n = _finite(below)
+        epoch = positions // n
+        i = self._within(positions - epoch * n, n, key, epoch, permute)
+        block = i // self.rows
+        whole = n // self.rows
+        inside = np.flatnonzero(block < whole)
+        moved = permute(block[inside], whole, key ^ 1, epoch[inside])
+        i[inside] += (moved - block[inside]) * self.rows
+        return i + epoch * n, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        n = _finite(below)
+        epoch = positions // n
+        i = positions - epoch * n
+        block = i // self.rows
+        whole = n // self.rows
+        inside = np.flatnonzero(block < whole)
+        moved = unpermute(block[inside], whole, key ^ 1, epoch[inside])
+        i[inside] += (moved - block[inside]) * self.rows
+        return self._within(i, n, key, epoch, unpermute) + epoch * n
+
+    def _within(self, i: Ints, n: int, key: int, epoch: Ints, how: _Permute) -> Ints:
+        """Permute the rows inside every window; the last window is shorter."""
+        out = i.copy()
+        span = self.rows * self.window
+        window = i // span
+        full = n // span
+        tweak = epoch * (full + 1) + window
+        for rows, length in ((np.flatnonzero(window < full), span), (np.flatnonzero(window == full), n - full * span)):
+            if rows.size:
+                start = window[rows] * span
+                out[rows] = how(i[rows] - start, length, key ^ 2, tweak[rows]) + start
+        return out
+
+    def describe(self) -> Json:
+        return {"order": "block shuffle", "rows": self.rows, "window": self.window}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`count` places of the first pass, from `start` by `step`; the same samples in every pass."""
+
+    start: int
+    count: int
+    step: int = 1
+
+    def size(self, below: int | None, /) -> int | None:
+        return self.count
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        lap = positions // self.count
+        return self.start + (positions - lap * self.count) * self.step, lap
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        place, rest = np.divmod(positions - self.start, self.step)
+        return np.where((rest == 0) & (place >= 0) & (place < self.count), place, -1)
+
+    def describe(self) -> Json:
+        return {"order": "slice", "start": self.start, "count": self.count, "step": self.step}
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """`epochs` passes as one, each in its own order; `None` is for ever."""
+
+    epochs: int | None
+
+    def size(self, below: int | None, /) -> int | None:
+        return None if self.epochs is None or below is None else below * self.epochs
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return positions, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return positions
+
+    def describe(self) -> Json:
+        return {"order": "repeat", "epochs": self.epochs}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """`epochs` passes as one, each in the order of the first."""
+
+    epochs: int | None
+
+    def size(self, below: int | None, /) -> int | None:
+        return None if self.epochs is None or below is None else below * self.epochs
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        lap = positions // _finite(below)
+        return positions - lap * _finite(below), lap
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return np.where(positions < _finite(below), positions, -1)
+
+    def describe(self) -> Json:
+        return {"order": "replay", "epochs": self.epochs}
+
+
+@dataclass(frozen=True)
+class Stride:
+    """Every `count`-th sample of each pass, from the `first`: a lane's share."""
+
+    first: int
+    count: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return None if below is None else max(0, -((self.first - below) // self.count))
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        if below is None:
+            return self.first + positions * self.count, None
+        n = self.size(below) or 1
+        epoch = positions // n
+        return epoch * below + self.first + (positions - epoch * n) * self.count, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        epoch = positions // below if below else np.zeros_like(positions)
+        place, rest = np.divmod(positions - epoch * (below or 0) - self.first, self.count)
+        return np.where((rest == 0) & (place >= 0), epoch * (self.size(below) or 0) + place, -1)
+
+    def describe(self) -> Json:
+        return {"order": "stride", "first": self.first, "count": self.count}
+
+
+def _finite(below: int | None) -> int:
+    assert below is not None, "this order was put on an endless flow; the dataset should have refused it"
+    return below

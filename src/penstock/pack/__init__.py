@@ -1,0 +1,25 @@
+"""Packing: many documents in rows of equal length. Folds decide which from sizes alone; a builder copies the tokens.
+
+A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the documents of the row, 0 for padding, so
+`segment_ids > 0` is the attention mask) and `positions` (int32: the place within the document, going on where it
+was split; 0 for padding).
+"""
+
+from .folds import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
+from .options import METHODS, Packing
+from .plan import Plan, plan
+from .row import build_row
+
+__all__ = [
+    "METHODS",
+    "BestFit",
+    "ConcatSplit",
+    "FirstFit",
+    "Packing",
+    "Piece",
+    "Plan",
+    "Rebatch",
+    "build_row",
+    "join_parts",
+    "plan",
+]

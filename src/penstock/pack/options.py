@@ -1,0 +1,164 @@
+"""`Packing`: all that `pack` can be told, checked when the pipeline is described."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+
+from ..errors import ConfigError, DataError
+from ..types import Fold, Json
+from .folds import BestFit, ConcatSplit, FirstFit, Long, Piece
+from .row import OWN, build_row
+
+Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
+
+METHODS = ("concat_split", "first_fit", "best_fit")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How documents become rows of `length` tokens.
+
+    `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit) and `window` (1,000, best_fit
+    only) choose the fold, see `ConcatSplit`, `FirstFit`, `BestFit`. The others say how a row is built:
+
+    - Documents are arrays or lists of numbers (the row calls them `tokens`), or mappings of such: `features` (all,
+      when not given) are packed side by side along axis 0, those named in `unpacked` come in a list with one entry
+      for each segment, and any other is refused. The first feature counts the tokens; the others must be as long.
+    - `pad` fills the row: one value, or `{feature: value}` and 0 for the rest. Give labels the value that the loss
+      skips, often -100.
+    - `bos` and `eos` put a token before and behind every document. They count as tokens; a split document has BOS
+      only at its start and EOS only at its end; `long="cut"` loses EOS. An id goes to the first feature, and the
+      others have their padding in its place, so the loss skips it; `{feature: value}` gives each its own.
+    - `dtype` is one for all or `{feature: dtype}`; without it, that of the first document in the row.
+
+    >>> packing = Packing(6, eos=0, dtype="int32")
+    >>> packing.size([5, 6, 7]), packing.extra
+    (3, 1)
+    >>> from penstock.types import Item
+    >>> packing.build([Item(0, 4, [5, 6, 7])])["tokens"]
+    array([5, 6, 7, 0, 0, 0], dtype=int32)
+    """
+
+    length: int
+    method: Method = "concat_split"
+    long: Long = "split"
+    max_segments: int | None = None
+    features: Sequence[str] | None = None
+    unpacked: Sequence[str] = ()
+    pad: Any = 0
+    bos: int | dict[str, int] | None = None
+    eos: int | dict[str, int] | None = None
+    dtype: Any = None
+    open_rows: int | None = None
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ConfigError(f"pack: unknown method {self.method!r}; one of {', '.join(METHODS)}")
+        self._refuse_unused()
+        self.fold()
+        if isinstance(self.features, str) or isinstance(self.unpacked, str):
+            raise ConfigError("pack: features and unpacked are tuples of names, such as ('input_ids',), not one name")
+        names = None if self.features is None else list(self.features)
+        if names is not None and (not names or OWN & {*names, *self.unpacked} or {*names} & {*self.unpacked}):
+            raise ConfigError(
+                f"pack: features={names} must name at least one feature, none of unpacked={list(self.unpacked)}, "
+                f"and not {' or '.join(sorted(OWN))}, which packing adds"
+            )
+        for option in ("pad", "bos", "eos", "dtype"):
+            given = getattr(self, option)
+            table = cast("dict[str, Any]", given) if isinstance(given, dict) else {"": given}
+            for name in sorted(set(table) - {"", *(names or table)}):
+                raise ConfigError(f"pack: {option} names {name!r}, which is not in features={names}")
+            if given is not None or option == "pad":
+                for value in table.values():
+                    _check_value(option, value)
+
+    def _refuse_unused(self) -> None:
+        fits = self.method != "concat_split"
+        if self.open_rows is not None and not fits:
+            raise ConfigError("pack: open_rows is for first_fit and best_fit; concat_split has one row open")
+        if self.window is not None and self.method != "best_fit":
+            raise ConfigError(f"pack: window is for best_fit; {self.method} places each document as it comes")
+        if self.long != "split" and not fits:
+            raise ConfigError(f"pack: long={self.long!r} is for first_fit and best_fit; concat_split splits documents")
+
+    def fold(self) -> Fold:
+        """The fold that decides which documents share a row."""
+        if self.method == "concat_split":
+            return ConcatSplit(self.length, self.max_segments)
+        if self.method == "first_fit":
+            return FirstFit(self.length, _or(self.open_rows, 64), self.max_segments, self.long)
+        rows, window = _or(self.open_rows, 4), _or(self.window, 1000)
+        return BestFit(self.length, rows, self.max_segments, self.long, window)
+
+    @property
+    def extra(self) -> int:
+        """How many tokens `bos` and `eos` add to every document; folds see `size + extra`."""
+        return (self.bos is not None) + (self.eos is not None)
+
+    def size(self, sample: Any) -> int:
+        """The tokens of a document as it is, without `extra`: the length of its first feature."""
+        value, name = sample, "tokens"
+        if isinstance(sample, Mapping):
+            doc = cast("Mapping[str, Any]", sample)
+            names = self.features or [key for key in doc if key not in self.unpacked]
+            if not names or names[0] not in doc:
+                raise DataError(f"the document has no feature {names[0]!r} to pack" if names else "an empty document")
+            value, name = doc[names[0]], names[0]
+        try:
+            if not isinstance(value, (str, bytes)):
+                return len(value)
+        except TypeError:
+            pass
+        raise DataError(
+            f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: name the first feature to pack "
+            "in features=, or what is not to be packed in unpacked="
+        )
+
+    def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
+        """The row of these parts, see `build_row`."""
+        return build_row(
+            parts,
+            self.length,
+            features=self.features,
+            unpacked=self.unpacked,
+            pad=self.pad,
+            bos=self.bos,
+            eos=self.eos,
+            dtype=self.dtype,
+        )
+
+    def describe(self) -> Json:
+        """Every option as plain JSON, for fingerprints."""
+        return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _plain(value: Any, option: str) -> Json:
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, Any]", value)
+        return {name: _plain(table[name], option) for name in sorted(table)}
+    if isinstance(value, (list, tuple)):
+        return list(cast("Sequence[str]", value))
+    if option == "dtype" and value is not None:
+        return np.dtype(value).name
+    return cast("Json", value.item() if isinstance(value, np.generic) else value)
+
+
+def _check_value(option: str, value: Any) -> None:
+    if option != "dtype":
+        if not isinstance(value, (int, float, np.number)):
+            raise ConfigError(f"pack: {option} must be a number or a dict {{feature: number}}, not {value!r}")
+        return
+    try:
+        np.dtype(value)
+    except TypeError:
+        raise ConfigError(f"pack: dtype {value!r} is no NumPy dtype") from None

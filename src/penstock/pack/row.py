@@ -1,0 +1,237 @@
+"""Building packed rows: one copy of the tokens, and nothing per token in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError
+from ..types import Part
+from .folds import Piece
+
+Array: TypeAlias = npt.NDArray[Any]
+Span: TypeAlias = tuple[int, int]
+
+OWN = frozenset({"segment_ids", "positions"})
+"""The columns that packing adds to a row."""
+
+_RAMP = np.arange(1 << 16, dtype=np.int32)
+_RAMP.setflags(write=False)
+
+
+def build_row(
+    parts: Sequence[Piece],
+    length: int,
+    *,
+    features: Sequence[str] | None = None,
+    unpacked: Sequence[str] = (),
+    pad: Any = 0,
+    bos: Any = None,
+    eos: Any = None,
+    dtype: Any = None,
+) -> dict[str, Any]:
+    """Copy the documents of one row into arrays of `length`; the options are those of `Packing`.
+
+    >>> from penstock.types import Item, Part
+    >>> row = build_row([Item(0, 3, [7, 8, 9]), Part(Item(1, 5, [1, 2, 3, 4, 5]), 3, 5)], 6)
+    >>> row["tokens"].tolist(), row["segment_ids"].tolist(), row["positions"].tolist()
+    ([7, 8, 9, 4, 5, 0], [1, 1, 1, 2, 2, 0], [0, 1, 2, 3, 4, 0])
+    """
+    docs: list[Any] = []
+    known: list[int] = []
+    takes: list[int] = []
+    spans: list[Span] = []
+    ramps: list[Array] = []
+    for part in parts:
+        item, start, stop = part if isinstance(part, Part) else (part, 0, part.size)
+        docs.append(item.value)
+        known.append(item.size)
+        takes.append(stop - start)
+        spans.append((start, stop))
+        ramps.append(_RAMP[start:stop] if stop <= 65536 else np.arange(start, stop, dtype=np.int32))
+    rest = length - sum(takes)
+    if rest < 0:
+        raise DataError(f"these parts have {length - rest} tokens, a row has room for {length}")
+    columns, row = _columns(docs, features, unpacked)
+    lead, sizes = "", known
+    for name, values in columns.items():
+        found = _lengths(name, values)
+        if not lead:
+            lead, sizes = name, found
+            if found != known:
+                _check_sizes(found, spans, known, (bos is not None) + (eos is not None))
+        elif found != sizes:
+            raise _unequal(name, found, lead, sizes)
+        fill = _of(pad, name, 0)
+        ends = _end(bos, name, fill, name == lead), _end(eos, name, fill, name == lead)
+        row[name] = _packed(name, values, spans, sizes, length, rest, fill, ends, _of(dtype, name, None))
+    if rest:
+        takes.append(rest)
+        ramps.append(np.zeros(rest, np.int32))
+    row["segment_ids"] = _ids(len(parts), rest > 0).repeat(takes)
+    row["positions"] = np.concatenate(ramps)
+    return row
+
+
+def _columns(
+    docs: list[Any], features: Sequence[str] | None, unpacked: Sequence[str]
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """The documents column by column: those to pack, and those to list."""
+    first = docs[0]
+    # That an array is no mapping takes `Mapping` as long to find out as the array takes to copy.
+    if isinstance(first, np.ndarray) or not isinstance(first, Mapping):
+        if features is not None or unpacked:
+            raise DataError(f"features= and unpacked= name entries of mappings, but a document is a {_type(first)}")
+        return {"tokens": docs}, {}
+    keys = list(cast("Mapping[str, Any]", first))
+    names = list(features) if features is not None else [key for key in keys if key not in unpacked]
+    wanted = {*names, *unpacked}
+    if not names or OWN & wanted:
+        clash = "packing adds columns of that name" if names else "nothing is left to pack"
+        raise DataError(f"documents with {_names(wanted)}: {clash}; rename or drop them before pack")
+    try:
+        if max([len(doc) for doc in docs]) == len(wanted):
+            listed = {name: [doc[name] for doc in docs] for name in unpacked}
+            return {name: [doc[name] for doc in docs] for name in names}, listed
+    except (KeyError, TypeError, IndexError):
+        pass
+    raise _other_keys(docs, wanted, features is None)
+
+
+def _lengths(name: str, values: list[Any]) -> list[int]:
+    try:
+        return [len(value) for value in values]
+    except TypeError:
+        raise _no_numbers(name, values) from None
+
+
+def _check_sizes(found: list[int], spans: list[Span], known: list[int], extra: int) -> None:
+    for segment, (size, (_, stop), expected) in enumerate(zip(found, spans, known, strict=True)):
+        # A plan made from lengths alone does not give the size again: it is 0 there.
+        if stop > size + extra or expected not in (0, size + extra):
+            raise _error(
+                f"the document has {size + extra} tokens, but was measured as {max(stop, expected)}: "
+                "are the stored lengths those of this data?",
+                segment,
+            )
+
+
+def _packed(
+    name: str,
+    values: list[Any],
+    spans: list[Span],
+    sizes: list[int],
+    length: int,
+    rest: int,
+    pad: Any,
+    ends: tuple[Any, Any],
+    dtype: Any,
+) -> Array:
+    """One feature of the row: its pieces of all documents behind each other, and the padding."""
+    try:
+        first = np.asarray(values[0])
+        kind = first.dtype if dtype is None else np.dtype(dtype)
+        shape = first.shape[1:]
+        if kind.kind not in "biufc":
+            raise TypeError(f"{kind} is no dtype of numbers")
+        if ends == (None, None):
+            pieces = [v if j - i == n else v[i:j] for v, (i, j), n in zip(values, spans, sizes, strict=True)]
+        else:
+            before, behind = (None if end is None else np.full((1, *shape), end, kind) for end in ends)
+            pieces = _with_ends(values, spans, sizes, before, behind)
+        out = np.empty((length, *shape) if shape else length, kind)
+        # The dtype of the first document must hold all others; asked for by name, it may be narrower.
+        casting = "safe" if dtype is None else "same_kind"
+        np.concatenate(pieces, out=out[: length - rest] if rest else out, casting=casting)
+        if rest:
+            out[length - rest :] = pad
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise _no_numbers(name, values, error) from error
+    return out
+
+
+def _with_ends(
+    values: list[Any], spans: list[Span], sizes: list[int], before: Array | None, behind: Array | None
+) -> list[Array]:
+    """The pieces of documents that are counted with a token before or behind them; a split one has each once."""
+    shift = before is not None
+    pieces: list[Array] = []
+    for value, (start, stop), size in zip(values, spans, sizes, strict=True):
+        if before is not None and start == 0:
+            pieces.append(before)
+        # An empty list would count as floats.
+        if (i := max(start - shift, 0)) < (j := min(stop - shift, size)):
+            pieces.append(value[i:j])
+        if behind is not None and stop == shift + size + 1:
+            pieces.append(behind)
+    return pieces
+
+
+def _end(given: Any, name: str, pad: Any, lead: bool) -> Any:
+    """What a feature has where BOS or EOS is added (`None`: nowhere): a value of its own, or its padding."""
+    if given is None or isinstance(given, dict):
+        return _of(given, name, pad)
+    return given if lead else pad
+
+
+def _of(setting: Any, name: str, default: Any) -> Any:
+    """The setting of one feature: one for all, or a dict of them."""
+    return cast("dict[str, Any]", setting).get(name, default) if isinstance(setting, dict) else setting
+
+
+@lru_cache(maxsize=1024)
+def _ids(segments: int, padded: bool) -> npt.NDArray[np.int32]:
+    ids = np.arange(1, segments + 1, dtype=np.int32)
+    return np.append(ids, np.int32(0)) if padded else ids
+
+
+# ---------------------------------------------------------------- what can be wrong with a document
+
+
+def _no_numbers(name: str, values: list[Any], error: Exception | None = None) -> DataError:
+    """The error for a feature that cannot be packed, or cannot be packed as asked."""
+    for segment, value in enumerate(values):
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            return _error(f"feature {name!r} is a ragged list: name it in unpacked= or drop it before pack", segment)
+        if array.ndim == 0 or array.dtype.kind not in "biufc":
+            shown = _type(value) if array.ndim == 0 else f"{_type(value)} of {array.dtype}"
+            message = f"feature {name!r} is a {shown}, not a sequence of numbers: name it in unpacked= to get a list"
+            return _error(f"{message} of them, or drop it before pack", segment)
+    return DataError(f"feature {name!r} does not fit into one row (see dtype= and pad=): {error}")
+
+
+def _unequal(name: str, found: list[int], lead: str, sizes: list[int]) -> DataError:
+    segment = next(i for i, (a, b) in enumerate(zip(found, sizes, strict=True)) if a != b)
+    message = f"feature {name!r} has {found[segment]} entries, {lead!r} has {sizes[segment]}: "
+    return _error(message + "name what is no sequence of tokens in unpacked=", segment)
+
+
+def _other_keys(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
+    for segment, doc in enumerate(docs):
+        if not isinstance(doc, Mapping):
+            return _error(f"a {_type(doc)} among mappings", segment)
+        found = set(cast("Mapping[str, Any]", doc))
+        if wanted - found:
+            return _error(f"the document lacks {_names(wanted - found)}, it has {_names(found)}", segment)
+        if found - wanted:
+            remedy = "the first document of the row has not" if guessed else "name them in features= or unpacked="
+            return _error(f"the document has also {_names(found - wanted)}: {remedy}, or drop them", segment)
+    return DataError(f"documents whose {_names(wanted)} cannot be read")
+
+
+def _error(message: str, segment: int) -> DataError:
+    return DataError(message, where=f"segment {segment + 1} of a row")
+
+
+def _names(names: set[str]) -> str:
+    return ", ".join(map(repr, sorted(names)))
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__

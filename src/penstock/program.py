@@ -1,0 +1,426 @@
+"""The indexed half of the interpreter: a tree compiled to pure functions of positions.
+
+`locate` maps positions to the samples behind them (integers only, vectorised, nothing is read); `values` reads and
+computes them. Whatever needs no run to know its n-th sample is a program: an indexed source, an order, a mixture of
+programs, a map, a batch, a pack whose lengths are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from .errors import DataError, Skip
+from .pack import Plan, plan
+from .random import generator
+from .rows import Rows, bounds_of, join_rows
+from .types import Fold, Ints, Item, Order, Part, Shards, Source, Transform
+
+
+class Failed(Exception):
+    """A sample that could not be read or computed: which one, and why."""
+
+    def __init__(self, leaf: int, epoch: int, index: int, cause: Exception) -> None:
+        super().__init__(leaf, epoch, index, cause)
+        self.leaf, self.epoch, self.index, self.cause = leaf, epoch, index, cause
+
+
+class Hole:
+    """Stands where a sample was dropped until the list that holds it is closed up."""
+
+
+HOLE = Hole()
+
+
+@dataclass
+class Run:
+    """What one evaluation has to know: which samples to leave out, and whether any was dropped."""
+
+    without: frozenset[tuple[int, int, int]] = frozenset()
+    holes: bool = False
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A source at work: its number, its full name in the tree, the randomness of that name, itself."""
+
+    number: int
+    name: str
+    key: int
+    source: Source | Shards
+
+
+class Program(Protocol):
+    """An indexed flow, ready to be asked."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def depth(self) -> int: ...
+    def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+    def values(self, rows: Rows, run: Run) -> list[Any]: ...
+
+
+@dataclass
+class ReadProgram:
+    """A source: position `p` is sample `p % n` of pass `p // n`."""
+
+    leaf: Leaf
+    source: Source
+    size: int
+    depth: int = 0
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        epoch = positions // self.size
+        index = positions - epoch * self.size
+        return Rows(np.full_like(index, self.leaf.number), epoch + laps, index, np.zeros_like(index))
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        if not run.without:
+            try:
+                return self.source.read(rows.index)
+            except Exception:
+                if len(rows) > 1:  # find out which one, and whether it fails alone
+                    return [self._one(rows, i) for i in range(len(rows))]
+                raise self._failed(rows, 0) from None
+        out = list[Any]()
+        for i, key in enumerate(zip(rows.leaf.tolist(), rows.epoch.tolist(), rows.index.tolist(), strict=True)):
+            out.append(HOLE if key in run.without else self._one(rows, i))
+            run.holes = run.holes or key in run.without
+        return out
+
+    def _one(self, rows: Rows, i: int) -> Any:
+        try:
+            return self.source.read(rows.index[i : i + 1])[0]
+        except Exception as error:
+            raise failed(rows, i, error) from error
+
+    def _failed(self, rows: Rows, i: int) -> Failed:
+        try:
+            self.source.read(rows.index[i : i + 1])
+        except Exception as error:
+            return failed(rows, i, error)
+        return failed(rows, i, DataError("could not be read at first, then could", where=self.leaf.name))
+
+
+@dataclass
+class ReorderProgram:
+    """Another order of a program."""
+
+    flow: Program
+    order: Order
+    key: int
+
+    @property
+    def size(self) -> int | None:
+        return self.order.size(self.flow.size)
+
+    @property
+    def depth(self) -> int:
+        return self.flow.depth
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        below, more = self.order.down(positions, self.flow.size, self.key)
+        return self.flow.locate(below, laps if more is None else laps + more)
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        return self.flow.values(rows, run)
+
+
+class Schedule(Protocol):
+    """Which input each position of a pass draws from, and which of its draws that is."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def passes(self) -> Ints: ...
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
+
+
+@dataclass
+class MixProgram:
+    """Programs woven by a schedule. `owner[leaf]` is the input that a leaf belongs to."""
+
+    flows: tuple[Program, ...]
+    schedule: Schedule
+    owner: Ints
+
+    @cached_property
+    def size(self) -> int | None:
+        return self.schedule.size
+
+    @cached_property
+    def depth(self) -> int:
+        return max(flow.depth for flow in self.flows)
+
+    @cached_property
+    def _advance(self) -> Ints:
+        """How far each input moves on from one pass of the mixture to the next."""
+        sizes = np.asarray([flow.size or 0 for flow in self.flows], np.int64)
+        return sizes * self.schedule.passes
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        if self.size is None:
+            source, k = self.schedule.at(positions)
+        else:
+            epoch = positions // self.size
+            source, k = self.schedule.at(positions - epoch * self.size)
+            if epoch.any():
+                k = k + epoch * self._advance[source]
+        order, groups = _by_input(source, len(self.flows))
+        k, laps = k[order], laps[order]
+        parts = [self.flows[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups]
+        if not parts:
+            return empty_rows(self.depth)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return join_rows(parts).take(back)
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        order, groups = _by_input(self.owner[rows.leaf[rows.firsts()[:-1]]], len(self.flows))
+        if len(groups) == 1:
+            flow = self.flows[groups[0][0]]
+            return flow.values(rows.flattened(flow.depth), run)
+        rows, found = rows.take(order), list[Any]()
+        for i, a, b in groups:
+            flow = self.flows[i]
+            found += flow.values(rows.slice(a, b).flattened(flow.depth), run)
+        out = [None] * len(found)
+        for place, value in zip(order.tolist(), found, strict=True):
+            out[place] = value
+        return out
+
+
+def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:
+    """A stable order that brings equal inputs together, and (input, start, stop) for each that occurs."""
+    order = np.argsort(source.astype(np.int16 if inputs < 1 << 15 else np.int64), kind="stable")
+    stops = np.cumsum(np.bincount(source, minlength=inputs))
+    present = np.flatnonzero(np.diff(stops, prepend=0))
+    ends = stops[present].tolist()
+    return order, list(zip(present.tolist(), [0, *ends[:-1]], ends, strict=True))
+
+
+@dataclass
+class EachProgram:
+    """A function on every sample. `node` numbers it among the nodes that leave marks."""
+
+    flow: Program
+    step: Step
+    node: int
+
+    @property
+    def size(self) -> int | None:
+        return self.flow.size
+
+    @property
+    def depth(self) -> int:
+        return self.flow.depth
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        rows = self.flow.locate(positions, laps)
+        if self.step.kind == "index":
+            place = positions % self.size if self.size else positions
+            rows.marks = {**rows.marks, self.node: np.repeat(place, np.diff(rows.firsts()))}
+        return rows
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        index = rows.marks[self.node][rows.firsts()[:-1]] if self.step.kind == "index" else None
+        return self.step.apply(self.flow.values(rows, run), rows, run, index)
+
+
+@dataclass
+class Step:
+    """A function at work: one call a sample, with what its kind needs beside the sample."""
+
+    kind: str
+    fn: Transform
+    key: int
+    leaves: Sequence[Leaf]
+
+    def apply(self, values: list[Any], rows: Rows, run: Run, index: Ints | None = None) -> list[Any]:
+        """`fn` on every value; a `Skip` leaves a hole, any other exception names the sample."""
+        if not run.holes:
+            try:
+                return self._all(values, rows, index)
+            except Exception:
+                pass
+        out = list[Any]()
+        calls = self.calls(rows, index)
+        for i, value in enumerate(values):
+            out.append(HOLE if value is HOLE else self._one(calls(i), value, rows, i))
+        run.holes = run.holes or any(value is HOLE for value in out)
+        return out
+
+    def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
+        if self.kind == "map":
+            return list(map(self.fn, values))
+        calls = self.calls(rows, index)
+        return [calls(i)(value) for i, value in enumerate(values)]
+
+    def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
+        try:
+            return call(value)
+        except Skip:
+            return HOLE
+        except Exception as error:
+            raise failed(rows, int(rows.firsts()[i]), error) from error
+
+    def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
+        """For the i-th item, the function of its value alone."""
+        fn, key, leaves = self.fn, self.key, self.leaves
+        if self.kind == "index":
+            assert index is not None
+            return lambda i: lambda value: fn(int(index[i]), value)
+        first = rows.firsts()
+        leaf, epoch, place = rows.leaf, rows.epoch, rows.index
+        if self.kind == "random":
+
+            def seeded(i: int) -> Callable[[Any], Any]:
+                r = first[i]
+                rng = generator(key ^ leaves[leaf[r]].key, int(epoch[r]), int(place[r]), int(rows.part[r]))
+                return lambda value: fn(value, rng)
+
+            return seeded
+        if self.kind == "source":
+            return lambda i: (
+                lambda value: fn(value, leaves[leaf[first[i]]].name, int(epoch[first[i]]), int(place[first[i]]))
+            )
+        return lambda i: fn
+
+
+@dataclass
+class BatchProgram:
+    """Groups of `n` neighbours of one pass."""
+
+    flow: Program
+    n: int
+    drop: bool
+    whole: bool
+
+    @cached_property
+    def size(self) -> int | None:
+        below = self.flow.size
+        return None if below is None else below // self.n if self.drop else -(-below // self.n)
+
+    @property
+    def depth(self) -> int:
+        return self.flow.depth + 1
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        below = self.flow.size
+        if below is None:
+            starts, counts = positions * self.n, np.full_like(positions, self.n)
+        else:
+            epoch = positions // (self.size or 1)
+            place = (positions - epoch * (self.size or 1)) * self.n
+            starts, counts = epoch * below + place, np.minimum(below - place, self.n)
+        bounds = bounds_of(counts)
+        samples = np.repeat(starts - bounds[:-1], counts) + np.arange(bounds[-1])
+        return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        values = self.flow.values(rows.ungrouped(), run)
+        groups = [values[a:b] for a, b in pairwise(rows.levels[0].tolist())]
+        if run.holes:
+            return [self._closed_up(group) for group in groups]
+        return groups
+
+    def _closed_up(self, group: list[Any]) -> Any:
+        left = [value for value in group if value is not HOLE]
+        return HOLE if not left or (self.whole and len(left) < len(group)) else left
+
+
+@dataclass
+class PackProgram:
+    """Groups that a fold decides from lengths alone; each pass is planned once, when it is first asked for.
+
+    `every_pass` says that all passes hold equally many groups (so each can have its own order); otherwise the groups
+    of the first pass are kept for all.
+    """
+
+    flow: Program
+    fold: Fold
+    key: int
+    extra: int
+    lengths: Sequence[Ints]
+    every_pass: bool
+    node: int
+    _plans: dict[int, tuple[Rows, Plan]] = field(default_factory=dict[int, "tuple[Rows, Plan]"], repr=False)
+
+    @cached_property
+    def size(self) -> int:
+        return len(self._plan(0)[1].bounds) - 1
+
+    @property
+    def depth(self) -> int:
+        return self.flow.depth + 1
+
+    def _plan(self, epoch: int) -> tuple[Rows, Plan]:
+        plans = self._plans
+        if epoch not in plans:
+            samples = cast(int, self.flow.size)
+            rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
+            found = (rows, plan(self.fold, self._sizes(rows), self.key))
+            while len(plans) > 1:  # threads may look at this pass and the next
+                plans.pop(next(iter(plans)), None)
+            plans[epoch] = found
+            return found
+        return plans[epoch]
+
+    def _sizes(self, rows: Rows) -> Ints:
+        out = np.empty(len(rows.leaf), np.int64)
+        for leaf in np.unique(rows.leaf).tolist():
+            where = rows.leaf == leaf
+            out[where] = self.lengths[leaf][rows.index[where]]
+        return out + self.extra
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        epoch = positions // self.size
+        parts = list[Rows]()
+        edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
+        for a, b in pairwise([*edges.tolist(), len(epoch)]):
+            first, place = int(epoch[a]), positions[a:b] - epoch[a] * self.size
+            rows, found = self._plan(first if self.every_pass else 0)
+            starts = found.bounds[place]
+            bounds = bounds_of(found.bounds[place + 1] - starts)
+            pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+            samples = rows.take(found.item[pieces])
+            counts = np.diff(samples.firsts())
+            start, stop = np.repeat(found.start[pieces], counts), np.repeat(found.stop[pieces], counts)
+            lap = np.repeat(laps[a:b] + (0 if self.every_pass else first), np.diff(bounds))
+            samples.epoch = samples.epoch + np.repeat(lap, counts)
+            samples.part = samples.part + start
+            samples.marks = {**samples.marks, self.node: start, ~self.node: stop}
+            parts.append(samples.grouped(bounds))
+        return join_rows(parts) if parts else empty_rows(self.depth)
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        inner = rows.ungrouped()
+        first = inner.firsts()[:-1]
+        starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
+        parts = [
+            HOLE if value is HOLE else Part(Item(0, 0, value), start, stop)
+            for value, start, stop in zip(self.flow.values(inner, run), starts, stops, strict=True)
+        ]
+        groups = [parts[a:b] for a, b in pairwise(rows.levels[0].tolist())]
+        if run.holes:
+            groups = [[part for part in group if part is not HOLE] or HOLE for group in groups]
+        return groups
+
+
+def failed(rows: Rows, flat: int, error: Exception) -> Failed:
+    """The failure of one sample; an error that already names its sample is passed on as it is."""
+    if isinstance(error, Failed):
+        return error
+    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error)
+
+
+def empty_rows(depth: int) -> Rows:
+    """No items."""
+    none = np.zeros(0, np.int64)
+    return Rows(none, none, none, none, (np.zeros(1, np.int64),) * depth)

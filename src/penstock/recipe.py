@@ -1,0 +1,95 @@
+"""What a pipeline is, as plain JSON: for fingerprints, for saved states, for saying how two pipelines differ.
+
+Names, lengths, settings and functions' names go in; paths, workers and prefetching do not, for they may not change
+the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from .build import name_of
+from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
+from .schedule import Schedule
+from .types import Json
+
+
+def describe(flow: Flow) -> dict[str, Json]:
+    """The description of a tree."""
+    match flow:
+        case Read(source, name):
+            return {"read": name, **cast("dict[str, Json]", source.describe())}
+        case Reorder(below, order, seed):
+            return {**_seeded(seed), **cast("dict[str, Json]", order.describe()), "of": describe(below)}
+        case Each(below, kind, fn, seed):
+            return {kind: name_of(fn), **_seeded(seed), "of": describe(below)}
+        case Hold(below, Batch(n, drop)):
+            return {"batch": n, "drop_remainder": drop, "of": describe(below)}
+        case Hold(below, fold, _, seed):
+            return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), "of": describe(below)}
+        case Mix(flows, names, rule):
+            inputs = {name: describe(child) for name, child in zip(names, flows, strict=True)}
+            return {**_rule(rule), "of": inputs}
+
+
+def _seeded(seed: int | None) -> dict[str, Json]:
+    return {} if seed is None else {"seed": seed}
+
+
+def _rule(rule: Any) -> dict[str, Json]:
+    match rule:
+        case Weighted(weights, seed, block_size, stop, unit, max_epochs, temperature):
+            asked = weights.describe() if isinstance(weights, Schedule) else weights and dict(weights)
+            caps = dict(max_epochs) if isinstance(max_epochs, tuple) else max_epochs
+            return {
+                "mix": "weighted", "weights": asked, "seed": seed, "block_size": block_size, "stop": stop, "unit": unit,
+                "max_epochs": caps, "temperature": temperature,
+            }  # fmt: skip
+        case Chain():
+            return {"mix": "concat"}
+        case Turns():
+            return {"mix": "zip"}
+        case Head(n):
+            return {"limit": n}
+        case Again(epochs):
+            return {"repeat": epochs}
+        case _:
+            raise TypeError(f"not a rule: {rule!r}")
+
+
+def canonical(tree: Json) -> bytes:
+    """One spelling for every JSON value."""
+    return json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def fingerprint(description: Json) -> str:
+    """Sixteen hex digits of what a pipeline is."""
+    return hashlib.blake2b(canonical(description), digest_size=8).hexdigest()
+
+
+def difference(saved: Json, now: Json, where: str = "") -> list[str]:
+    """How two descriptions differ, one line for each place."""
+    if isinstance(saved, Mapping) and isinstance(now, Mapping):
+        lines = list[str]()
+        for name in [*saved, *(name for name in now if name not in saved)]:
+            place = where if name == "of" else f"{where}.{name}" if where else str(name)
+            if name not in saved:
+                lines.append(f"{place}: new, {_short(now[name])}")
+            elif name not in now:
+                lines.append(f"{place}: gone, was {_short(saved[name])}")
+            else:
+                lines += difference(saved[name], now[name], place)
+        return lines
+    return (
+        []
+        if canonical(saved) == canonical(now)
+        else [f"{where or 'pipeline'}: saved {_short(saved)}, now {_short(now)}"]
+    )
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,272 @@
+"""Opens a tree: which parts run as programs, which as streams, and how a lane or a rank gets its share. One `match`
+over five nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+
+from .build import Builder, mixture, require_indexed, why_not
+from .errors import ConfigError, DataError
+from .hold import Holding
+from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Sizer, Turns, Weighted
+from .order import Repeat, Slice, Stride
+from .program import Leaf, Step, empty_rows
+from .rows import Rows
+from .streams import Batches, Hired, Positions, Spread, Stream, Upstream, Work, as_int, as_list
+from .trail import Chunk, Fixed
+from .types import Json, Shards
+from .weave import ByWeight, Draws, FirstOnes, InTurn, OneByOne, Passes, Weave
+
+
+def tail_group(flow: Flow) -> int | None:
+    """How many samples one output takes, where outputs are maps and batches over a program; None where it depends on
+    the data.
+    """
+    group = 1
+    while True:
+        match flow:
+            case Hold(below, Batch(n, _, False)):
+                group, flow = group * n, below
+            case Each(below, "map" | "random" | "source") if _has_tail(below):
+                flow = below
+            case _:
+                return group if why_not(flow) is None else None
+
+
+def _has_tail(flow: Flow) -> bool:
+    """Whether batches are the last thing that decides on groups: they then close up over dropped samples."""
+    match flow:
+        case Hold(_, Batch(_, _, False)):
+            return True
+        case Each(below, "map" | "random" | "source"):
+            return _has_tail(below)
+        case _:
+            return False
+
+
+def straight(flow: Flow) -> tuple[int, int] | None:
+    """`(a, b)` where position `p` of a flow draws from position `a*p + b` on of the mixture below it; None where it
+    does not.
+    """
+    match flow:
+        case Mix(_, _, Weighted()):
+            return 1, 0
+        case Each(below) | Reorder(below, Slice(0, _, 1) | Repeat()):
+            return straight(below)
+        case Reorder(below, Stride(first, count)) if line := straight(below):
+            return line[0] * count, line[0] * first + line[1]
+        case Hold(below, Batch(n)) if line := straight(below):
+            return line[0] * n, line[1]
+        case _:
+            return None
+
+
+def lane_of(flow: Flow, lane: int, lanes: int) -> Flow:
+    """A lane's share: every `lanes`-th sample of the last indexed step, every `lanes`-th shard or row of a stream."""
+    if why_not(flow) is None:
+        return Reorder(flow, Stride(lane, lanes))
+    match flow:
+        case Read(source, name):
+            assert isinstance(source, Shards)
+            return Read(LaneShards(source, lane, lanes), name)
+        case Mix(flows):
+            return replace(flow, flows=tuple(lane_of(child, lane, lanes) for child in flows))
+        case Reorder(below) | Each(below) | Hold(below):
+            return replace(flow, flow=lane_of(below, lane, lanes))
+
+
+class LaneShards:
+    """Some of the shards, or, where there are fewer shards than lanes, some of the rows of each."""
+
+    def __init__(self, shards: Shards, lane: int, lanes: int) -> None:
+        self.shards, self.lane, self.lanes = shards, lane, lanes
+
+    def names(self) -> list[str]:
+        names = list(self.shards.names())
+        return names[self.lane :: self.lanes] if len(names) >= self.lanes else names
+
+    def open(self, name: str, row: int, /) -> Iterator[Any]:
+        if len(self.shards.names()) >= self.lanes:
+            return self.shards.open(name, row)
+        return islice(self.shards.open(name, self.lane + row * self.lanes), 0, None, self.lanes)
+
+    def describe(self) -> Json:
+        return self.shards.describe()
+
+
+class Opener:
+    """Opens one tree (or one lane of it) with given hands."""
+
+    def __init__(self, builder: Builder, hired: Hired, spread: Spread) -> None:
+        self.builder, self.hired, self.spread = builder, hired, spread
+        self._furthest = dict[tuple[str, ...], Callable[[int | None], int]]()
+
+    def furthest(self, path: tuple[str, ...], cursor: int | None) -> int:
+        """The first position of the mixture at a path that nobody has drawn yet, given the cursor of a lone program."""
+        if path not in self._furthest:
+            raise ConfigError(
+                "set_weights: the mixture is shuffled, sliced or nested, so its positions are not those of the run; "
+                "pass at="
+            )
+        return self._furthest[path](cursor)
+
+    def open(self, flow: Flow, seed: int = 0, path: tuple[str, ...] = (), grain: int = 1) -> Stream:
+        """The stream of a flow."""
+        if why_not(flow) is None and not _has_tail(flow):
+            positions = Positions(self.builder.program(flow, seed, path), self.spread)
+            if (line := straight(flow)) is not None:
+                a, b = line
+                self._furthest[path] = lambda cursor: a * (positions.furthest if cursor is None else cursor) + b
+            return Work(positions, positions.program, [], self.hired, grain)
+        match flow:
+            case Hold(below, Batch(n, drop)):
+                return Batches(self.open(below, seed, path, grain * n), n, drop)
+            case Hold(below, fold, size):
+                key = self.builder.hold_key(flow, seed, path)
+                return Holding(self.open(below, seed, path), fold, size or Sizer(_one), key)
+            case Each(below):
+                return self._each(flow, self.open(below, seed, path, grain), seed, path)
+            case Mix(flows, names, rule):
+                inner = rule.seed if isinstance(rule, Weighted) else seed
+                pairs = zip(flows, names, strict=True)
+                streams = [self.open(child, inner, (*path, name)) for child, name in pairs]
+                weave = Weave(streams, names, draws_of(flow, path), depth_of(flow))
+                if isinstance(rule, Weighted):
+                    self._furthest[path] = lambda _: weave.position
+                return weave
+            case Read():
+                return Sharded(self.builder.leaf(flow, path))
+            case Reorder(_, order):
+                require_indexed(
+                    flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
+                )
+                raise AssertionError("an indexed reorder is a program")
+
+    def _each(self, flow: Each, below: Stream, seed: int, path: tuple[str, ...]) -> Stream:
+        step = self.builder.step(flow, seed, path)
+        if flow.kind == "flat":
+            step = Step("flat", _Listed(flow.fn), step.key, step.leaves)
+        if isinstance(below, Work):
+            below.steps.append(step)
+            return Work(below.feed, below.program, below.steps, self.hired, below.grain)
+        return Work(Upstream(below), None, [step], self.hired)
+
+
+class _Listed:
+    """A flat-map's function, with its pieces taken out while an exception still names the sample."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def __call__(self, value: Any) -> list[Any]:
+        return list(self.fn(value))
+
+
+def _one(value: Any) -> int:
+    return 1
+
+
+def depth_of(flow: Flow) -> int:
+    """How many levels of groups the items of a flow have."""
+    match flow:
+        case Read():
+            return 0
+        case Mix(flows):
+            return max(map(depth_of, flows))
+        case Hold(below):
+            return depth_of(below) + 1
+        case Reorder(below) | Each(below):
+            return depth_of(below)
+
+
+def draws_of(flow: Mix, path: tuple[str, ...]) -> Draws:
+    """The rule of a mix of streams at run time."""
+    match flow.rule:
+        case Turns():
+            return InTurn(len(flow.flows))
+        case Chain():
+            return OneByOne(len(flow.flows))
+        case Head(n):
+            return FirstOnes(n)
+        case Again(epochs):
+            return Passes(epochs)
+        case Weighted() as rule:
+            if rule.unit == "tokens":
+                raise ConfigError(
+                    "mix(unit='tokens') needs inputs with random access, to know their lengths; filter before writing "
+                    "the data, "
+                    "or weight by samples"
+                )
+            endless = (None,) * len(flow.flows)
+            schedule = mixture(replace(rule, max_epochs=None, stop="restart"), flow.names, endless, path)
+            return ByWeight(schedule, rule.stop, _caps(rule, flow.names), (0,) * len(flow.flows))
+
+
+def _caps(rule: Weighted, names: tuple[str, ...]) -> tuple[int | None, ...]:
+    """How many whole passes each input may make."""
+    asked = dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else dict.fromkeys(names, rule.max_epochs)
+    out = list[int | None]()
+    for name in names:
+        cap = asked.get(name)
+        if cap is not None and cap != int(cap):
+            raise ConfigError(
+                f"max_epochs of {name!r} is {cap}, but its length is not known beforehand (see its steps), so only "
+                "whole passes can be counted"
+            )
+        out.append(None if cap is None else int(cap))
+    return tuple(out)
+
+
+class Sharded:
+    """Shards one after the other; the cursor is the shard and the row."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        self.leaf = leaf
+        self.shards = cast(Shards, leaf.source)
+        self._names = list(self.shards.names())
+        self.seek(0, None)
+
+    def cursor(self) -> Json:
+        return [self._shard, self._row]
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        shard, row = (0, 0) if cursor is None else as_list(cursor)
+        self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row)
+        self._open: Iterator[Any] | None = None
+
+    def close(self) -> None:
+        self._open = None
+
+    def pull(self, n: int, /) -> Chunk:
+        while self._shard < len(self._names):
+            if self._open is None:
+                try:
+                    self._open = self.shards.open(self._names[self._shard], self._row)
+                except OSError as error:
+                    raise DataError(str(error), where=f"{self.leaf.name}, shard {self._names[self._shard]}") from error
+            values = list(islice(self._open, n))
+            if values:
+                chunk = Chunk(values, self._rows(len(values)), _ShardTrail(self._shard, self._row))
+                self._row += len(values)
+                return chunk
+            self._shard, self._row, self._open = self._shard + 1, 0, None
+        return Chunk([], empty_rows(0), Fixed(None))
+
+    def _rows(self, n: int) -> Rows:
+        index = np.arange(self._row, self._row + n)
+        zeros = np.zeros_like(index)
+        return Rows(zeros + self.leaf.number, zeros + self._epoch, index, zeros + self._shard)
+
+
+class _ShardTrail:
+    def __init__(self, shard: int, row: int) -> None:
+        self.shard, self.row = shard, row
+
+    def at(self, count: int, /) -> Json:
+        return [self.shard, self.row + count]

@@ -1,0 +1,253 @@
+"""Weights over the run: points, and what holds between them. Arithmetic only; no libm, so equal on every platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import isfinite
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ConfigError
+from .types import Ints, Json
+
+Floats = npt.NDArray[np.float64]
+
+INTERPOLATIONS = ("step", "linear", "cosine")
+UNITS = ("samples", "steps")
+
+_HALF_PI = 1.5707963267948966
+_SINE = [1.0]  # the Taylor series of sin(x)/x in x*x: 12 terms leave less than 1e-19 on [0, pi/2]
+for _n in range(1, 12):
+    _SINE.append(-_SINE[-1] / ((2 * _n) * (2 * _n + 1)))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Weights as a function of the step: points in any order, the last weights hold for ever after.
+
+    Between two points `interpolation` is "step" (the earlier point's weights), "linear" or "cosine"; every point's
+    weights are normalised first. `start` and `stop` name steps before and from which a source has weight 0. `step`
+    counts samples of the mixture, or training steps with `unit="steps"`: then `in_samples` must convert it.
+
+    >>> s = Schedule([(0, {"code": 0.2, "text": 0.8}), (10_000, {"code": 1, "text": 1})], interpolation="linear")
+    >>> s.weights(5_000)
+    {'code': 0.35, 'text': 0.65}
+    """
+
+    points: Sequence[tuple[int, Mapping[str, float]]]
+    interpolation: str = "step"
+    unit: str = "samples"
+    start: Mapping[str, int] | None = None
+    stop: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        _one_of(self.interpolation, INTERPOLATIONS, "interpolation")
+        _one_of(self.unit, UNITS, "unit")
+        points = [(_step(step, "a point"), dict(weights)) for step, weights in self.points]
+        if not points:
+            raise ConfigError("a schedule needs at least one point: Schedule([(0, {name: weight, ...})])")
+        points.sort(key=lambda point: point[0])
+        for (a, _), (b, _) in pairwise(points):
+            if a == b:
+                raise ConfigError(f"two points of the schedule are at step {a}: keep one of them")
+        names = set(points[0][1])
+        for step, weights in points:
+            check_weights(weights, f"the schedule's point at step {step}")
+            check_names(weights, names, f"the schedule's point at step {step}")
+        object.__setattr__(self, "points", tuple(points))
+        for field in ("start", "stop"):
+            given = cast("Mapping[str, int]", getattr(self, field) or {})
+            for name, step in given.items():
+                if name not in names:
+                    raise ConfigError(f"{field} names {name!r}, which is not in the schedule: {sorted(names)}")
+                _step(step, f"{field} of {name!r}")
+            object.__setattr__(self, field, dict(given))
+        self._check_never_empty()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sources, in the order of the first point."""
+        return tuple(self.points[0][1])
+
+    def weights(self, step: int) -> dict[str, float]:
+        """The weights at a step, normalised to sum 1; before the first and after the last point the end ones."""
+        before, after, t = self._around(step)
+        first, last = self._exact[before], self._exact[after]
+        eased = Fraction(0) if self.interpolation == "step" else t
+        if self.interpolation == "cosine":
+            eased = Fraction(float(ease(np.asarray([float(t)]))[0]))
+        active = self._active(step)
+        at = {n: (a + (b - a) * eased) * on for n, a, b, on in zip(self.names, first, last, active, strict=True)}
+        total = sum(at.values())
+        return {n: float(w / total) for n, w in at.items()}
+
+    def in_samples(self, samples_per_step: int) -> Schedule:
+        """The same schedule in samples, for batches of so many samples: of all ranks together.
+
+        >>> Schedule([(0, {"a": 1}), (10, {"a": 2})], unit="steps").in_samples(256).points[1][0]
+        2560
+        """
+        if samples_per_step < 1:
+            raise ConfigError(f"samples_per_step must be at least 1, not {samples_per_step}")
+        scaled = {f: {n: s * samples_per_step for n, s in getattr(self, f).items()} for f in ("start", "stop")}
+        points = [(step * samples_per_step, weights) for step, weights in self.points]
+        return replace(self, points=points, unit="samples", **scaled)
+
+    def spans(self, names: Sequence[str]) -> tuple[Span, ...]:
+        """The run cut where weights change their law: intervals of constant weights, and ramps. Sources as in `names`."""
+        knots = {0, *(step for step, _ in self.points)}
+        for given in (self.start or {}, self.stop or {}):
+            knots.update(given.values())
+        order = [self.names.index(name) for name in names]
+        raw = np.asarray([[float(weights[name]) for name in names] for _, weights in self.points])
+        unit = np.asarray([[float(row[i]) for i in order] for row in self._exact])
+        edges: list[int | None] = [*sorted(knots), None]
+        out: list[Span] = []
+        for begin, end in pairwise(edges):
+            assert begin is not None
+            before, after, _ = self._around(begin)
+            on = np.asarray(self._active(begin), np.float64)[order]
+            if self.interpolation == "step" or before == after or bool((unit[before] == unit[after]).all()):
+                out.append(Span(begin, end, raw[before] * on, raw[before] * on, begin, begin, "step"))
+            else:
+                ends = self.points[before][0], self.points[after][0]
+                out.append(Span(begin, end, unit[before] * on, unit[after] * on, *ends, self.interpolation))
+        return tuple(out)
+
+    def to_json(self) -> dict[str, Json]:
+        """Plain JSON; `from_json` reads it back."""
+        return {
+            "points": [[step, dict(weights)] for step, weights in self.points],
+            "interpolation": self.interpolation,
+            "unit": self.unit,
+            "start": dict(self.start or {}),
+            "stop": dict(self.stop or {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Schedule:
+        """The schedule that `to_json` wrote."""
+        points = [(int(step), weights) for step, weights in data["points"]]
+        return cls(points, data["interpolation"], data["unit"], data["start"], data["stop"])
+
+    # ------------------------------------------------------------ inside
+
+    @cached_property
+    def _exact(self) -> list[list[Fraction]]:
+        """Every point's weights, normalised, as exact fractions of what was written."""
+        rows = [[Fraction(repr(float(weights[name]))) for name in self.names] for _, weights in self.points]
+        return [[w / total for w in row] for row in rows for total in [sum(row)]]
+
+    def _around(self, step: int) -> tuple[int, int, Fraction]:
+        """The points before and after a step, and how far it is between them."""
+        after = next((i for i, point in enumerate(self.points) if point[0] > step), len(self.points))
+        if after in (0, len(self.points)):
+            end = max(after - 1, 0)
+            return end, end, Fraction(0)
+        begin, end = self.points[after - 1][0], self.points[after][0]
+        return after - 1, after, Fraction(step - begin, end - begin)
+
+    def _active(self, step: int) -> list[bool]:
+        start, stop = self.start or {}, self.stop or {}
+        return [start.get(n, step) <= step and not stop.get(n, step + 1) <= step for n in self.names]
+
+    def _check_never_empty(self) -> None:
+        for span in self.spans(self.names):
+            if not bool(((span.first > 0) | (span.last > 0)).any()):
+                until = "on" if span.end is None else f"to step {span.end}"
+                raise ConfigError(f"from step {span.begin} {until} every source has weight 0: move a start or a stop")
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """An interval `[begin, end)` of one law: constant weights, or a ramp from `first` at `origin` to `last` at `target`."""
+
+    begin: int
+    end: int | None
+    first: Floats
+    last: Floats
+    origin: int
+    target: int
+    law: str
+
+    @property
+    def constant(self) -> bool:
+        return self.law == "step"
+
+    def means(self, positions: Ints, blocks: Ints, block: int) -> Floats:
+        """The mean weights of stairs: float64[stairs, sources], not normalised.
+
+        A stair is `blocks` blocks of `block` positions from `positions` on; a block's weights are those at its first position.
+        """
+        length = float(self.target - self.origin)
+        t = ((positions - self.origin).astype(np.float64) + 0.5 * block * (blocks - 1)) / length
+        if self.law == "cosine":
+            # The mean of cos over equal steps is cos at the middle times sin(n*h)/(n*sin(h)), h half the angle of a step.
+            half = np.full(len(blocks), 0.5 * block / length)
+            shrink = np.where(blocks > 1, _sin(2 * half * blocks) / (blocks * _sin(2 * half)), 1.0)
+            t = 0.5 + shrink * (ease(t) - 0.5)
+        return self.first + (self.last - self.first) * t[:, None]
+
+
+def ease(t: Floats) -> Floats:
+    """`(1 - cos(pi t)) / 2` for t in [0, 1], to 1e-15, with + - * only."""
+    late = t > 0.5
+    s = _sin(np.where(late, 1.0 - t, t))
+    return np.where(late, 1.0 - s * s, s * s)
+
+
+def _sin(t: Floats) -> Floats:
+    """`sin(pi/2 t)` for t in [0, 1]; beyond, for the little that a stair can exceed it."""
+    x = t * _HALF_PI
+    square, out = x * x, np.zeros_like(x)
+    for c in reversed(_SINE):
+        out = out * square + c
+    return out * x
+
+
+def check_weights(weights: Mapping[str, float], where: str) -> None:
+    """Refuse what cannot be weights: nothing, not a number, negative, infinite, all zero. Names the source."""
+    if not weights:
+        raise ConfigError(f"{where} has no weights: give {{name: weight, ...}}")
+    for name, weight in weights.items():
+        number = _number(weight)
+        if number is None or not isfinite(number) or number < 0:
+            raise ConfigError(f"{where}: the weight of {name!r} is {weight!r}; it must be a finite number, 0 or more")
+    if not any(weights.values()):
+        raise ConfigError(f"{where}: all weights are 0 ({sorted(weights)}); give at least one source a weight")
+
+
+def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
+    """Refuse missing and extra names, listing them."""
+    given, names = set(given), set(names)
+    parts = [
+        f"{word} {sorted(some)}" for word, some in (("missing", names - given), ("unknown", given - names)) if some
+    ]
+    if parts:
+        raise ConfigError(f"{where} must name the same sources everywhere: {', '.join(parts)}")
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _step(value: Any, what: str) -> int:
+    if not isinstance(value, (int, np.integer)) or value < 0:
+        raise ConfigError(f"{what} of the schedule is at step {value!r}: a step is an integer, 0 or more")
+    return int(value)
+
+
+def _one_of(value: str, valid: tuple[str, ...], what: str) -> None:
+    if value not in valid:
+        raise ConfigError(f"unknown {what} {value!r}: one of {', '.join(valid)}")
+
+

@@ -1,0 +1,180 @@
+"""The three seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads and time).
+
+Everything else on the run path is a pure function. The real seams are here; the simulator in
+`penstock.testing` puts its own in their place, and the same code then runs under torn writes,
+full disks, dead threads and reordered results. A lint test holds that nothing else touches them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+
+class Stat(NamedTuple):
+    """What identifies a version of a file: its size in bytes and its modification time in nanoseconds."""
+
+    size: int
+    mtime: int
+
+
+class Store(Protocol):
+    """Read-only data: what is there, which version, and byte ranges of it."""
+
+    def list(self, pattern: str, /) -> list[str]: ...
+    def stat(self, path: str, /) -> Stat: ...
+    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes: ...
+
+
+class Disk(Protocol):
+    """Files we write ourselves: small, replaced whole, never half there."""
+
+    def read(self, path: Path, /) -> bytes: ...
+    def write(self, path: Path, data: bytes, /) -> None: ...
+    def sync(self, path: Path, /) -> None: ...
+    def replace(self, source: Path, target: Path, /) -> None: ...
+    def unlink(self, path: Path, /) -> None: ...
+    def free(self, path: Path, /) -> int: ...
+
+
+class Hands(Protocol):
+    """Some threads that compute tasks; results are asked for one by one."""
+
+    def submit(self, task: Callable[[], Any], /) -> Future[Any]: ...
+    def close(self) -> None: ...
+
+
+class Sched(Protocol):
+    """Who computes, and what time it is."""
+
+    def now(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
+    def spawn(self, workers: int, /) -> Hands: ...
+
+
+class LocalStore:
+    """Files of this machine."""
+
+    def list(self, pattern: str, /) -> list[str]:
+        import glob
+
+        return sorted(glob.glob(pattern, recursive=True))
+
+    def stat(self, path: str, /) -> Stat:
+        found = os.stat(path)
+        return Stat(found.st_size, found.st_mtime_ns)
+
+    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read() if length is None else file.read(length)
+
+
+class LocalDisk:
+    """The file system, with the calls that make a write survive a crash."""
+
+    def read(self, path: Path, /) -> bytes:
+        return path.read_bytes()
+
+    def write(self, path: Path, data: bytes, /) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def sync(self, path: Path, /) -> None:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def replace(self, source: Path, target: Path, /) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: Path, /) -> None:
+        path.unlink(missing_ok=True)
+
+    def free(self, path: Path, /) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+
+class _Threads:
+    def __init__(self, workers: int) -> None:
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="penstock")
+
+    def submit(self, task: Callable[[], Any], /) -> Future[Any]:
+        return self._pool.submit(task)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class LocalSched:
+    """Threads of this process, and its monotonic clock."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float, /) -> None:
+        time.sleep(seconds)
+
+    def spawn(self, workers: int, /) -> Hands:
+        return _Threads(workers)
+
+
+@dataclass
+class World:
+    """The seams in use. Real by default; `pretend` swaps them for a test."""
+
+    store: Store
+    disk: Disk
+    sched: Sched
+
+
+world = World(LocalStore(), LocalDisk(), LocalSched())
+
+
+@contextlib.contextmanager
+def pretend(*, store: Store | None = None, disk: Disk | None = None, sched: Sched | None = None) -> Iterator[None]:
+    """Run a block on other seams: a simulated disk that tears writes, a scheduler that reorders."""
+    before = World(world.store, world.disk, world.sched)
+    world.store, world.disk, world.sched = store or world.store, disk or world.disk, sched or world.sched
+    try:
+        yield
+    finally:
+        world.store, world.disk, world.sched = before.store, before.disk, before.sched
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a crash at any point leaves the old one or the new one, never neither, never a part.
+
+    Temporary file beside it, fsync, rename, fsync of the folder; the temporary file goes on any error.
+    """
+    disk = world.disk
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        disk.write(temporary, data)
+        disk.sync(temporary)
+        disk.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.unlink(temporary)
+        raise
+    disk.sync(path.parent)
+
+
+def place() -> tuple[int, int]:
+    """This process's rank and the world size: from torch.distributed where it is running, else from the launcher's
+    environment, else alone.
+    """
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return int(torch.get_rank()), int(torch.get_world_size())
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

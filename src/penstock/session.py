@@ -1,0 +1,379 @@
+"""One run of one rank: which lanes it owns, where each stands, what was changed on the way.
+
+Iterators and loaders are faces of this. A pipeline without data-dependent steps is one program, and ranks share out its
+positions; any other runs as lanes, each with its own cursor, and a rank owns whole lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from .build import Builder
+from .cursor import seal, unseal
+from .edits import Change, adopted, changed, locate_mixture, mixtures, old_mixtures
+from .errors import ConfigError, DataError, StateError
+from .mix import Adopt, SetWeights
+from .nodes import Flow
+from .program import Failed
+from .recipe import describe, difference, fingerprint
+from .run import Opener, lane_of, tail_group
+from .seams import Hands, world
+from .streams import Hired, Spread, Tap, Unit, as_int, dropped_between_ranks
+from .trail import Chunk, Origin
+from .types import Json, Source
+
+OnError = Literal["raise", "skip", "quarantine"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps."""
+
+    rank: int = 0
+    world_size: int = 1
+    lanes: int = 1
+    on_error: OnError = "raise"
+    max_errors: int = 100
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1 or not 0 <= self.rank < self.world_size:
+            raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
+        if self.lanes < 1:
+            raise ConfigError(f"lanes={self.lanes}: a run has at least one lane")
+        if self.on_error not in ("raise", "skip", "quarantine"):
+            raise ConfigError(f"on_error={self.on_error!r}: choose 'raise', 'skip' or 'quarantine'")
+        if self.max_errors < 0:
+            raise ConfigError(f"max_errors={self.max_errors}: a number of samples, 0 or more")
+
+
+class Lane:
+    """One lane: a stream, and the chunk of it that is being given out."""
+
+    def __init__(self, opener: Opener, flow: Flow) -> None:
+        self.opener, self.builder, self.tap = opener, opener.builder, Tap(opener.open(flow))
+        self.counts = np.zeros(len(self.builder.leaves), np.int64)
+        self.seek(0, None)
+
+    def seek(self, epoch: int, cursor: Json) -> None:
+        self.tap.seek(epoch, cursor)
+        self._chunk: Chunk | None = None
+        self._used, self._n, self.ended = 0, 1, False
+
+    def cursor(self) -> Json:
+        return self.tap.cursor() if self._chunk is None else self._chunk.trail.at(self._used)
+
+    def next(self) -> Any:
+        """The next item, or StopIteration for good."""
+        chunk = self._chunk
+        if chunk is None or self._used == len(chunk.values):
+            chunk = self._fill()
+        value = chunk.values[self._used]
+        self._used += 1
+        return value
+
+    def _fill(self) -> Chunk:
+        """Ask for about two milliseconds' worth of items."""
+        if self.ended:
+            raise StopIteration
+        began = world.sched.now()
+        chunk = self.tap.take(self._n)
+        seconds = world.sched.now() - began
+        if not chunk.values:
+            self.ended = True
+            raise StopIteration
+        if seconds < 0.001:
+            self._n = min(self._n * 2, 256)
+        elif seconds > 0.004:
+            self._n = max(1, self._n // 2)
+        self._count()
+        self._chunk, self._used = chunk, 0
+        return chunk
+
+    def _count(self) -> None:
+        """Add the items given out of the chunk to the counts by source."""
+        if self._chunk is not None and self._used:
+            given = self._chunk.rows.slice(0, self._used)
+            self.counts += np.bincount(given.leaf, minlength=len(self.counts))
+
+    def given(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Samples given out by source, since this lane was opened."""
+        if self._chunk is None or not self._used:
+            return self.counts
+        given = self._chunk.rows.slice(0, self._used)
+        return self.counts + np.bincount(given.leaf, minlength=len(self.counts))
+
+    def keys(self) -> list[tuple[str, int, int]]:
+        """Source, epoch and index of every sample in the last item."""
+        if self._chunk is None or not self._used:
+            return []
+        rows = self._chunk.rows.slice(self._used - 1, self._used)
+        names = [self.builder.leaves[leaf].name for leaf in rows.leaf.tolist()]
+        return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
+
+
+class Session:
+    """A run: items in order, a state after each, changes on the way."""
+
+    def __init__(self, flow: Flow, setting: Setting, hands: Hands | None) -> None:
+        self.base, self.flow, self.setting, self.hands = flow, flow, setting, hands
+        self.group = tail_group(flow)
+        self.lanes = 1 if self.group else setting.lanes
+        if not self.group and self.lanes % setting.world_size:
+            fits = ", ".join(str(w) for w in range(1, self.lanes + 1) if self.lanes % w == 0)
+            raise ConfigError(
+                f"{self.lanes} lanes cannot be dealt out to {setting.world_size} ranks; with these lanes world_size "
+                f"can be {fits}"
+                " (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose lanes= once "
+                "for a run)"
+            )
+        self.epoch, self.turn = 0, 0
+        self.changes: tuple[Change, ...] = ()
+        self.journal: dict[tuple[str, int, int], dict[str, Any]] = {}
+        self.description = describe(flow)
+        self._open({})
+
+    # ------------------------------------------------------------ lanes
+
+    def _mine(self) -> list[int]:
+        """The lanes of this rank in the order of their turns, from the current turn on."""
+        first = self.turn + self.setting.rank
+        count = self.lanes // self.setting.world_size if not self.group else 1
+        return [(first + i * self.setting.world_size) % self.lanes for i in range(count)]
+
+    def _open(self, cursors: Mapping[int, Json]) -> None:
+        """Open this rank's lanes of the current tree and put them where the cursors say."""
+        setting = self.setting
+        opened = dict[int, Lane]()
+        many = setting.world_size > 1 and self.group is not None
+        hired = Hired(self._verdict, self.hands, setting.window, strict=many)
+        spread = Spread(setting.rank, setting.world_size, self.group) if many and self.group else Spread()
+        self.leaves = Builder(self.flow).leaves
+        for lane in self._mine():
+            tree = self.flow if self.lanes == 1 else lane_of(self.flow, lane, self.lanes)
+            opened[lane] = Lane(Opener(Builder(tree, lane), hired, spread), tree)
+            opened[lane].seek(self.epoch, cursors.get(lane))
+        self.close()
+        self._lanes, self._order, self._next = opened, self._mine(), 0
+
+    _lanes: dict[int, Lane] = {}  # noqa: RUF012 - replaced as a whole, never changed
+
+    @property
+    def lanes_here(self) -> list[Lane]:
+        """The lanes of this rank."""
+        return list(self._lanes.values())
+
+    def close(self) -> None:
+        for lane in self._lanes.values():
+            lane.tap.stream.close()
+
+    def next(self) -> Any:
+        """The next item of this rank; StopIteration at the end of the pass."""
+        for _ in range(len(self._order)):
+            lane = self._lanes[self._order[self._next]]
+            self.last = lane
+            self._next += 1
+            if self._next == len(self._order):
+                self._next = 0
+            try:
+                value = lane.next()
+            except StopIteration:
+                self.turn += self.setting.world_size
+                continue
+            except BaseException:
+                self._next = (self._next or len(self._order)) - 1
+                raise
+            self.turn += self.setting.world_size
+            return value
+        raise StopIteration
+
+    last: Lane | None = None
+
+    def next_pass(self) -> None:
+        """Go to the beginning of the next pass."""
+        self.epoch, self.turn = self.epoch + 1, 0
+        self._open({})
+
+    # ------------------------------------------------------------ state
+
+    def state(self) -> dict[str, Any]:
+        """Where the run stands: small, plain JSON, after the last item given out."""
+        at = {str(number): lane.cursor() for number, lane in sorted(self._lanes.items())}
+        body: dict[str, Any] = {
+            "fingerprint": fingerprint(self.description),
+            "pipeline": self.description,
+            "epoch": self.epoch,
+            "at": at["0"] if self.group else at,
+        }
+        if not self.group:
+            body |= {"lanes": self.lanes, "turn": self.turn}
+        if self.changes:
+            body["changes"] = [change.to_json() for change in self.changes]
+        if self.journal:
+            body["journal"] = [entry for _, entry in sorted(self.journal.items())]
+        return seal(body)
+
+    def load(self, states: Any, on_mismatch: str) -> None:
+        """Go where a state says. Whatever is wrong with it, the run then stays where it was."""
+        bodies = [unseal(state) for state in (states if isinstance(states, list | tuple) else [states])]  # pyright: ignore[reportUnknownVariableType]
+        if not bodies:
+            raise StateError("an empty list of states; pass one state, or those of all ranks")
+        body, cursors = _merged(bodies)
+        changes = tuple(Change.from_json(change) for change in _entries(body, "changes"))
+        if body.get("fingerprint") != fingerprint(self.description) or body.get("pipeline") != self.description:
+            lines = difference(body.get("pipeline"), self.description)
+            if on_mismatch != "adopt":
+                shown = "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
+                raise StateError(
+                    f"the state is of another pipeline:\n{shown}\n"
+                    "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
+                )
+            changes = self._adopt(body, changes, cursors)
+        before = (self.flow, self.epoch, self.turn, self.changes, self.journal, self.lanes)
+        try:
+            self.flow, self.changes = changed(self.base, changes), changes
+            self.epoch, self.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
+            self.journal = {(e["source"], e["epoch"], e["index"]): e for e in _entries(body, "journal")}
+            if not self.group:
+                self._check_lanes(as_int(body.get("lanes")), cursors)
+            self._open(cursors)
+        except BaseException:
+            self.flow, self.epoch, self.turn, self.changes, self.journal, self.lanes = before
+            raise
+
+    def _adopt(
+        self, body: Mapping[str, Any], changes: tuple[Change, ...], cursors: Mapping[int, Json]
+    ) -> tuple[Change, ...]:
+        """Let the present mixtures go on where the saved ones stand, each input where it was."""
+        past, present = old_mixtures(body.get("pipeline"), changes), mixtures(self.base)
+        for path in past.keys() & present.keys():
+            old, new = past[path], present[path]
+            inner = {name: describe(child) for name, child in zip(new.names, new.flows, strict=True)}
+            if describe(new) == {**describe(replace(new, rule=old.rule)), "of": inner} and set(old.names) == set(
+                new.names
+            ):
+                continue
+            # The past alone first: only it can tell which positions were drawn.
+            only_past = changed(self.base, (*changes, Change(path, Adopt(1 << 60, {}), old)))
+            probe = Session(only_past, replace(self.setting, window=0), None)
+            probe.epoch, probe.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
+            probe._open(cursors)
+            changes = adopted(changes, path, old, new, probe._furthest(path))
+        return changes
+
+    def _furthest(self, path: tuple[str, ...]) -> int:
+        """The first position of a mixture that no lane of this rank has drawn yet."""
+        return max(
+            lane.opener.furthest(path, as_int(lane.cursor()) if self.group else None) for lane in self._lanes.values()
+        )
+
+    def _check_lanes(self, lanes: int, cursors: Mapping[int, Json]) -> None:
+        if lanes != self.lanes:
+            raise StateError(
+                f"the run has {lanes} lanes, this loader {self.lanes}; a run keeps its lanes: Loader(..., "
+                f"lanes={lanes})"
+            )
+        missing = [lane for lane in self._mine() if lane not in cursors]
+        if missing:
+            raise StateError(
+                f"no cursor for lanes {missing[:8]}: the state is that of another rank; pass the states of all ranks "
+                "as a list"
+            )
+
+    # ------------------------------------------------------------ changes and failures
+
+    def set_weights(self, weights: Any, at: int | None) -> int:
+        """Other weights from a position of the mixture on; returns that position."""
+        path = locate_mixture(self.base, weights)
+        if at is None and self.setting.world_size > 1 and not self.group:
+            raise ConfigError(
+                "set_weights over several ranks with lanes needs at=, the same on all ranks: ranks cannot see each "
+                "other"
+            )
+        furthest = self._furthest(path)
+        position = furthest if at is None else at
+        if position < furthest:
+            raise ConfigError(
+                f"set_weights(at={at}): position {furthest} was drawn already; the past cannot be changed"
+            )
+        change = Change(path, SetWeights(position, weights))
+        flow = changed(self.base, (*self.changes, change))
+        cursors = {number: lane.cursor() for number, lane in self._lanes.items()}
+        before = self.flow, self.changes
+        try:
+            self.flow, self.changes = flow, (*self.changes, change)
+            self._open(cursors)
+        except BaseException:
+            self.flow, self.changes = before
+            raise
+        return position
+
+    def _verdict(self, failure: Failed, unit: Unit) -> Unit | None:
+        """What happens to a sample that failed. Storage that fails is never the sample's fault."""
+        setting = self.setting
+        leaf = self.leaves[failure.leaf]
+        where = f"{leaf.name}[{failure.index}] (pass {failure.epoch})"
+        if setting.on_error == "raise" or isinstance(failure.cause, ConfigError | StateError):
+            failure.cause.add_note(f"penstock: at sample {where}; on_error='skip' or 'quarantine' would pass over it")
+            return None
+        bad = (unit.rows.leaf == failure.leaf) & (unit.rows.epoch == failure.epoch) & (unit.rows.index == failure.index)
+        swap = setting.on_error == "quarantine" and unit.values is None and isinstance(leaf.source, Source)
+        used = (failure.index + 1) % len(leaf.source) if swap and isinstance(leaf.source, Source) else None
+        entry = {
+            "source": leaf.name,
+            "epoch": failure.epoch,
+            "index": failure.index,
+            "error": _brief(failure.cause),
+            "used": used,
+        }
+        self.journal.setdefault((leaf.name, failure.epoch, failure.index), entry)
+        if len(self.journal) > setting.max_errors:
+            raise DataError(
+                f"{len(self.journal)} samples failed, more than max_errors={setting.max_errors}; the last: {_brief(failure.cause)}",
+                where=where,
+            ) from failure.cause
+        if used is not None:
+            return replace(unit, rows=replace(unit.rows, index=np.where(bad, used, unit.rows.index)))
+        if setting.world_size > 1 and self.group:
+            raise dropped_between_ranks()
+        firsts = unit.rows.firsts()
+        keep = [i for i in range(len(unit)) if not bad[firsts[i] : firsts[i + 1]].any()]
+        values = None if unit.values is None else [unit.values[i] for i in keep]
+        return Unit(values, unit.rows.take(np.asarray(keep, np.int64)), Origin(unit.trail, keep, False))
+
+
+def _brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _entries(body: Mapping[str, Any], name: str) -> Sequence[Any]:
+    found = body.get(name, [])
+    if not isinstance(found, list):
+        raise StateError(f"the state's {name!r} is a {type(found).__name__}, not a list; it is damaged")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def _merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
+    """One state out of those of all ranks."""
+    body = bodies[0]
+    cursors = dict[int, Json]()
+    for other in bodies:
+        for name in ("fingerprint", "epoch", "lanes"):
+            if other.get(name) != body.get(name):
+                raise StateError(
+                    f"the states are of different moments or runs: {name} is {body.get(name)!r} in one, "
+                    f"{other.get(name)!r} in another"
+                )
+        at = other.get("at")
+        if isinstance(at, Mapping) and "lanes" in other:
+            cursors |= {int(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        else:
+            if cursors and cursors[0] != at:
+                raise StateError(f"the states are of different moments: one stands at {cursors[0]}, another at {at}")
+            cursors[0] = at
+    turns = [as_int(other.get("turn", 0)) for other in bodies]
+    return {**body, "turn": max(turns)} if "turn" in body else body, cursors

@@ -1,0 +1,120 @@
+"""Where samples come from: objects in memory, and files of lines or columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ConfigError, DataError
+from . import convert, lines
+from .chain import Chain, File
+from .columnar import Arrow, Parquet
+from .held import Held, Shared
+from .memory import Iterable, Memory, Tokens
+from .paths import find, name_of, one_format
+from .sidecar import Progress
+
+__all__ = ["Chain", "Iterable", "Memory", "Progress", "Tokens", "index_lines", "open_files"]
+
+_FILES = 128  # mapped at a time
+_DECODED = 256 << 20  # bytes of decoded row groups
+
+
+def open_files(
+    paths: str | Path | Sequence[str | Path],
+    format: str | None = None,
+    columns: Sequence[str] | None = None,
+    cache: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Chain:
+    """The rows of files, as one source in the order of their paths.
+
+    `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list of these. The
+    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text". Only `columns` are read.
+    What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
+    `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `progress(what, done, total)` is
+    called meanwhile. Raises `ConfigError` for paths and columns that are not there, `DataError` for files that cannot
+    be read.
+
+    >>> import tempfile, numpy as np
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> _ = Path(folder.name, "code.jsonl").write_text('{"x": 1}\\n\\n{"x": 2}\\n')
+    >>> source = open_files(f"{folder.name}/*.jsonl")
+    >>> source.name, source.read(np.array([1, 0]))
+    ('code', [{'x': 2}, {'x': 1}])
+    >>> folder.cleanup()
+    """
+    if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
+        raise ConfigError(f"columns must be a list of different names, not {columns!r}")
+    found = find(paths)
+    kind = one_format(found, format)
+    shared = Shared(Held(_FILES), Held(_DECODED))
+    files: list[File] = []
+    for number, path in enumerate(found, 1):
+        file = _opened(path, kind, columns, cache, progress, shared)
+        if files and kind not in ("jsonl", "text"):
+            file = _alike(file, files[0], found[0], path) or _opened(
+                path, kind, files[0].columns, cache, progress, shared
+            )
+        files.append(file)
+        if progress:
+            progress("open", number, len(found))
+    return Chain(files, format=kind, name=name_of(found))
+
+
+def index_lines(
+    path: str | Path,
+    rebuild: bool = False,
+    cache: str | Path | None = None,
+    progress: Progress | None = None,
+    format: str | None = None,
+) -> int:
+    """Make what reading a file of lines or CSV needs (index, unpacked copy, table); returns the number of its rows.
+
+    What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a stale index.
+    `open_files` makes the same when it meets a file for the first time; give both the same `cache`.
+    """
+    (origin,) = found = find(path)
+    kind = one_format(found, format)
+    if kind in ("parquet", "arrow"):
+        raise ConfigError(f"{origin}: {kind} files carry their own index, there is nothing to make")
+    if kind == "csv":
+        convert.table(origin, cache=cache, progress=progress, rebuild=rebuild)
+    else:
+        plain = convert.plain(origin, cache=cache, progress=progress, rebuild=rebuild)
+        if not (plain.suffix.lower() == ".json" and lines.array_of(plain, origin) is not None):
+            lines.make_index(plain, origin, cache=cache, progress=progress, rebuild=rebuild)
+    return len(open_files(origin, format=kind, cache=cache))
+
+
+def _opened(
+    path: Path,
+    kind: str,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    progress: Progress | None,
+    shared: Shared,
+) -> File:
+    if kind == "parquet":
+        return Parquet(path, columns=columns, shared=shared)
+    if kind == "arrow":
+        return Arrow(path, columns=columns, shared=shared)
+    if kind == "csv":
+        table = convert.table(path, cache=cache, progress=progress)
+        return Arrow(table, columns=columns, shared=shared, origin=path)
+    plain = convert.plain(path, cache=cache, progress=progress)
+    return lines.open_lines(
+        plain, path, text=kind == "text", columns=columns, cache=cache, held=shared.files, progress=progress
+    )
+
+
+def _alike(file: File, first: File, first_path: Path, path: Path) -> File | None:
+    """The file, if its columns are those of the first; `None` if only their order differs."""
+    mine, theirs = list(file.columns or ()), list(first.columns or ())
+    if set(mine) != set(theirs):
+        raise DataError(
+            f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: pass columns= with "
+            "those that all files have, or read them as two sources",
+            where=str(path),
+        )
+    return file if mine == theirs else None

@@ -1,0 +1,93 @@
+"""Several parts, one after the other, read as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..types import Ints, Json
+
+_FEW = 8  # rows for each part, up to which it pays to put them together before they are converted
+
+
+class File(Protocol):
+    """One file of a source: its rows by index. `columns` are the names it gives, `None` where only the rows know."""
+
+    @property
+    def columns(self) -> Sequence[str] | None: ...
+    def __len__(self) -> int: ...
+    def read(self, indices: Ints, /) -> list[Any]: ...
+
+
+def starts_of(sizes: Sequence[int]) -> Ints:
+    """Where each part begins, and at last where the whole ends: int64[len(sizes) + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(sizes, np.int64))])
+
+
+def by_part(
+    starts: Ints,
+    indices: Ints,
+    read: Callable[[int, Ints], list[Any]],
+    few: Callable[[list[int], Ints], list[Any]] | None = None,
+) -> list[Any]:
+    """Read rows from parts, every part once: `read(part, rows of that part)`. Results in the order asked.
+
+    Where there are only a few rows for each part, `few` (if given) is called once instead, with the part of each row.
+
+    >>> by_part(starts_of([2, 3]), np.array([4, 0, 2]), lambda part, rows: [(part, r) for r in rows.tolist()])
+    [(1, 2), (0, 0), (1, 0)]
+    """
+    if not indices.size:
+        return []
+    parts = np.searchsorted(starts, indices, side="right") - 1
+    rows = indices - starts[parts]
+    if bool((parts == parts[0]).all()):
+        return read(int(parts[0]), rows)
+    order = np.argsort(parts, kind="stable")
+    parts, rows = parts[order], rows[order]
+    cuts = [0, *(np.flatnonzero(parts[1:] != parts[:-1]) + 1).tolist(), len(parts)]
+    values: list[Any] = []
+    if few and len(cuts) * _FEW > len(rows):
+        values = few(parts.tolist(), rows)
+    else:
+        for start, stop in pairwise(cuts):
+            values += read(int(parts[start]), rows[start:stop])
+    out: list[Any] = [None] * len(values)
+    for place, value in zip(order.tolist(), values, strict=True):
+        out[place] = value
+    return out
+
+
+class Chain:
+    """Files of one format as one source, in the order given. What `open_files` returns.
+
+    `name` is what the source is called where nobody gave it a name.
+    """
+
+    def __init__(self, files: Sequence[File], *, format: str, name: str) -> None:
+        self.name = name
+        self.format = format
+        self._files = list(files)
+        self._starts = starts_of([len(file) for file in files])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __repr__(self) -> str:
+        return f"<{self.format} source {self.name!r}: {len(self)} rows in {len(self._files)} files>"
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices`, each file visited once."""
+        return by_part(self._starts, indices, lambda part, rows: self._files[part].read(rows))
+
+    def lengths(self) -> Ints | None:
+        """Nobody knows the sizes of rows without reading them."""
+        return None
+
+    def describe(self) -> Json:
+        """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""
+        columns = self._files[0].columns
+        return {"format": self.format, "rows": len(self), "columns": None if columns is None else list(columns)}

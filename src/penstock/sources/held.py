@@ -1,0 +1,82 @@
+"""Things kept for a while: mapped files and decoded row groups, the least recently used going first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+
+class Held:
+    """A bounded cache that several threads may use at once; it is dropped on pickling.
+
+    There is no lock: every step on the two tables is one atomic call of a dict. When several threads want the same
+    missing value, one makes it and the others wait for that one. The newest value is kept even where it alone is over
+    the limit, as decoding it again for every read would be worse.
+
+    >>> held = Held(limit=2)
+    >>> held.get("a", lambda: (1, "made"))
+    'made'
+    >>> held.get("a", lambda: (1, "not made again"))
+    'made'
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
+        self._making: dict[Any, Future[Any]] = {}
+
+    def __getstate__(self) -> int:
+        return self._limit
+
+    def __setstate__(self, limit: int) -> None:
+        self.__init__(limit)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
+        """The value of `key`; where it is not held, `make` gives its cost and the value."""
+        found = self._values.get(key)
+        if found is None:
+            return self._made(key, make)
+        try:
+            self._values.move_to_end(key)
+        except KeyError:  # another thread let it go in between
+            pass
+        return found[1]
+
+    def _made(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
+        mine: Future[Any] = Future()
+        first = self._making.setdefault(key, mine)
+        if first is not mine:
+            return first.result()
+        try:
+            cost, value = self._values.get(key) or make()
+            self._values[key] = (cost, value)
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        else:
+            mine.set_result(value)
+        finally:
+            del self._making[key]
+        self._trim()
+        return value
+
+    def _trim(self) -> None:
+        used = sum(cost for cost, _ in list(self._values.values()))
+        while used > self._limit and len(self._values) > 1:
+            try:
+                _, (cost, _) = self._values.popitem(last=False)
+            except KeyError:
+                return
+            used -= cost
+
+
+class Shared(NamedTuple):
+    """What the files of one source share: mapped files (bounded by number) and decoded row groups (by bytes)."""
+
+    files: Held
+    decoded: Held

@@ -1,0 +1,295 @@
+"""Rows that are lines: JSON Lines and plain text, read at random through an index of byte offsets.
+
+The index is made once, in one pass over the file, and kept beside the data or in a cache; it is mapped, not loaded.
+Lines that hold nothing but white space are no rows. A byte-order mark at the start, `\\r\\n`, and a last line without
+an end are all taken as usual.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import seams
+from ..errors import ConfigError, DataError
+from ..seams import Stat
+from ..types import Ints
+from . import sidecar
+from .held import Held
+from .sidecar import Progress
+
+_CHUNK = 16 << 20  # bytes a pass over the file reads at once
+_GAP = 32 << 10  # bytes worth reading for nothing to save one more read
+_BLOCK = 1 << 20
+_MARK = b"\xef\xbb\xbf"
+_NEWLINE = 10
+
+
+class Lines:
+    """One file of lines, read through its index; `parse` makes a row of a line's bytes.
+
+    No open file is held between reads, so there is nothing that threads or forks could disturb. Rows that lie close
+    together are read in one go.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        parse: Callable[[bytes], Any],
+        *,
+        index: Path,
+        origin: Path,
+        columns: Sequence[str] | None,
+        held: Held,
+    ) -> None:
+        self.columns = columns
+        self._path, self._parse, self._index, self._origin, self._held = path, parse, index, origin, held
+        self._stat = sidecar.stat(path)
+        self._rows = sidecar.check(index, sidecar.LINES, origin).total
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices`. A line that does not parse is a `DataError` with its number and byte offset."""
+        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        offsets: npt.NDArray[np.uint64] = self._held.get(self._index, self._mapped)
+        if not indices.size:
+            return []
+        starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
+        if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
+            raise self._foreign()
+        if bool((starts[1:] >= starts[:-1]).all()):
+            return list(self._rows_of(starts, ends))
+        order = np.argsort(starts, kind="stable")
+        out: list[Any] = [None] * len(order)
+        for place, row in zip(order.tolist(), self._rows_of(starts[order], ends[order]), strict=True):
+            out[place] = row
+        return out
+
+    def _mapped(self) -> tuple[int, npt.NDArray[np.uint64]]:
+        stamp = sidecar.check(self._index, sidecar.LINES, self._origin)
+        if stamp.total != self._rows or stamp.length != 8 * (self._rows + 1):
+            raise self._foreign()
+        with sidecar.storage(self._index):
+            return 1, np.asarray(np.memmap(self._index, "<u8", "r", offset=sidecar.HEADER))
+
+    def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
+        """Rows in the order of the file, a block of neighbours at a time."""
+        apart = (starts[1:] > ends[:-1] + _GAP) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
+        cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
+        firsts, lasts, parse = starts.tolist(), ends.tolist(), self._parse
+        for low, high in pairwise(cuts):
+            # One byte more at the front: a row follows the end of a line, or the offsets are not of this file.
+            base = max(firsts[low] - 1, 0)
+            block = self._bytes(base, lasts[high - 1] - base)
+            for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
+                at = first - base
+                if first and block[at - 1] != _NEWLINE and (first, block[at - 1]) != (len(_MARK), _MARK[-1]):
+                    raise self._foreign()
+                end = block.find(b"\n", at, last - base)
+                try:
+                    yield parse(block[at:end] if end >= 0 else block[at : last - base])
+                except (ValueError, RecursionError) as error:
+                    raise self._bad(first, error) from error
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        with sidecar.storage(self._path):
+            found = seams.world.store.read(str(self._path), start, length)
+        if len(found) != length:
+            raise DataError(
+                f"{len(found)} bytes at {start} where {length} were expected: it was cut", where=str(self._origin)
+            )
+        return found
+
+    def _bad(self, start: int, error: Exception) -> DataError:
+        number = 1
+        for at in range(0, start, _CHUNK):
+            number += self._bytes(at, min(_CHUNK, start - at)).count(b"\n")
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return DataError(f"{reason} (the line begins at byte {start})", where=f"{self._origin}, line {number}")
+
+    def _foreign(self) -> DataError:
+        return DataError(
+            f"the offsets in {self._index} are not those of this file: run `penstock index --rebuild "
+            f"{self._origin}`, or delete {self._index}",
+            where=str(self._origin),
+        )
+
+
+class Array:
+    """A `.json` file that is one array: its elements are the rows. It is held parsed, so this is for small files."""
+
+    def __init__(self, path: Path, values: list[Any], *, origin: Path, columns: Sequence[str] | None) -> None:
+        self.columns = columns
+        self._path, self._origin, self._stat = path, origin, sidecar.stat(path)
+        self._values: list[Any] | None = values
+        self._rows = len(values)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_values": None}
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The elements at `indices`."""
+        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        if self._values is None:
+            self._values = array_of(self._path, self._origin)
+        values, columns = self._values or [], self.columns
+        if columns is None:
+            return [values[index] for index in indices.tolist()]
+        out: list[Any] = []
+        for index in indices.tolist():
+            try:
+                out.append(chosen(values[index], columns))
+            except ValueError as error:
+                raise DataError(str(error), where=f"{self._origin}, element {index}") from error
+        return out
+
+
+class FromJson:
+    """Parse a line of JSON; with `columns`, only those keys of it.
+
+    >>> FromJson(["b"])(b'{"a": 1, "b": 2}')
+    {'b': 2}
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        self._columns = columns
+
+    def __call__(self, line: bytes) -> Any:
+        text = line.decode()
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not valid JSON: {error.msg} at column {error.colno}") from error
+        return row if self._columns is None else chosen(row, self._columns)
+
+
+def from_text(line: bytes) -> dict[str, str]:
+    """A line of text as a row.
+
+    >>> from_text(b"one\\r")
+    {'text': 'one'}
+    """
+    return {"text": line.removesuffix(b"\r").decode()}
+
+
+def chosen(row: Any, columns: Sequence[str]) -> dict[str, Any]:
+    """Some of the keys of a row; a `ValueError` where it lacks one."""
+    try:
+        return {column: row[column] for column in columns}
+    except KeyError as error:
+        raise ValueError(f"no column {error} in this row, which has {', '.join(row) or 'none'}") from error
+    except TypeError as error:
+        raise ValueError(f"columns were asked for, but this row is no object: it is a {type(row).__name__}") from error
+
+
+def open_lines(
+    path: Path,
+    origin: Path,
+    *,
+    text: bool,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    held: Held,
+    progress: Progress | None,
+) -> Lines | Array:
+    """The rows of one file; `path` is where it can be read as it is, `origin` the file the user meant."""
+    if text:
+        if columns is not None and list(columns) != ["text"]:
+            raise ConfigError(f"{origin}: a text file has only the column 'text', not {', '.join(columns)}")
+        columns = ["text"]
+    elif path.suffix.lower() == ".json" and (values := array_of(path, origin)) is not None:
+        return Array(path, values, origin=origin, columns=columns)
+    index = make_index(path, origin, cache=cache, progress=progress)
+    parse = from_text if text else FromJson(columns)
+    return Lines(path, parse, index=index, origin=origin, columns=columns, held=held)
+
+
+def make_index(
+    path: Path, origin: Path, *, cache: str | Path | None, progress: Progress | None, rebuild: bool = False
+) -> Path:
+    """Where the line index of a file is; made if there is none, or if it is to be made again."""
+    cached = sidecar.folder(origin, cache) / f".{origin.name}.penstock-lines"
+    index = sidecar.place(origin, cache) if path == origin else cached
+    if index.exists() and not rebuild:
+        sidecar.check(index, sidecar.LINES, origin)
+        return index
+    before, size = sidecar.stat(origin), sidecar.stat(path)
+    offsets = offsets_of(path, size, _labelled(progress, f"index {origin.name}"))
+    sidecar.unchanged(origin, before, name=str(origin))
+    stamp = sidecar.Stamp(sidecar.LINES, before, len(offsets) - 1, offsets.nbytes)
+    return sidecar.keep(index, stamp, offsets.astype("<u8").tobytes(), otherwise=None if index.exists() else cached)
+
+
+def offsets_of(path: Path, size: Stat, progress: Callable[[int, int], None]) -> Ints:
+    """Where each row begins, and the size of the file: int64[rows + 1]. One pass, in chunks, however long the lines."""
+    rows: list[Ints] = []
+    at = begun = len(_MARK) if seams.world.store.read(str(path), 0, len(_MARK)) == _MARK else 0
+    filled = False  # whether the line that begins at `begun` holds anything yet
+    while at < size.size:
+        with sidecar.storage(path):
+            chunk = np.frombuffer(seams.world.store.read(str(path), at, _CHUNK), np.uint8)
+        if not chunk.size:
+            break
+        begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(chunk == _NEWLINE) + 1])
+        holds = _holds(chunk, begins)
+        holds[0] |= filled
+        starts = begins + at
+        starts[0] = begun
+        rows.append(starts[:-1][holds[:-1]])
+        begun, filled = int(starts[-1]), bool(holds[-1])
+        at += chunk.size
+        progress(at, size.size)
+    return np.concatenate([*rows, np.asarray([begun, size.size] if filled else [size.size], np.int64)])
+
+
+def _holds(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
+    """Which lines of a chunk hold more than white space; the last one may be empty."""
+    inside = begins[:-1] if begins[-1] == chunk.size else begins
+    holds = np.zeros(len(begins), np.bool_)
+    found = _prints(chunk[inside])  # mostly the first byte tells
+    holds[: len(inside)] = found if found.all() else np.logical_or.reduceat(_prints(chunk), inside)
+    return holds
+
+
+def _prints(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Which bytes are none of the six white ones: space, and 9 to 13 (anything below 9 wraps around)."""
+    return (letters != 32) & (letters - np.uint8(9) > 4)
+
+
+def array_of(path: Path, origin: Path) -> list[Any] | None:
+    """The elements of a .json file that is one array, `None` where it is lines; an error where it is neither."""
+    with sidecar.storage(path):
+        size = seams.world.store.stat(str(path)).size
+        head = seams.world.store.read(str(path), 0, _BLOCK).removeprefix(_MARK).lstrip()
+        whole = seams.world.store.read(str(path)).removeprefix(_MARK) if head[:1] == b"[" else b""
+    problem = ""
+    if whole:
+        try:
+            return json.loads(whole.decode())
+        except (ValueError, RecursionError) as error:
+            problem = f"{error}; "
+    line, end, _ = head.partition(b"\n")
+    if not line or (not end and size > _BLOCK):  # a first line as long as that is judged when it is read
+        return None
+    try:
+        json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"neither one array of rows nor a row on every line: {problem}line 1: {error}", where=str(origin)
+        ) from error
+    return None
+
+
+def _labelled(progress: Progress | None, what: str) -> Callable[[int, int], None]:
+    return (lambda done, total: progress(what, done, total)) if progress else (lambda done, total: None)

@@ -1,0 +1,267 @@
+"""Sources that are already there: sequences, arrays, token stores, and functions that make iterators."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ConfigError, DataError
+from ..types import Ints, Json
+from .chain import by_part, starts_of
+from .rows import rows_of
+
+_SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
+
+
+class Memory:
+    """Any object with `__len__` and `__getitem__` as a source, read in the fastest way it offers.
+
+    Ranges and one-dimensional arrays give Python scalars, arrays of more dimensions give rows that are views, Hugging
+    Face datasets and others with `__getitems__` are asked for many rows at once, pyarrow tables give rows as dicts,
+    tensors and array stores (anything with `shape` and `dtype`) are indexed with a list. Where the object has `lengths`
+    (an array or a method) the source knows them. Memory-mapped arrays are pickled by file name.
+
+    >>> Memory(range(10, 20)).read(np.array([3, 0]))
+    [13, 10]
+    """
+
+    def __init__(self, seq: Any) -> None:
+        lacks = [name for name in ("__len__", "__getitem__") if not callable(getattr(seq, name, None))]
+        if lacks or isinstance(seq, Mapping):
+            reason = f"it has no {' and no '.join(lacks)}" if lacks else "it is a mapping, without an order"
+            raise ConfigError(f"{_name(seq)} is no sequence: {reason}. For iterators use from_iterable")
+        self._seq = seq
+        self._read = _reader(seq)
+        self._rows = len(seq)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getstate__(self) -> Any:
+        return _packed(self._seq)
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(_unpacked(state))
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The samples at `indices`."""
+        return self._read(self._seq, indices)
+
+    def lengths(self) -> Ints | None:
+        """The sizes of all samples, where the object has them: int64[len]."""
+        found = getattr(self._seq, "lengths", None)
+        found = found() if callable(found) else found
+        if found is None:
+            return None
+        lengths = np.asarray(found)
+        if lengths.shape != (self._rows,) or lengths.dtype.kind not in "iu" or bool((lengths < 0).any()):
+            raise DataError(
+                f"it gives lengths of shape {lengths.shape} and type {lengths.dtype}: {self._rows} integers, none "
+                "negative, are needed",
+                where=_name(self._seq),
+            )
+        return lengths.astype(np.int64, copy=False)
+
+    def describe(self) -> Json:
+        """The type of the object and its number of rows."""
+        return {"type": _name(self._seq), "rows": self._rows}
+
+
+class Tokens:
+    """Documents that lie end to end in one flat array: document `i` is `tokens[offsets[i]:offsets[i + 1]]`.
+
+    Documents are views, never copies; the arrays may be memory-mapped, and are then pickled by file name. Lengths are
+    known, so packing can be planned ahead.
+
+    >>> store = Tokens(np.arange(6, dtype=np.uint16), np.array([0, 4, 4, 6]))
+    >>> store.read(np.array([2, 1])), store.lengths()
+    ([array([4, 5], dtype=uint16), array([], dtype=uint16)], array([4, 0, 2]))
+    """
+
+    def __init__(self, tokens: npt.NDArray[Any], offsets: npt.ArrayLike) -> None:
+        self._kept = (tokens, offsets)
+        # A plain array over the same memory: slicing a np.memmap costs ten times as much.
+        self._tokens = np.asarray(tokens)
+        bounds = np.asarray(offsets)
+        if self._tokens.ndim != 1 or bounds.ndim != 1 or bounds.dtype.kind not in "iu" or not bounds.size:
+            raise ConfigError(
+                "Tokens needs a flat array of tokens and one integer offset more than there are documents; got shapes "
+                f"{self._tokens.shape} and {bounds.shape}, offsets of type {bounds.dtype}"
+            )
+        self._offsets: Ints = bounds.astype(np.int64, copy=False)
+        if (back := np.flatnonzero(self._offsets[1:] < self._offsets[:-1])).size:
+            raise DataError(
+                f"document {int(back[0])} ends before it begins: the offsets must not decrease", where="offsets"
+            )
+        if int(self._offsets[0]) < 0 or int(self._offsets[-1]) > len(self._tokens):
+            raise DataError(
+                f"they reach from {int(self._offsets[0])} to {int(self._offsets[-1])}, but there are "
+                f"{len(self._tokens)} tokens",
+                where="offsets",
+            )
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getstate__(self) -> Any:
+        return tuple(_packed(array) for array in self._kept)
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(*(_unpacked(array) for array in state))
+
+    def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
+        """The documents at `indices`, as views."""
+        tokens = self._tokens
+        starts, stops = self._offsets[indices].tolist(), self._offsets[indices + 1].tolist()
+        return [tokens[start:stop] for start, stop in zip(starts, stops, strict=True)]
+
+    def lengths(self) -> Ints:
+        """The number of tokens of every document: int64[len]."""
+        return np.diff(self._offsets)
+
+    def describe(self) -> Json:
+        """The number of documents and tokens, and the type of the tokens."""
+        total = int(self._offsets[-1] - self._offsets[0])
+        return {"type": "tokens", "rows": len(self), "tokens": total, "dtype": str(self._tokens.dtype)}
+
+
+class Iterable:
+    """What a function yields, as one shard named `stream`. The function must give the same samples every time.
+
+    Going to a row uses the `skip` method of what the function returns, if it has one (Hugging Face iterable datasets
+    do); otherwise the rows before it are made again and thrown away.
+
+    >>> list(Iterable(lambda: "abc").open("stream", 1))
+    ['b', 'c']
+    """
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        if not callable(factory):
+            raise ConfigError(
+                f"{_name(factory)} is no function: give one that makes a new iterator each time, as in "
+                "from_iterable(lambda: open_my_data())"
+            )
+        self._factory = factory
+
+    def names(self) -> Sequence[str]:
+        """The only shard."""
+        return ["stream"]
+
+    def open(self, name: str, row: int, /) -> Iterator[Any]:
+        """The samples from `row` on."""
+        made = self._factory()
+        if row and callable(getattr(made, "skip", None)):
+            return iter(made.skip(row))
+        samples = iter(made)
+        passed = sum(1 for _ in islice(samples, row))
+        if passed < row:
+            raise DataError(
+                f"it ended after {passed} samples, where row {row} was to be found again: the function must yield the "
+                "same samples every time",
+                where=_name(self._factory),
+            )
+        return samples
+
+    def describe(self) -> Json:
+        """That it is a stream: nothing more is known of it."""
+        return {"type": "iterable"}
+
+
+# ---------------------------------------------------------------- ways to read, one chosen per object
+
+_Read = Callable[[Any, Ints], list[Any]]
+
+
+def _reader(seq: Any) -> _Read:
+    if isinstance(seq, range):
+        return _from_range if -(1 << 62) < seq.start < 1 << 62 and abs(seq.step) * len(seq) < 1 << 62 else _one_by_one
+    if isinstance(seq, np.ndarray):
+        array = cast("npt.NDArray[Any]", seq)
+        return _from_array(array) if array.ndim == 1 and array.dtype.kind in _SCALARS else _views(array)
+    if callable(getattr(seq, "__getitems__", None)):
+        return _many
+    if type(seq).__module__.startswith("pyarrow") and hasattr(seq, "to_batches"):
+        return _table(seq)
+    if hasattr(seq, "shape") and hasattr(seq, "dtype"):
+        return _array_like
+    return _mapped if type(seq) in (list, tuple) else _one_by_one
+
+
+def _from_range(seq: range, indices: Ints) -> list[int]:
+    return (indices * seq.step + seq.start).tolist()
+
+
+def _from_array(array: npt.NDArray[Any]) -> _Read:
+    plain = np.asarray(array)
+    return lambda _, indices: plain[indices].tolist()
+
+
+def _views(array: npt.NDArray[Any]) -> _Read:
+    plain = np.asarray(array)
+    return lambda _, indices: [plain[index] for index in indices.tolist()]
+
+
+def _mapped(seq: Any, indices: Ints) -> list[Any]:
+    return list(map(seq.__getitem__, indices.tolist()))
+
+
+def _one_by_one(seq: Any, indices: Ints) -> list[Any]:
+    return [seq[index] for index in indices.tolist()]
+
+
+def _many(seq: Any, indices: Ints) -> list[Any]:
+    found = list(seq.__getitems__(indices.tolist()))
+    if len(found) != len(indices):
+        raise DataError(f"__getitems__ gave {len(found)} samples for {len(indices)} indices", where=_name(seq))
+    return found
+
+
+def _array_like(seq: Any, indices: Ints) -> list[Any]:
+    """Tensors and stores on disk, by a list of indices; sorted and without repeats, as some of them insist on that."""
+    wanted, places = np.unique(indices, return_inverse=True)
+    found = list(seq[wanted.tolist()])
+    if len(found) != len(wanted):
+        raise DataError(f"it gave {len(found)} samples for {len(wanted)} indices", where=_name(seq))
+    return [found[place] for place in places.tolist()]
+
+
+def _table(table: Any) -> _Read:
+    batches: list[Any] = table.to_batches()
+    starts = starts_of([batch.num_rows for batch in batches])
+    return lambda _, indices: by_part(starts, indices, lambda part, rows: rows_of(batches[part], rows, views=True))
+
+
+def _name(thing: Any) -> str:
+    named = cast(Any, thing if hasattr(thing, "__qualname__") else type(thing))
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+# ---------------------------------------------------------------- memory-mapped arrays travel by name
+
+
+class _Mapping(tuple[Any, ...]):
+    """File, type, shape, offset and memory order of a mapped array."""
+
+
+def _packed(seq: Any) -> Any:
+    # A slice of a mapping reports the offset of the whole, so only whole mappings can go by name.
+    if not isinstance(seq, np.memmap):
+        return seq
+    array = cast(Any, seq)
+    if not isinstance(array.base, mmap.mmap) or array.mode == "c" or not array.filename:
+        return array
+    order = "C" if array.flags.c_contiguous else "F"
+    return _Mapping((str(array.filename), array.dtype, array.shape, array.offset, order))
+
+
+def _unpacked(state: Any) -> Any:
+    if isinstance(state, _Mapping):
+        name, dtype, shape, offset, order = state
+        array: Any = np.memmap(name, dtype, "r", offset, shape, order)
+        return array
+    return state

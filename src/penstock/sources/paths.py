@@ -1,0 +1,206 @@
+"""From what the user wrote to a sorted list of files: globs, brace ranges, folders, formats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from glob import escape
+from pathlib import Path
+
+from .. import seams
+from ..errors import ConfigError
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".txt": "text",
+}
+PACKED = (".gz", ".zst")
+_PACKABLE = ("jsonl", "csv", "text")
+_MOST_NAMES = 1_000_000
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def find(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The files meant by paths, globs (`**` too), brace ranges and folders: sorted, each once.
+
+    A folder means the data files right inside it. Errors name the pattern that matches nothing, the file that is
+    missing from a brace range, and the file that is meant twice.
+
+    >>> find("no/such/*.jsonl")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: 'no/such/*.jsonl' matches no file: there is no folder 'no'
+    """
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    if not given:
+        raise ConfigError("no paths were given")
+    found = sorted((path for one in given for path in _matches(one)), key=lambda path: path.as_posix())
+    seen: set[Path] = set()
+    for path in found:
+        if (real := path.resolve()) in seen:
+            raise ConfigError(f"the file {str(path)!r} is meant twice by {_shown(given)}: name every file once")
+        seen.add(real)
+    return found
+
+
+def braces(pattern: str) -> Iterator[str]:
+    """Write out `{a,b}` and `{000..099}`, as a shell does; a brace with neither stays as it is.
+
+    >>> list(braces("part-{08..10}.{csv,txt}"))[:3]
+    ['part-08.csv', 'part-08.txt', 'part-09.csv']
+    """
+    for open_ in (at for at, letter in enumerate(pattern) if letter == "{"):
+        close = _closing(pattern, open_)
+        choices = _choices(pattern[open_ + 1 : close]) if close else None
+        if choices is not None:
+            tails = list(braces(pattern[close + 1 :]))
+            for choice in choices:
+                yield from (pattern[:open_] + middle + tail for middle in braces(choice) for tail in tails)
+            return
+    yield pattern
+
+
+def format_of(path: Path) -> str | None:
+    """The format that the extension names, looking through `.gz` and `.zst`; `None` where it names none.
+
+    >>> format_of(Path("a/b.jsonl.gz")), format_of(Path("b.parquet.gz"))
+    ('jsonl', None)
+    """
+    packed = path.suffix.lower() in PACKED
+    found = FORMATS.get(Path(path.stem).suffix.lower() if packed else path.suffix.lower())
+    return None if packed and found not in _PACKABLE else found
+
+
+def one_format(paths: Sequence[Path], format: str | None) -> str:
+    """The one format of all these files, or the one that was asked for."""
+    known = sorted(set(FORMATS.values()))
+    if format is not None:
+        if format not in known:
+            raise ConfigError(f"unknown format {format!r}: known are {', '.join(known)}")
+        for path in paths:
+            if path.suffix.lower() in PACKED and format not in _PACKABLE:
+                raise ConfigError(f"{path}: {format} files cannot be read through {path.suffix}: unpack it first")
+        return format
+    first = paths[0]
+    for path in paths:
+        if format_of(path) is None:
+            raise ConfigError(
+                f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "
+                f"{', '.join(FORMATS)} (and {', '.join(PACKED)} after lines and CSV); or pass format="
+            )
+        if format_of(path) != format_of(first):
+            raise ConfigError(
+                f"mixed formats: {first} is {format_of(first)}, {path} is {format_of(path)}; "
+                "read them as two sources and mix or concatenate those"
+            )
+    return format_of(first) or ""
+
+
+def name_of(paths: Sequence[Path]) -> str:
+    """A name for the source: the stem of its only file, or the folder of the first of many.
+
+    >>> name_of([Path("data/code.jsonl.gz")]), name_of([Path("data/code/0.txt"), Path("data/code/1.txt")])
+    ('code', 'code')
+    """
+    first = paths[0]
+    if len(paths) > 1:
+        return first.absolute().parent.name or "data"
+    return Path(first.stem).stem if first.suffix.lower() in PACKED else first.stem
+
+
+def _matches(given: str | Path) -> Iterator[Path]:
+    if "://" in str(given):
+        scheme = str(given).split("://", 1)[0]
+        raise ConfigError(
+            f"{scheme}:// paths cannot be read yet, object stores will come as an extra of their own: "
+            "copy the files to a local folder and give that"
+        )
+    pattern = Path(given).expanduser().as_posix()
+    if Path(pattern).exists():  # a name that really holds a brace or a star means itself
+        yield from _file_or_folder(Path(pattern))
+        return
+    for one in braces(pattern):
+        if not any(letter in one for letter in "*?["):
+            if not Path(one).exists():
+                missing = f"the file {one!r} is missing" + (f" from {str(given)!r}" if one != str(given) else "")
+                raise ConfigError(f"{missing}: {_around(one)}")
+            yield from _file_or_folder(Path(one))
+            continue
+        files = [path for path in map(Path, seams.world.store.list(one)) if path.is_file()]
+        if not files:
+            raise ConfigError(f"{one!r} matches no file: {_around(one)}")
+        yield from files
+
+
+def _file_or_folder(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    inside = _inside(path)
+    files = [one for one in inside if one.is_file() and format_of(one)]
+    if not files:
+        raise ConfigError(
+            f"the folder {str(path)!r} holds no data files ({_shown([one.name for one in inside])}); known extensions "
+            f"are {', '.join(FORMATS)}; for the files of its folders write {path.as_posix()}/**/*.parquet, say"
+        )
+    yield from files
+
+
+def _inside(folder: Path) -> list[Path]:
+    return [Path(one) for one in seams.world.store.list(f"{escape(folder.as_posix())}/*")]
+
+
+def _around(pattern: str) -> str:
+    """What is there instead, for an error: the last folder of the pattern that has no wildcard, and what it holds."""
+    folder = Path(pattern).parent
+    while any(letter in folder.as_posix() for letter in "*?["):
+        folder = folder.parent
+    if not folder.is_dir():
+        while not folder.parent.is_dir():
+            folder = folder.parent
+        return f"there is no folder {folder.as_posix()!r}"
+    names = [one.name for one in _inside(folder)]
+    return f"the folder {folder.as_posix()!r} holds {_shown(names) if names else 'nothing'}"
+
+
+def _shown(names: Sequence[str | Path]) -> str:
+    if not names:
+        return "it is empty"
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(str(name) for name in names[:5]) + more
+
+
+def _closing(pattern: str, open_: int) -> int:
+    depth = 0
+    for at in range(open_, len(pattern)):
+        depth += (pattern[at] == "{") - (pattern[at] == "}")
+        if depth == 0:
+            return at
+    return 0
+
+
+def _choices(inside: str) -> list[str] | None:
+    """The alternatives between two braces, or `None` where this is no brace expression."""
+    if found := _RANGE.fullmatch(inside):
+        low, high = found.groups()
+        first, last = int(low), int(high)
+        if abs(last - first) >= _MOST_NAMES:
+            raise ConfigError(f"the brace range {{{inside}}} means more than {_MOST_NAMES:,} names")
+        width = max(len(low), len(high)) if low.startswith("0") or high.startswith("0") else 0
+        step = 1 if last >= first else -1
+        return [f"{number:0{width}d}" for number in range(first, last + step, step)]
+    parts: list[str] = []
+    depth = start = 0
+    for at, letter in enumerate(inside):
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and depth == 0:
+            parts.append(inside[start:at])
+            start = at + 1
+    return [*parts, inside[start:]] if parts else None

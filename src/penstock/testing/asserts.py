@@ -1,0 +1,225 @@
+"""Comparing samples and runs: the first difference, named so that a person can act on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+Make = Callable[[], Iterable[Any]]
+Same = Callable[[Any, Any], bool]
+
+CAP = 1000  # samples taken of a run whose end is not known
+
+
+class End:
+    """Stands for the end of a pass in a recorded run; no sample is ever an instance of it."""
+
+    def __repr__(self) -> str:
+        return "<end of the pass>"
+
+
+END = End()
+
+
+def difference(got: Any, want: Any, same: Same | None = None, where: str = "") -> str:
+    """The first place where two samples differ, in words; empty when they are equal.
+
+    Mappings, sequences and arrays are compared part by part: arrays by type, shape and bytes, NaN equal to NaN.
+
+    >>> difference({"x": [1, 2]}, {"x": [1, 3]})
+    "at ['x'][1]: 2 instead of 3"
+    """
+    at = f"at {where}: " if where else ""
+    if isinstance(got, End) or isinstance(want, End):
+        return "" if got is want else f"{at}{_short(got)} instead of {_short(want)}"
+    if same is not None:
+        return "" if same(got, want) else f"{at}{_short(got)} instead of {_short(want)}"
+    if isinstance(got, Mapping) and isinstance(want, Mapping):
+        left, right = cast("Mapping[Any, Any]", got), cast("Mapping[Any, Any]", want)
+        if list(left) != list(right) and set(left) != set(right):
+            return f"{at}the keys {list(left)} instead of {list(right)}"
+        return _first(difference(left[key], right[key], None, f"{where}[{key!r}]") for key in right)
+    if _is_array(got) or _is_array(want):
+        return _arrays(got, want, where, at)
+    if isinstance(got, list | tuple) and isinstance(want, list | tuple):
+        a, b = cast("Sequence[Any]", got), cast("Sequence[Any]", want)
+        if type(a) is not type(b) or len(a) != len(b):
+            return f"{at}{_short(a)} instead of {_short(b)}"
+        return _first(difference(x, y, None, f"{where}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
+    left, right = cast("Any", got), want
+    equal = (type(left) is type(right) and bool(left == right)) or bool(left != left and right != right)
+    return "" if equal else f"{at}{_short(got)} instead of {_short(want)}"
+
+
+def assert_same_run(*makes: Make, steps: int | None = None, same: Same | None = None) -> None:
+    """All runs give the same samples in the same order, and end at the same place.
+
+    `steps` samples are compared (default: the first pass, at most 1,000). `same(a, b)` replaces the comparison.
+
+    >>> assert_same_run(lambda: [1, 2, 3], lambda: range(1, 4))
+    >>> assert_same_run(lambda: [1, 2, 3], lambda: [1, 4, 3])
+    Traceback (most recent call last):
+    ...
+    AssertionError: run 1 is not run 0: sample 1: 4 instead of 2
+    """
+    first = list(record(makes[0](), steps))
+    for number, make in enumerate(makes[1:], 1):
+        try:
+            compare(record(make(), steps), first, same)
+        except AssertionError as error:
+            raise AssertionError(f"run {number} is not run 0: {error}") from None
+
+
+def compare(got: Iterable[Any], want: Sequence[Any], same: Same | None = None, start: int = 0) -> None:
+    """Fail at the first event that differs; `start` is the number of the first one, for the message."""
+    number = 0
+    for number, (a, b) in enumerate(zip(got, want, strict=False), 1):
+        found = difference(a, b, same)
+        if found:
+            raise AssertionError(f"sample {start + number - 1}: {found}")
+    if number < len(want):
+        raise AssertionError(f"sample {start + number}: nothing instead of {_short(want[number])}")
+
+
+def assert_covers(
+    items: Iterable[Any] | Callable[[], Iterable[Any]],
+    expected: Iterable[Any],
+    times: int = 1,
+    key: Callable[[Any], Any] | None = None,
+) -> None:
+    """Every expected key was given exactly `times` times, and nothing else.
+
+    `items` are the samples or keys, or a function that gives them; `key(sample)` finds the key in a sample.
+
+    >>> assert_covers([2, 0, 1], range(3))
+    >>> assert_covers([2, 0], range(3))
+    Traceback (most recent call last):
+    ...
+    AssertionError: 1 of 3 keys lost, the first is 1 (0 of 1 times)
+    """
+    samples = items() if callable(items) else items
+    names: dict[Hashable, Any] = {}
+    counts: Counter[Hashable] = Counter()
+    for sample in samples:
+        found = sample if key is None else key(sample)
+        names.setdefault(frozen := _frozen(found), found)
+        counts[frozen] += 1
+    wanted = {_frozen(name): name for name in expected}
+    lost = [k for k in wanted if counts[k] < times]
+    doubled = [k for k in wanted if counts[k] > times]
+    foreign = [k for k in counts if k not in wanted]
+    parts: list[str] = []
+    if lost:
+        k = lost[0]
+        parts.append(
+            f"{len(lost)} of {len(wanted)} keys lost, the first is {wanted[k]!r} ({counts[k]} of {times} times)"
+        )
+    if doubled:
+        k = doubled[0]
+        parts.append(
+            f"{len(doubled)} given too often, the first is {wanted[k]!r} ({counts[k]} times instead of {times})"
+        )
+    if foreign:
+        parts.append(f"{len(foreign)} nobody expected, the first is {names[foreign[0]]!r}")
+    if parts:
+        raise AssertionError("; ".join(parts))
+
+
+def assert_mixture(
+    sources: Iterable[Hashable], weights: Mapping[Any, float], within: float = 2.0, every: int = 1
+) -> None:
+    """After every number of samples each source was given within `within` of what its weight asks.
+
+    `sources` names the source of each sample in order. `every=n` looks only after n, 2n, ... samples (at block
+    boundaries).
+
+    >>> assert_mixture("abaabaab", {"a": 2, "b": 1})
+    >>> assert_mixture("bbbbbaaa", {"a": 1, "b": 1})
+    Traceback (most recent call last):
+    ...
+    AssertionError: after 5 samples 'b' was given 5 times, its weight asks for 2.5: 2.5 off, at most 2 allowed
+    """
+    names = list(sources)
+    total = float(sum(weights.values()))
+    foreign = set(names) - set(weights)
+    if foreign:
+        raise AssertionError(f"{sorted(map(repr, foreign))[0]} was given but has no weight")
+    places = np.arange(every, len(names) + 1, every)
+    worst: tuple[int, str] | None = None
+    for name, weight in weights.items():
+        counts = np.cumsum([n == name for n in names])[every - 1 :: every]
+        ideal = places * (weight / total)
+        far = np.flatnonzero(np.abs(counts - ideal) > within + 1e-9)
+        if far.size and (worst is None or far[0] < worst[0]):
+            i = int(far[0])
+            off = abs(float(counts[i] - ideal[i]))
+            worst = (
+                i,
+                (
+                    f"after {places[i]} samples {name!r} was given {counts[i]} times, its weight asks for "
+                    f"{ideal[i]:.4g}: {off:.4g} off, at most {within:g} allowed"
+                ),
+            )
+    if worst is not None:
+        raise AssertionError(worst[1])
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def record(made: Iterable[Any], steps: int | None) -> Iterator[Any]:
+    """The events of a run: samples, and `END` where a pass ends. Without `steps`, one pass."""
+    left = CAP if steps is None else steps
+    while left > 0:
+        for sample in made:
+            yield sample
+            left -= 1
+            if left <= 0:
+                return
+        yield END
+        left -= 1
+        if steps is None or iter(made) is made:
+            return
+
+
+def _first(found: Iterable[str]) -> str:
+    return next((text for text in found if text), "")
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 120 else f"{text[:100]}... ({len(text)} characters)"
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) or (hasattr(value, "__array__") and hasattr(value, "shape"))
+
+
+def _arrays(got: Any, want: Any, where: str, at: str) -> str:
+    if type(got) is not type(want):
+        return f"{at}{type(got).__name__} {_short(got)} instead of {type(want).__name__} {_short(want)}"
+    a, b = np.asarray(got), np.asarray(want)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{at}{a.dtype}{list(a.shape)} instead of {b.dtype}{list(b.shape)}"
+    if a.dtype == object:
+        return difference(a.tolist(), b.tolist(), None, where)
+    unequal = (a != b) & ~((a != a) & (b != b))
+    if not unequal.any():
+        return ""
+    place = tuple(int(i) for i in np.argwhere(unequal)[0])
+    index = f"{list(place)}" if place else ""
+    return f"at {where}{index}: {a[place]!r} instead of {b[place]!r}"
+
+
+def _frozen(value: Any) -> Hashable:
+    """A hashable stand-in for a key: arrays and lists become tuples."""
+    if isinstance(value, np.ndarray):
+        value = cast("Any", value).tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(v) for v in cast("Sequence[Any]", value))
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(k), _frozen(v)) for k, v in cast("Mapping[Any, Any]", value).items()))
+    return cast("Hashable", value)

@@ -1,0 +1,299 @@
+"""Drawing random recipes: which step may follow which, so that every pipeline drawn is valid and can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import missing_extra
+from . import recipes as r
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """What the drawing must know of a recipe to choose a step that can follow."""
+
+    recipe: r.Recipe
+    indexed: bool = True
+    length: int | None = None  # of every pass, where it is known
+    full: bool = True  # surely not empty
+    endless: bool = False
+    random: bool = False  # the order is new in every pass
+    steady: bool = True  # every pass has the same number of samples
+    batches: bool = False
+    skips: bool = False  # some of its indices have no sample
+    final: bool = False  # its order is only known within limits: nothing may follow
+
+    def then(self, kind: str, *args: Any, **changes: Any) -> _Flow:
+        return replace(self, recipe=(kind, self.recipe, *args), **{"batches": False, **changes})
+
+    def stream(self, kind: str, *args: Any, **changes: Any) -> _Flow:
+        """A step that is not indexed and whose yield depends on the data."""
+        usual: dict[str, Any] = {
+            "indexed": False, "length": None, "full": False, "skips": False, "steady": self.steady and not self.random,
+        }  # fmt: skip
+        return self.then(kind, *args, **{**usual, **changes})
+
+
+class _Dice:
+    """Small choices from one hypothesis draw function, simplest first."""
+
+    def __init__(self, draw: Callable[[Any], Any], strategies: Any) -> None:
+        self._draw, self._st = draw, strategies
+
+    def between(self, low: int, high: int) -> int:
+        return self._draw(self._st.integers(low, high))
+
+    def one(self, options: Sequence[T]) -> T:
+        return self._draw(self._st.sampled_from(options))
+
+    def coin(self) -> bool:
+        return self._draw(self._st.booleans())
+
+
+def pipelines(depth: int = 4, *, endless: bool = True, streams: bool = True) -> st.SearchStrategy[r.Recipe]:
+    """A hypothesis strategy for recipes of up to `depth` steps over sources of 1 to 12 samples.
+
+    All steps are in it, in every order that makes sense. `endless=False` leaves out pipelines that never end,
+    `streams=False` those that are not indexed. Needs the extra `test`.
+
+    >>> import penstock.testing as testing
+    >>> from hypothesis import given, settings
+    >>> @settings(max_examples=5, derandomize=True, database=None)
+    ... @given(pipelines(2, endless=False))
+    ... def check(recipe):
+    ...     testing.assert_same_run(lambda: testing.build(recipe), lambda: testing.build(recipe))
+    >>> check()
+    """
+    try:
+        from hypothesis import strategies as st
+    except ImportError:
+        raise missing_extra("hypothesis", "test", "penstock.testing.pipelines") from None
+
+    @st.composite
+    def one(draw: st.DrawFn) -> r.Recipe:
+        dice = _Dice(draw, st)
+        names = iter("abcdefghijklmnopqrstuvwxyz")
+        flow = _flow(dice, names, dice.between(0, depth), endless, streams)
+        seeded = dice.between(0, 5) == 5
+        return ("seed", flow.recipe, dice.between(1, 3)) if seeded else flow.recipe
+
+    return one()
+
+
+def _flow(dice: _Dice, names: Any, depth: int, endless: bool, streams: bool) -> _Flow:
+    flow = _leaf(dice, names, streams)
+    for left in range(depth - 1, -1, -1):
+        if flow.final:
+            break
+        flow = dice.one(_options(flow, left, endless, streams))(dice, names, flow, left)
+    return flow
+
+
+def _leaf(dice: _Dice, names: Any, streams: bool) -> _Flow:
+    n = dice.between(1, 12)
+    first = dice.between(0, 9)
+    values: tuple[Any, ...] = tuple(range(first, first + n))
+    kind = dice.one(("seq", "seq", "seq", "holes", "iterable", "source"))
+    name = next(names)
+    if kind == "iterable" and streams:
+        return _Flow(("iterable", values, name), indexed=False)
+    if kind == "source":
+        return _Flow(("with_source", ("map", ("seq", values, name), r.mapping)), length=n)
+    if kind == "holes":
+        values = tuple(None if v % 4 == 3 else v for v in values)
+    return _Flow(("seq", values, name), length=n)
+
+
+_Step = Callable[[_Dice, Any, _Flow, int], _Flow]
+
+
+def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step]:
+    """The steps that may follow a flow. A flow that skips takes only steps that do not count its places."""
+    found: list[_Step] = [_map, _random_map, _batch]
+    if not flow.skips:
+        found += [_map_with_index, _limit]
+    if streams:
+        found += [_shuffle_buffer, _doubled]
+    if flow.batches and streams:
+        found += [_rebatch, _rebatch]
+    if not flow.endless:
+        found += [_repeat, _skip]
+        found += [_filter, _spread, _group, _tokens, _pack] if streams else []
+        found += [_repeat_for_ever] if flow.full and endless else []
+    if flow.indexed and not flow.skips:
+        found += [_slice, _slice]
+        found += [] if flow.endless else [_shuffle, _shuffle, _shard]
+    if left and not flow.skips:
+        found += [_concat, _zip]
+        if flow.full and (flow.steady or flow.endless):
+            found += [partial(_mix, endless=endless, streams=streams)] * 3
+    return found
+
+
+# ---------------------------------------------------------------- one step each
+
+
+def _map(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.then("map", dice.one((r.double, r.paired)))
+
+
+def _random_map(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.then("random_map", r.noisy)
+
+
+def _map_with_index(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.then("map_with_index", r.placed)
+
+
+def _skip(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.then(
+        "skip_map", r.refuse_thirds, skips=f.indexed, full=False, length=None, steady=f.steady and not f.random
+    )
+
+
+def _filter(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.stream("filter", dice.one((r.even, r.most)), batches=f.batches)
+
+
+def _spread(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.stream("flat_map", r.spread)
+
+
+def _doubled(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.stream("flat_map", r.twice, full=f.full, steady=f.steady, batches=f.batches)
+
+
+def _batch(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    n, drop = dice.between(1, 4), dice.coin()
+    length = None if f.length is None else f.length // n if drop else -(-f.length // n)
+    full = f.full and (not drop or f.endless or bool(length))
+    return f.then("batch", n, drop, length=length, full=full, batches=True)
+
+
+def _rebatch(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.stream("rebatch", dice.between(1, 5), dice.coin(), batches=True)
+
+
+def _shuffle_buffer(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.stream("shuffle_buffer", dice.between(1, 6), full=f.full, steady=f.steady, random=True, batches=f.batches)
+
+
+def _group(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.stream("group_by_length", (2, 4, 6), dice.between(1, 3), r.size, full=f.full)
+
+
+def _tokens(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.stream("batch_by_tokens", dice.between(7, 15), r.size, full=f.full)
+
+
+def _pack(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    method = dice.one(("concat_split", "concat_split", "first_fit", "best_fit"))
+    documents = f.then("map", r.document)
+    return documents.stream("pack", dice.between(7, 16), method, full=f.full, final=method != "concat_split")
+
+
+def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    n = dice.between(0, 9)
+    full = f.full and (n > 0) and (n == 1 or f.full)
+    length = n if f.endless and f.indexed else None if f.length is None else min(n, f.length)
+    return f.then(
+        "limit", n, length=length, full=full, endless=False, random=f.random and not f.indexed, batches=f.batches
+    )
+
+
+def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    n, again = dice.between(1, 3), not f.indexed or dice.coin()
+    return f.then("repeat", n, again, length=None if f.length is None else n * f.length, batches=f.batches)
+
+
+def _repeat_for_ever(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.then(
+        "repeat", None, not f.indexed or dice.coin(), length=None, endless=True, steady=False, batches=f.batches
+    )
+
+
+def _shuffle(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    return f.then("shuffle", dice.between(0, 3), random=True, batches=f.batches)
+
+
+def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    """Any slice of a pass that ends, also backwards; of an endless one, a slice that ends."""
+    a, c = dice.between(0, 4), dice.one((1, 1, 2, 3))
+    if f.endless:
+        b: int | None = a + dice.between(0, 12)
+        length = len(range(a, b, c))
+    else:
+        b = dice.one((None, 3, 8, -1, -2))
+        if dice.between(0, 4) == 4:
+            a, b, c = -1 - a, None, -c
+        length = None if f.length is None else len(range(f.length)[a:b:c])
+    return f.then(
+        "slice", a, b, c, length=length, full=bool(length), random=False, endless=False, steady=True, batches=f.batches
+    )
+
+
+def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    n = dice.between(1, 3)
+    i = dice.between(0, n - 1)
+    length = None if f.length is None else len(range(i, f.length, n))
+    return f.then("shard", i, n, length=length, full=bool(length), random=False, steady=True, batches=f.batches)
+
+
+def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Flow]:
+    """One or two more flows to join; what can only be last, or skips, is wrapped up by a limit."""
+    found = [_flow(dice, names, dice.between(0, min(left, 2)), endless, streams) for _ in range(dice.between(1, 2))]
+    return [f for f in found if not f.final and not f.skips]
+
+
+def _concat(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:
+    flows = [f, *_others(dice, names, left, False, not f.indexed)]
+    return _joined("concat", flows, sum, any(g.full for g in flows), any(g.endless for g in flows))
+
+
+def _zip(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:
+    flows = [f, *_others(dice, names, left, False, not f.indexed)]
+    return _joined("zip", flows, min, all(g.full for g in flows), all(g.endless for g in flows))
+
+
+def _joined(kind: str, flows: list[_Flow], total: Callable[[list[int]], int], full: bool, endless: bool) -> _Flow:
+    lengths = [g.length for g in flows]
+    known = [n for n in lengths if n is not None]
+    return _Flow(
+        (kind, tuple(g.recipe for g in flows)),
+        indexed=all(g.indexed for g in flows),
+        length=total(known) if len(known) == len(flows) else None,
+        full=full,
+        endless=endless,
+        random=any(g.random for g in flows),
+        steady=all(g.steady for g in flows) and not endless,
+    )
+
+
+def _mix(dice: _Dice, names: Any, f: _Flow, left: int, *, endless: bool, streams: bool) -> _Flow:
+    others = _others(dice, names, left, False, streams)
+    flows = [f, *(g for g in others if g.full and g.steady)]
+    finite = not any(g.endless for g in flows)
+    stops = ["all_exhausted", "first_exhausted", "all_exhausted_oversample"] if finite else []
+    stop = dice.one([*stops, *(["restart"] if endless or f.endless else [])])
+    weights = [dice.between(1, 4) for _ in flows]
+    if len(flows) > 1 and dice.between(0, 9) == 9:
+        weights[dice.between(0, len(flows) - 1)] = 0
+    caps: Any = None
+    if finite and stop in ("restart", "all_exhausted"):
+        caps = dice.one((None, None, 1, 1.5, 2, tuple(dice.one((1, 1.5, 2)) for _ in flows)))
+    return _Flow(
+        ("mix", tuple((f"m{i}", g.recipe) for i, g in enumerate(flows)), tuple(weights), dice.one((1, 1, 3, 10, 1000)),
+         stop, caps, dice.between(0, 3)),
+        indexed=all(g.indexed for g in flows),
+        endless=not finite or (stop == "restart" and caps is None),
+        random=True,
+        steady=stop == "all_exhausted" or caps is not None,
+    )  # fmt: skip

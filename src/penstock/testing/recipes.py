@@ -1,0 +1,186 @@
+"""Random pipelines: a recipe is nested tuples that say what to build, `build` builds it, `show` prints it as code.
+
+A recipe is plain data, so that a test can also read it with a model of its own. The functions in it are those of this
+module: named, so that they pickle, and defined for every sample, so that any step can follow any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from .. import Dataset, Skip, from_iterable, from_sequence, mix
+
+Recipe: TypeAlias = tuple[Any, ...]
+
+
+# ---------------------------------------------------------------- functions of any sample
+
+
+def number(x: Any) -> int:
+    """An integer that stands for any sample; random parts (floats) and provenance do not count."""
+    if isinstance(x, bool | int | np.integer):
+        return int(cast("Any", x))
+    if isinstance(x, Mapping):
+        found = cast("Mapping[str, Any]", x)
+        return number([v for k, v in sorted(found.items()) if not k.startswith("__")])
+    if isinstance(x, np.ndarray):
+        return number(cast("Any", x).tolist())
+    total = 0
+    for part in cast("list[Any]", x) if isinstance(x, list | tuple) else []:
+        total = (total * 31 + number(part) + 1) % 997
+    return total
+
+
+def double(x: Any) -> int:
+    return 2 * number(x) + 1
+
+
+def paired(x: Any) -> tuple[Any, int]:
+    return x, number(x) % 7
+
+
+def placed(i: int, x: Any) -> tuple[int, Any]:
+    return int(i), x
+
+
+def noisy(x: Any, rng: np.random.Generator | None) -> tuple[Any, float]:
+    return x, 0.0 if rng is None else float(rng.random())
+
+
+def even(x: Any) -> bool:
+    return number(x) % 2 == 0
+
+
+def most(x: Any) -> bool:
+    return number(x) % 5 != 0
+
+
+def spread(x: Any) -> Iterator[tuple[Any, int]]:
+    return ((x, j) for j in range(number(x) % 3))
+
+
+def twice(x: Any) -> list[Any]:
+    return [x, x]
+
+
+def refuse_thirds(x: Any) -> Any:
+    if number(x) % 3 == 0:
+        raise Skip
+    return x
+
+
+def size(x: Any) -> int:
+    """1, 3, 5 or 7: odd, so that no size lies on an even bound."""
+    return 2 * (number(x) % 4) + 1
+
+
+def document(x: Any) -> dict[str, Any]:
+    """One to seven tokens, none of them 0."""
+    n = number(x)
+    return {"tokens": np.arange(1 + n % 7, dtype=np.int64) + 10 * (n % 100) + 1}
+
+
+def mapping(x: Any) -> dict[str, Any]:
+    return {"x": x}
+
+
+# ---------------------------------------------------------------- recipes
+
+
+def build(recipe: Recipe) -> Dataset:
+    """The dataset a recipe describes.
+
+    >>> list(build(("batch", ("map", ("seq", (0, 1, 2), "a"), double), 2, False)))
+    [[1, 3], [5]]
+    """
+    kind, rest = recipe[0], recipe[1:]
+    match kind:
+        case "seq":
+            return from_sequence(list(rest[0]), name=rest[1])
+        case "iterable":
+            return from_iterable(partial(iter, rest[0]), name=rest[1])
+        case "concat" | "zip":
+            first, *others = (build(r) for r in rest[0])
+            return first.concat(*others) if kind == "concat" else first.zip(*others)
+        case "mix":
+            return _mix(*rest)
+        case _:
+            return _step(kind, build(rest[0]), rest[1:])
+
+
+def _mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int) -> Dataset:
+    names = [name for name, _ in inputs]
+    return mix(
+        {name: build(r) for name, r in inputs},
+        dict(zip(names, weights, strict=True)),
+        seed=seed,
+        block_size=block,
+        stop=cast("Any", stop),
+        max_epochs=dict(zip(names, cast("Any", caps), strict=True)) if isinstance(caps, tuple) else caps,
+    )
+
+
+def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
+    match kind:
+        case "skip_map":
+            return ds.map(args[0])
+        case "shuffle":
+            return ds.shuffle(seed=args[0])
+        case "repeat":
+            return ds.repeat(args[0], reshuffle=args[1])
+        case "slice":
+            return ds[slice(*args)]
+        case "batch":
+            return ds.batch(args[0], drop_remainder=args[1], collate=list)
+        case "rebatch":
+            return ds.rebatch(args[0], drop_remainder=args[1])
+        case "group_by_length":
+            return ds.group_by_length(list(args[0]), args[1], size=args[2], collate=list)
+        case "batch_by_tokens":
+            return ds.batch_by_tokens(args[0], size=args[1], collate=list)
+        case "pack":
+            return ds.pack(args[0], method=args[1])
+        case _:  # map, map_with_index, random_map, filter, flat_map, shard, limit, shuffle_buffer, with_source, seed
+            return getattr(ds, kind)(*args)
+
+
+def show(recipe: Recipe) -> str:
+    """A recipe as the code that builds it, for messages.
+
+    >>> show(("batch", ("map", ("seq", (0, 1, 2), "a"), double), 2, False))
+    "from_sequence([0, 1, 2], name='a').map(double).batch(2, drop_remainder=False, collate=list)"
+    """
+    kind, rest = recipe[0], recipe[1:]
+    names: dict[str, tuple[str, ...]] = {
+        "repeat": ("", "reshuffle="), "batch": ("", "drop_remainder="), "rebatch": ("", "drop_remainder="),
+        "pack": ("", "method="), "shuffle": ("seed=",), "group_by_length": ("", "", "size="),
+        "batch_by_tokens": ("", "size="),
+    }  # fmt: skip
+    match kind:
+        case "seq":
+            return f"from_sequence({list(rest[0])}, name={rest[1]!r})"
+        case "iterable":
+            return f"from_iterable(partial(iter, {rest[0]}), name={rest[1]!r})"
+        case "concat" | "zip":
+            first, *others = (show(r) for r in rest[0])
+            return f"{first}.{kind}({', '.join(others)})"
+        case "mix":
+            inputs, weights, block, stop, caps, seed = rest
+            body = ", ".join(f"{name!r}: {show(r)}" for name, r in inputs)
+            shares = dict(zip([name for name, _ in inputs], weights, strict=True))
+            return f"mix({{{body}}}, {shares}, seed={seed}, block_size={block}, stop={stop!r}, max_epochs={caps})"
+        case "slice":
+            return f"{show(rest[0])}[{rest[1]}:{rest[2]}:{rest[3]}]"
+        case _:
+            labels = names.get(kind, ()) + ("",) * 4
+            args = [f"{n}{_name(a)}" for n, a in zip(labels, rest[1:], strict=False)]
+            args += ["collate=list"] if kind in ("batch", "group_by_length", "batch_by_tokens") else []
+            return f"{show(rest[0])}.{'map' if kind == 'skip_map' else kind}({', '.join(args)})"
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "__name__", None) or repr(value)

@@ -1,0 +1,299 @@
+"""Saving and loading: at every position, onto every kind of object, on another number of ranks."""
+
+from __future__ import annotations
+
+import copy
+import json as codec
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from .asserts import CAP, END, Make, Same, compare, difference, record
+
+State = Callable[[Any], Any]
+Load = Callable[[Any, Any], Any]
+
+
+class _Live:
+    """One object under test: who owns its state, and what it does at the end of a pass.
+
+    An object that has the state itself is a loader: after the end, its next `iter` is the next pass. Otherwise the
+    iterator has it, and that stays ended.
+    """
+
+    def __init__(self, make: Make, state: State | None, load: Load | None, json: bool) -> None:
+        self.made: Any = make()
+        self.owns = state is None and load is None and hasattr(self.made, "state_dict")
+        self.it: Iterator[Any] | None = None if self.owns else iter(self.made)
+        self.save_with, self.load_with, self.json = state, load, json
+
+    def next(self) -> Any:
+        if self.it is None:
+            self.it = iter(self.made)
+        try:
+            return next(self.it)
+        except StopIteration:
+            if self.owns:
+                self.it = None
+            return END
+
+    def rest(self, events: int) -> Iterator[Any]:
+        return (self.next() for _ in range(events))
+
+    def save(self) -> tuple[Any, Any]:
+        """The state as it will be loaded, and as the object gave it (to see whether it changes later)."""
+        owner: Any = self.made if self.owns else self.it
+        raw: Any = self.save_with(owner) if self.save_with else owner.state_dict()
+        if not self.json:
+            return copy.deepcopy(raw), raw
+        try:
+            return codec.dumps(raw, allow_nan=False), raw
+        except (TypeError, ValueError) as error:
+            raise AssertionError(f"the state is not JSON: {error} (json=False compares it as it is)") from None
+
+    def load(self, saved: Any) -> None:
+        state = codec.loads(saved) if self.json else copy.deepcopy(saved)
+        owner: Any = self.made if self.owns else self.it
+        if self.load_with:
+            self.load_with(owner, state)
+        else:
+            owner.load_state_dict(state)
+        if self.owns:
+            self.it = None
+
+
+class _Trial:
+    """An uninterrupted run with the state before every event, and the ways to resume from one of them."""
+
+    def __init__(self, opened: Callable[[], _Live], events: list[Any], states: list[Any], same: Same | None) -> None:
+        self.open, self.events, self.states, self.same = opened, events, states, same
+        self.json = opened().json
+
+    def check(self, live: _Live, at: int, *, states: bool, events: int | None = None) -> None:
+        """The events from position `at` on, and the states at and after it."""
+        last = len(self.events) if events is None else min(at + events, len(self.events))
+        for number in range(at, last + 1):
+            if states and (number < at + 40 or number == last):
+                self.check_state(live, number, at)
+            if number < last:
+                compare([live.next()], self.events[number : number + 1], self.same, number)
+
+    def check_state(self, live: _Live, number: int, at: int) -> None:
+        got, want = live.save()[0], self.states[number]
+        if got == want:
+            return
+        found = difference(codec.loads(got), codec.loads(want)) if self.json else ""
+        when = "right after the load" if number == at else f"at position {number}"
+        text = found or f"{got!r} instead of {want!r}"
+        raise AssertionError(f"the state {when} is not the one of the uninterrupted run: {text}")
+
+    def fresh(self, at: int, states: bool) -> None:
+        live = self.open()
+        live.load(self.states[at])
+        self.check(live, at, states=states)
+
+    def used(self, at: int, states: bool) -> None:
+        other = (7 * at + 3) % len(self.states)
+        live = self.open()
+        for _ in live.rest(1 + at % 3):
+            pass
+        live.load(self.states[other])
+        live.next()
+        live.load(self.states[at])
+        self.check(live, at, states=states)
+        live.load(self.states[at])
+        self.check(live, at, states=states, events=2)
+
+    def twice(self, at: int, states: bool) -> None:
+        live = self.open()
+        live.load(self.states[at])
+        live.load(self.states[at])
+        self.check(live, at, states=states, events=2)
+
+    def chain(self, at: int, states: bool) -> None:
+        saved = self.states[at]
+        for link in range(3):
+            live = self.open()
+            live.load(saved)
+            if link:
+                self.check(live, at, states=False, events=1)
+                at = min(at + 1, len(self.events))
+            saved = live.save()[0]
+        live = self.open()
+        live.load(saved)
+        self.check(live, at, states=states)
+
+
+def assert_resumes(
+    make: Make,
+    *,
+    steps: int | None = None,
+    every: int = 1,
+    json: bool = True,
+    equal_states: bool = True,
+    at_most: int = 64,
+    same: Same | None = None,
+    state: State | None = None,
+    load: Load | None = None,
+) -> None:
+    """A run that is resumed at any position gives the rest of the run that was not.
+
+    One run is recorded with its state before every sample, at the end and after it. Then every position (`every`
+    n-th, at most `at_most`) is resumed: in a fresh object; in a used one that was rewound; loaded twice; and in a
+    chain of three resumes, the first saved right after the load. The rest must be equal to the end, past it into the
+    next pass if the object has one, and so must the states be (unless `equal_states=False`).
+
+    `make()` gives a new object each time: a loader with `state_dict`, or an iterable whose iterator has it. For other
+    names give `state=lambda iterator: ...` and `load=lambda iterator, state: ...`. `steps` limits the run (default: to
+    the end of the second pass, at most 1,000 samples); `json=False` does not send states through JSON; `same(a, b)`
+    replaces the comparison of samples. The cost grows with the square of the length: use small data.
+
+    >>> import penstock as ps
+    >>> assert_resumes(lambda: ps.from_sequence(range(5)).shuffle(seed=1).batch(2))
+
+    >>> class Forgetful:
+    ...     def __init__(self):
+    ...         self.place, self.half = 0, 0
+    ...     def __iter__(self):
+    ...         return self
+    ...     def __next__(self):
+    ...         self.place, self.half = self.place + 1, self.half + self.place
+    ...         return self.half
+    ...     def state_dict(self):
+    ...         return {"place": self.place}
+    ...     def load_state_dict(self, state):
+    ...         self.place, self.half = state["place"], 0
+    >>> assert_resumes(Forgetful, steps=5)
+    Traceback (most recent call last):
+    ...
+    AssertionError: resumed at position 2 of 5 in a fresh object: sample 2: 2 instead of 3
+    """
+
+    def opened() -> _Live:
+        return _Live(make, state, load, json)
+
+    events = list(opened().rest(steps)) if steps is not None else _to_the_end(opened())
+    states, raws = _saved(opened(), events, same)
+    trial = _Trial(opened, events, states, same)
+    ways = {
+        "in a fresh object": trial.fresh,
+        "in a used object": trial.used,
+        "loading twice": trial.twice,
+        "three times in a row": trial.chain,
+    }
+    for name, way in ways.items():  # the plainest way that fails is reported
+        for at in _positions(events, every, at_most):
+            try:
+                way(at, equal_states)
+            except AssertionError as error:
+                raise AssertionError(f"resumed at position {at} of {len(events)} {name}: {error}") from None
+    for at, (saved, raw) in enumerate(zip(states, raws, strict=True)):
+        now = codec.dumps(raw) if json else raw
+        if now != saved:
+            raise AssertionError(f"the state saved at position {at} was changed later: it shares memory with the run")
+
+
+def _to_the_end(live: _Live) -> list[Any]:
+    events: list[Any] = []
+    ends = 0
+    while len(events) < CAP and ends < 2:
+        events.append(live.next())
+        ends += events[-1] is END
+    return events
+
+
+def _saved(live: _Live, events: list[Any], same: Same | None) -> tuple[list[Any], list[Any]]:
+    """The states before, between and after the events. Saving must not disturb the run."""
+    states: list[Any] = []
+    raws: list[Any] = []
+    for number in range(len(events) + 1):
+        saved, raw = live.save()
+        if live.save()[0] != saved:
+            raise AssertionError(f"two states saved at position {number} are not equal")
+        states.append(saved)
+        raws.append(raw)
+        if number < len(events):
+            try:
+                compare([live.next()], events[number : number + 1], same, number)
+            except AssertionError as error:
+                raise AssertionError(f"a run that is saved on the way is another one: {error}") from None
+    return states, raws
+
+
+def _positions(events: Sequence[Any], every: int, at_most: int) -> list[int]:
+    """Which positions to resume at: evenly spread, with the first, the last and those around every end."""
+    edges = {0, len(events)} | {i + d for i, e in enumerate(events) if e is END for d in (-1, 0, 1)}
+    usual = range(0, len(events) + 1, every)
+    step = max(1, math.ceil(len(usual) / max(1, at_most)))
+    return sorted(set(usual[::step]) | {e for e in edges if 0 <= e <= len(events)})
+
+
+# ---------------------------------------------------------------- ranks
+
+
+def assert_elastic(
+    make: Callable[[int, int], Iterable[Any]],
+    worlds: Sequence[int] = (1, 2, 3),
+    switch_at: Sequence[int] | None = None,
+    steps: int | None = None,
+    same: Same | None = None,
+) -> None:
+    """Any number of ranks gives one global sequence, also when it changes in the middle.
+
+    `make(rank, world_size)` gives a loader. The ranks of each world are run in lock-step; going round them must give
+    the sequence of `make(0, 1)`. Then each world is stopped after the numbers of samples in `switch_at` (default:
+    after one round, and half-way), its states are sent through JSON, and the list of them is loaded on every rank of
+    each other world. A stop is moved up to a multiple of both worlds. `steps` samples are compared (default: the
+    first pass, at most 1,000).
+
+    >>> import penstock as ps
+    >>> ds = ps.from_sequence(range(20)).shuffle(seed=1)
+    >>> assert_elastic(lambda r, w: ps.Loader(ds, rank=r, world_size=w), worlds=(1, 2, 3))
+    """
+    want = list(record(make(0, 1), steps))
+    for world in worlds:
+        try:
+            compare(_merged([iter(make(r, world)) for r in range(world)]), want, same)
+        except AssertionError as error:
+            raise AssertionError(f"on {world} ranks: {error}") from None
+    for before in worlds:
+        for after in worlds:
+            round_ = math.lcm(before, after)
+            stops = switch_at if switch_at is not None else (1, len(want) // 2)
+            for stop in sorted({-(-s // round_) * round_ for s in stops}):
+                if after != before and stop <= sum(e is not END for e in want):
+                    _switch(make, before, after, stop, want, same)
+
+
+def _switch(make: Any, before: int, after: int, stop: int, want: Sequence[Any], same: Same | None) -> None:
+    said = f"{before} ranks until sample {stop}, then {after}"
+    ranks = [make(r, before) for r in range(before)]
+    merged = _merged([iter(rank) for rank in ranks])
+    try:
+        compare([next(merged) for _ in range(stop)], want[:stop], same)
+        states = codec.dumps([rank.state_dict() for rank in ranks])
+        others = [make(r, after) for r in range(after)]
+        for other in others:
+            other.load_state_dict(codec.loads(states))
+        compare(_merged([iter(other) for other in others]), want[stop:], same, stop)
+    except AssertionError as error:
+        raise AssertionError(f"{said}: {error}") from None
+
+
+def _merged(ranks: list[Iterator[Any]]) -> Iterator[Any]:
+    """Round the ranks; after the first one that ended, the others must end in the same round."""
+    while True:
+        found = [next(rank, END) for rank in ranks]
+        ended = next((i for i, sample in enumerate(found) if sample is END), None)
+        if ended is None:
+            yield from found
+            continue
+        late = [i for i, sample in enumerate(found) if i > ended and sample is not END]
+        if late:
+            raise AssertionError(f"rank {late[0]} goes on after rank {ended} has ended: the ranks would hang")
+        yield from found[:ended]
+        over = [i for i, rank in enumerate(ranks[:ended]) if next(rank, END) is not END]
+        if over:
+            raise AssertionError(f"rank {over[0]} goes on for another round after rank {ended} has ended")
+        yield END
+        return

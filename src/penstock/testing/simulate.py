@@ -1,0 +1,254 @@
+"""A file system that tears writes, a scheduler that reorders: stand-ins for two of the three seams, from one seed."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ..random import key_of, pick
+
+T = TypeVar("T")
+
+
+class _Dice:
+    """Random choices from one seed, the same on every platform."""
+
+    def __init__(self, seed: int) -> None:
+        self._key, self._count = key_of(seed, "simulation"), 0
+
+    def below(self, n: int) -> int:
+        self._count += 1
+        return pick(self._key, self._count, n)
+
+    def chance(self, share: float) -> bool:
+        return self.below(1 << 20) < share * (1 << 20)
+
+    def one(self, options: Sequence[T]) -> T:
+        return options[self.below(len(options))]
+
+
+class Crash(BaseException):
+    """The simulated end of the process. Not an `Exception`, so that nothing but a test catches it."""
+
+
+@dataclass
+class _File:
+    data: bytes
+    safe: bytes | None = None  # what a crash cannot take away; None before the first sync
+
+
+class TornDisk:
+    """Files in memory that lose what was not synced: a `seams.Disk`.
+
+    A write lands in the cache; `sync` of the file makes its bytes safe, `sync` of its folder makes its names safe (new
+    files, renames, removals). `crash()` forgets a random part of everything else: unsynced bytes are lost or cut,
+    unsynced names stay or go in the order they were made. `fail_at=n` lets the n-th effect (write, sync, replace,
+    unlink, counted from 1) fail: with an input/output error (`how="error"`), a full disk (`"full"`), or the end of the
+    process (`"kill"`: raises `Crash`, and from then on does nothing but raise it, until `crash()`).
+
+    >>> from pathlib import Path
+    >>> from penstock.seams import pretend, write_whole
+    >>> disk = TornDisk(seed=1)
+    >>> with pretend(disk=disk):
+    ...     write_whole(Path("/run/state.json"), b"old")
+    ...     write_whole(Path("/run/state.json"), b"new")
+    >>> disk.crash()
+    >>> disk.read(Path("/run/state.json"))
+    b'new'
+    """
+
+    def __init__(
+        self, seed: int, *, fail_at: int | None = None, how: Literal["error", "full", "kill"] = "error"
+    ) -> None:
+        self.effects = 0
+        self.fail_at, self.how = fail_at, how
+        self._dice = _Dice(seed)
+        self._names: dict[Path, _File] = {}
+        self._safe: dict[Path, _File] = {}
+        self._journal: list[tuple[Path, _File | None]] = []  # changes of names that no sync has made safe
+        self._dead = False
+
+    def read(self, path: Path, /) -> bytes:
+        return self._file(path).data
+
+    def write(self, path: Path, data: bytes, /) -> None:
+        def cut() -> None:
+            self._put(path, data[: self._dice.below(len(data) + 1)])
+
+        self._effect(cut)
+        self._put(path, data)
+
+    def sync(self, path: Path, /) -> None:
+        self._effect(lambda: None)
+        if path in self._names:
+            self._names[path].safe = self._names[path].data
+            return
+        for name, file in self._journal:
+            if name.parent == path:
+                self._apply(self._safe, name, file)
+        self._journal = [change for change in self._journal if change[0].parent != path]
+
+    def replace(self, source: Path, target: Path, /) -> None:
+        self._effect(lambda: None)
+        self._name(target, self._file(source))
+        self._name(source, None)
+
+    def unlink(self, path: Path, /) -> None:
+        self._effect(lambda: None)
+        if path in self._names:
+            self._name(path, None)
+
+    def free(self, path: Path, /) -> int:
+        return 0 if self.how == "full" and self.fail_at is not None else 1 << 40
+
+    def paths(self) -> list[Path]:
+        """Every file there is, sorted: to see that nothing was left behind."""
+        return sorted(self._names)
+
+    def crash(self) -> None:
+        """End the process and the power: only what was synced surely survives. The disk then works again."""
+        for name, file in self._journal[: self._dice.below(len(self._journal) + 1)]:
+            self._apply(self._safe, name, file)
+        for file in self._safe.values():
+            if file.safe != file.data:
+                torn = file.data[: self._dice.below(len(file.data) + 1)]
+                file.data = self._dice.one((file.safe or b"", torn, file.data))
+            file.safe = file.data
+        self._names, self._journal = dict(self._safe), []
+        self._dead, self.fail_at = False, None
+
+    def _effect(self, part: Callable[[], None]) -> None:
+        if self._dead:
+            raise Crash("the process has ended")
+        self.effects += 1
+        if self.effects != self.fail_at:
+            return
+        part()
+        if self.how == "kill":
+            self._dead = True
+            raise Crash(f"killed at effect {self.effects}")
+        code = errno.ENOSPC if self.how == "full" else errno.EIO
+        raise OSError(code, f"simulated failure of effect {self.effects}")
+
+    def _file(self, path: Path) -> _File:
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file on the simulated disk", str(path))
+        return self._names[path]
+
+    def _put(self, path: Path, data: bytes) -> None:
+        if path in self._names:
+            self._names[path].data = data
+        else:
+            self._name(path, _File(data))
+
+    def _name(self, path: Path, file: _File | None) -> None:
+        self._apply(self._names, path, file)
+        self._journal.append((path, file))
+
+    @staticmethod
+    def _apply(names: dict[Path, _File], path: Path, file: _File | None) -> None:
+        if file is None:
+            names.pop(path, None)
+        else:
+            names[path] = file
+
+
+class _Promise(Future[Any]):
+    """A future whose waiting side does the work: asking for the result runs tasks until it is there."""
+
+    def __init__(self, turn: Callable[[], bool]) -> None:
+        super().__init__()
+        self._turn = turn
+
+    def _wait(self) -> None:
+        while not super().done():
+            if not self._turn():
+                raise RuntimeError("the simulated scheduler has nothing left to run: this result would never come")
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._wait()
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait()
+        return super().exception(0)
+
+
+class _SimHands:
+    def __init__(self, sched: SimSched) -> None:
+        self._sched = sched
+        self._closed = False
+
+    def submit(self, task: Callable[[], Any], /) -> Future[Any]:
+        if self._closed:
+            raise RuntimeError("submit after close")
+        promise = _Promise(self._sched.turn)
+        self._sched.waiting.append((task, promise))
+        return promise
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class SimSched:
+    """One thread that plays many: a `seams.Sched` that runs tasks in a random order, from one seed.
+
+    Tasks wait until somebody asks for a result; then random ones run until that result is there. The clock moves by
+    random steps from microseconds to minutes, so that whatever adapts to time sees every speed. `twice` is the chance
+    that a task is run a second time (tasks are pure: it must not matter), `fail` the chance that a task fails with
+    `error` instead of running.
+
+    >>> sched = SimSched(seed=3, twice=0.5)
+    >>> hands = sched.spawn(4)
+    >>> futures = [hands.submit(lambda i=i: i * i) for i in range(5)]
+    >>> [f.result() for f in futures]
+    [0, 1, 4, 9, 16]
+    """
+
+    def __init__(
+        self, seed: int, *, twice: float = 0.2, fail: float = 0.0, error: Callable[[], Exception] | None = None
+    ) -> None:
+        self.waiting: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self.failures = 0
+        self._dice = _Dice(seed)
+        self._twice, self._fail = twice, fail
+        self._error = error or (lambda: OSError(errno.EIO, "simulated failure of a task"))
+        self._now = 0.0
+
+    def now(self) -> float:
+        self._now += self._dice.one((1e-6, 1e-4, 1e-2, 1.0, 100.0)) * (1 + self._dice.below(9))
+        return self._now
+
+    def sleep(self, seconds: float, /) -> None:
+        self._now += seconds
+        self.turn()
+
+    def spawn(self, workers: int, /) -> _SimHands:
+        return _SimHands(self)
+
+    def turn(self) -> bool:
+        """Run one waiting task; false when there is none."""
+        while self.waiting:
+            task, promise = self.waiting.pop(self._dice.below(len(self.waiting)))
+            if promise.set_running_or_notify_cancel():
+                self._run(task, promise)
+                return True
+        return False
+
+    def _run(self, task: Callable[[], Any], promise: Future[Any]) -> None:
+        if self._dice.chance(self._fail):
+            self.failures += 1
+            promise.set_exception(self._error())
+            return
+        try:
+            result = task()
+            if self._dice.chance(self._twice):
+                result = task()
+        except BaseException as error:
+            promise.set_exception(error)
+            return
+        promise.set_result(result)

@@ -1,0 +1,93 @@
+"""The whole contract on one page: what a source, an order, a schedule and a fold are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+"""Positions, indices, counts: always int64, always vectors."""
+
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+"""What a cursor is made of."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Random access to samples. The indexed leaf of every pipeline.
+
+    `read` takes many indices at once (any order, repeats allowed, each in `[0, len)`) and returns
+    their samples in that order. `lengths` gives the size of every sample (tokens, say) without
+    reading one, or `None` where nobody knows; what knows its lengths can be packed ahead of time.
+    `describe` names what the source *is*, for fingerprints; never where it lies.
+    """
+
+    def __len__(self) -> int: ...
+    def read(self, indices: Ints, /) -> list[Any]: ...
+    def lengths(self) -> Ints | None: ...
+    def describe(self) -> Json: ...
+
+
+@runtime_checkable
+class Shards(Protocol):
+    """Sequential access: named shards, each of which can be opened at a row."""
+
+    def names(self) -> Sequence[str]: ...
+    def open(self, name: str, row: int, /) -> Iterator[Any]: ...
+    def describe(self) -> Json: ...
+
+
+class Order(Protocol):
+    """A pure map from positions to positions of the flow below, both unbounded.
+
+    `size` is the length of one pass, `None` for endless; `below` is the length of a pass of the
+    flow below. `key` is the randomness of this node: hashed from seed, source name and stage name.
+    Returns the positions below and how many passes were made without reordering ("laps").
+    """
+
+    def size(self, below: int | None, /) -> int | None: ...
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]: ...
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints: ...
+    def describe(self) -> Json: ...
+
+
+class Item(NamedTuple):
+    """One sample as a fold sees it: its number in the fold's input, its size, its value."""
+
+    number: int
+    size: int
+    value: Any
+
+
+class Part(NamedTuple):
+    """A piece `value[start:stop]` of an item; folds that split give these out."""
+
+    item: Item
+    start: int
+    stop: int
+
+
+Carry: TypeAlias = Any
+"""What a fold remembers: a tree of tuples, lists, dicts, plain JSON values, `Item` and `Part`.
+Never changed in place: `step` returns a new one."""
+
+
+class Fold(Protocol):
+    """Decides who goes together. Three pure functions; saving and loading are not its business.
+
+    `step` takes the carry and the next item and returns the new carry and the groups that became
+    ready, each a list of `Item` or `Part`. `flush` gives the groups that remain at the end of a
+    pass. `key` is the fold's own randomness (most ignore it).
+    """
+
+    def init(self, key: int, /) -> Carry: ...
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Sequence[Sequence[Item | Part]]]: ...
+    def flush(self, carry: Carry, /) -> Sequence[Sequence[Item | Part]]: ...
+    def describe(self) -> Json: ...
+
+
+Transform: TypeAlias = Callable[..., Any]
+"""A user's function. Pure: the same input gives the same output, in any thread, any number of times."""

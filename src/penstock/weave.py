@@ -1,0 +1,287 @@
+"""Mixing streams: inputs whose samples cannot be counted beforehand, drawn from one by one by a rule.
+
+The rule says whose turn it is; what happens when an input ends is settled when it ends. Weighted mixtures note it as
+an event in their log, so that the cursor replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from .errors import DataError
+from .mix import Event, Exhausted, Mixture, event_from_json
+from .program import empty_rows
+from .rows import Rows, join_rows
+from .streams import Stream, Tap, as_int, as_list
+from .trail import Chunk, Fixed, Trail
+from .types import Json
+
+Outcome = Literal["again", "end", "redraw"]
+
+
+class Draws(Protocol):
+    """A rule at run time. Immutable, so that trails can keep it.
+
+    `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told of an input's end
+    right after its last sample instead of at the first draw that fails.
+    """
+
+    @property
+    def eager(self) -> bool: ...
+    def choose(self, position: int, n: int, /) -> list[int]: ...
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]: ...
+    def saved(self) -> Json: ...
+    def restored(self, saved: Json, /) -> Draws: ...
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Round robin over `n` inputs; the first that ends, ends all."""
+
+    n: int
+
+    eager = False
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [p % self.n for p in range(position, position + n)]
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        return self, "end"
+
+    def saved(self) -> Json:
+        return None
+
+    def restored(self, saved: Json, /) -> Draws:
+        return self
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Input after input, `n` of them. `at` is the one being read."""
+
+    n: int
+    at: int = 0
+
+    eager = False
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [self.at] * n if self.at < self.n else []
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        return OneByOne(self.n, source + 1), "redraw"
+
+    def saved(self) -> Json:
+        return self.at
+
+    def restored(self, saved: Json, /) -> Draws:
+        return OneByOne(self.n, as_int(saved))
+
+
+@dataclass(frozen=True)
+class FirstOnes:
+    """The first `n` samples of one input."""
+
+    n: int
+
+    eager = False
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [0] * min(n, self.n - position)
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        return self, "end"
+
+    def saved(self) -> Json:
+        return None
+
+    def restored(self, saved: Json, /) -> Draws:
+        return self
+
+
+@dataclass(frozen=True)
+class Passes:
+    """`epochs` passes of one input, or endlessly many."""
+
+    epochs: int | None
+    done: int = 0
+
+    eager = False
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [] if self.done == self.epochs else [0] * n
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        done = Passes(self.epochs, self.done + 1)
+        return done, "end" if done.done == self.epochs else "again"
+
+    def saved(self) -> Json:
+        return self.done
+
+    def restored(self, saved: Json, /) -> Draws:
+        return Passes(self.epochs, as_int(saved))
+
+
+@dataclass(frozen=True)
+class ByWeight:
+    """A weighted mixture over inputs of unknown length. `lapped` are the inputs that were given whole at least once."""
+
+    mixture: Mixture
+    stop: str
+    caps: tuple[int | None, ...]
+    passes: tuple[int, ...]
+    over: bool = False
+
+    @property
+    def eager(self) -> bool:
+        return self.stop != "first_exhausted"
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [] if self.over else self.mixture.at(np.arange(position, position + n))[0].tolist()
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        passes = tuple(done + (i == source) for i, done in enumerate(self.passes))
+        cap = self.caps[source]
+        if self.stop == "first_exhausted":
+            return self._with(passes=passes), "end"
+        if self.stop == "all_exhausted" or passes[source] == cap:
+            return self._dropped(source, position, passes, drawn)
+        if self.stop == "all_exhausted_oversample":
+            seen = all(done > 0 for i, done in enumerate(passes) if self.mixture.opened[i])
+            return self._with(passes=passes, over=seen), "end" if seen else "again"
+        return self._with(passes=passes), "again"
+
+    def _dropped(self, source: int, at: int, passes: tuple[int, ...], drawn: Sequence[int]) -> tuple[Draws, Outcome]:
+        mixture = self.mixture.with_event(Exhausted(at, self.mixture.names[source], drawn[source]))
+        left = mixture.live(at)
+        return self._with(mixture=mixture, passes=passes, over=not left), "redraw" if left else "end"
+
+    def _with(self, **changes: Any) -> ByWeight:
+        fields = {name: getattr(self, name) for name in ("mixture", "stop", "caps", "passes", "over")}
+        return ByWeight(**{**fields, **changes})
+
+    def saved(self) -> Json:
+        events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted)]
+        return [list(self.passes), self.over, events]
+
+    def restored(self, saved: Json, /) -> Draws:
+        passes, over, events = as_list(saved, 3)
+        mixture, known = self.mixture, list[Event](self.mixture.log)
+        for event in map(event_from_json, events):
+            known.append(event)
+        mixture = mixture.with_log(tuple(sorted(known, key=lambda event: event.at)))
+        return self._with(mixture=mixture, passes=tuple(passes), over=bool(over))
+
+
+class Draw(NamedTuple):
+    """One draw: whose, of which pass, the way back behind it, and the rule as it stood afterwards."""
+
+    source: int
+    epochs: tuple[int, ...] | None
+    trail: Trail
+    draws: Draws
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The trail of draws: the state before the first of them, and what each changed."""
+
+    position: int
+    draws: Draws
+    drawn: tuple[int, ...]
+    epochs: tuple[int, ...]
+    cursors: tuple[Json, ...]
+    steps: Sequence[Draw]
+
+    def at(self, count: int, /) -> Json:
+        draws, drawn, epochs, cursors = self.draws, list(self.drawn), self.epochs, list(self.cursors)
+        last = dict[int, Trail]()
+        for step in self.steps[:count]:
+            draws, epochs = step.draws, step.epochs or epochs
+            drawn[step.source] += 1
+            last[step.source] = step.trail
+        for source, trail in last.items():
+            cursors[source] = trail.at(1)
+        inputs = [list(pair) for pair in zip(epochs, cursors, strict=True)]
+        return [self.position + count, draws.saved(), drawn, inputs]
+
+
+class Weave:
+    """A mix of streams."""
+
+    def __init__(self, streams: Sequence[Stream], names: Sequence[str], draws: Draws, depth: int) -> None:
+        self.taps, self.names, self.start, self.depth = [Tap(stream) for stream in streams], names, draws, depth
+        self.seek(0, None)
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        if cursor is None:
+            self.position, self._draws, self._drawn = 0, self.start, [0] * len(self.taps)
+            self._epochs = [epoch] * len(self.taps)
+            for tap in self.taps:
+                tap.seek(epoch, None)
+        else:
+            position, draws, drawn, inputs = as_list(cursor, 4)
+            self.position, self._draws, self._drawn = as_int(position), self.start.restored(draws), list(drawn)
+            self._epochs = [as_int(own) for own, _ in as_list(inputs, len(self.taps))]
+            for tap, (own, below) in zip(self.taps, inputs, strict=True):
+                tap.seek(own, below)
+        self._choices = list[int]()
+
+    def cursor(self) -> Json:
+        return self._trail([]).at(0)
+
+    def _trail(self, steps: Sequence[Draw]) -> Drawn:
+        cursors = tuple(tap.cursor() for tap in self.taps)
+        return Drawn(self.position, self._draws, tuple(self._drawn), tuple(self._epochs), cursors, steps)
+
+    def close(self) -> None:
+        for tap in self.taps:
+            tap.stream.close()
+
+    def _choose(self, n: int) -> int | None:
+        if not self._choices:
+            self._choices = self._draws.choose(self.position, max(n, 64))[::-1]
+        return self._choices[-1] if self._choices else None
+
+    def pull(self, n: int, /) -> Chunk:
+        values, rows, steps = list[Any](), list[Rows](), list[Draw]()
+        trail, epochs = self._trail(steps), None
+        barren = False
+        while len(values) < n and (source := self._choose(n)) is not None:
+            chunk = self.taps[source].take(1)
+            if chunk.values:
+                barren = False
+                values += chunk.values
+                rows.append(chunk.rows.deepened(self.depth))
+                self._choices.pop()
+                self.position += 1
+                self._drawn[source] += 1
+                behind, outcome = chunk.trail, None
+                if self._draws.eager and not self.taps[source].ready(1):
+                    outcome, epochs = self._ended(source), tuple(self._epochs)
+                    behind = Fixed(self.taps[source].cursor())
+                steps.append(Draw(source, epochs, behind, self._draws))
+                if outcome == "end":
+                    break
+                continue
+            outcome, epochs = self._ended(source), tuple(self._epochs)
+            if outcome == "end":
+                break
+            if outcome == "again" and barren:
+                raise DataError("a whole pass gave no sample, so it cannot be repeated", where=self.names[source])
+            barren = outcome == "again"
+        if not values:
+            return Chunk([], empty_rows(0), Fixed(None))
+        return Chunk(values, join_rows(rows), trail)
+
+    def _ended(self, source: int) -> Outcome:
+        """An input has no more: ask the rule."""
+        self._draws, outcome = self._draws.ended(source, self.position, self._drawn)
+        self._choices = []
+        if outcome == "again":
+            self._epochs[source] += 1
+            self.taps[source].seek(self._epochs[source], None)
+        return outcome

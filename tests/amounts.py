@@ -1,0 +1,11 @@
+"""How many examples a property test takes, and how long a random recipe may run."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+
+def examples(at_ci: int) -> settings:
+    """So many examples under the profile `ci`; `dev` and `nightly` take their share less or more."""
+    profile = settings()  # what the command line chose
+    return settings(max_examples=max(1, at_ci * profile.max_examples // 100))

@@ -1,0 +1,27 @@
+"""Hypothesis profiles (`ci` for every run, `dev` for a quick random look, `nightly` for `make soak`) and the meter.
+
+`ci` is derandomized, so that a failure repeats. Tests say with `amounts.examples` how many examples they take at `ci`.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+from meter import meter
+
+__all__ = ["meter"]
+
+settings.register_profile(
+    "ci",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    max_examples=100,
+    stateful_step_count=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+settings.register_profile("dev", settings.get_profile("ci"), derandomize=False, max_examples=20)
+settings.register_profile(
+    "nightly", settings.get_profile("ci"), derandomize=False, max_examples=5_000, stateful_step_count=60
+)
+settings.load_profile("ci")

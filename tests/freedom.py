@@ -1,0 +1,94 @@
+"""What a random step may do: judges an order that was learnt from the library against what is documented of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+from oracle import endless, passes
+
+
+def allowed(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
+    """What is wrong with an order learnt from the library, in words; empty if nothing. `whole`: the pass ended there.
+
+    For shuffles `got` are places of the input's pass; for a mixture (name, place in its pass); for packing rows.
+    """
+    if d[0] == "mix":
+        return mixture(d, k, got, whole, orders)
+    below = list(passes(d[1], k, orders)) if not endless(d[1]) else [None] * (len(got) + d[2])
+    if d[0] == "pack":
+        return whole_documents(below, got, d[2])
+    if whole and sorted(got) != list(range(len(below))):
+        return f"{got} does not give each of {len(below)} samples once"
+    if d[0] == "shuffle_buffer":
+        waiting = list(range(len(below)))
+        for i in got:
+            if i not in waiting[: d[2]]:
+                return f"sample {i} is not among the next {d[2]} that were not given yet: {waiting[: d[2]]}"
+            waiting.remove(i)
+    return ""
+
+
+def whole_documents(below, got, length):
+    found = []
+    for row in got:
+        if len(row["tokens"]) != length:
+            return f"a row of {len(row['tokens'])} tokens instead of {length}"
+        for s in range(1, max(row["segment_ids"]) + 1):
+            cells = [
+                (t, p) for t, i, p in zip(row["tokens"], row["segment_ids"], row["positions"], strict=True) if i == s
+            ]
+            if [p for _, p in cells] != list(range(len(cells))):
+                return f"positions {[p for _, p in cells]} in segment {s}"
+            found.append([t for t, _ in cells])
+    want = sorted([int(t) for t in x["tokens"]] for x in below)
+    return "" if sorted(found) == want else f"documents {sorted(found)} instead of {want}"
+
+
+def mixture(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
+    _, inputs, weights, block, stop, caps, _ = d
+    names = [name for name, w in zip((n for n, _ in inputs), weights, strict=True) if w]
+    share = {n: Fraction(w) for (n, _), w in zip(inputs, weights, strict=True) if w}
+    length: Any = {n: None if endless(c) else sum(1 for _ in passes(c, 0, orders)) for n, c in inputs}
+    cap = dict(zip((n for n, _ in inputs), caps if isinstance(caps, tuple) else [caps] * len(inputs), strict=True))
+    most: Any = {n: None if cap[n] is None or length[n] is None else floor(cap[n] * length[n]) for n in names}
+    if stop == "all_exhausted":
+        most = {n: length[n] if most[n] is None else min(most[n], length[n]) for n in names}
+    if stop == "first_exhausted":
+        most = {n: length[n] for n in names}
+    given, start, since, live = Counter(), Counter(), 0, set(names)
+    for t, (name, i) in enumerate(got):
+        if name not in share:
+            return f"{name} has no weight but was drawn"
+        if i != (given[name] if length[name] is None else given[name] % length[name]):
+            return f"draw {given[name]} of {name} (length {length[name]}) is its sample {i}"
+        given[name] += 1
+        if most[name] is not None and given[name] > most[name]:
+            return f"{name} was drawn {given[name]} times, at most {most[name]} allowed"
+        drops = most[name] == given[name] and stop != "first_exhausted"
+        if drops and block > 1:
+            live.clear()  # in a permuted block it may drop out before its last draw is seen: no bound from here on
+        total = sum(share[n] for n in live)
+        if (t + 1) % block == 0 and live:
+            off = {n: given[n] - start[n] - (t + 1 - since) * share[n] / total for n in live}
+            worst = max(off.items(), key=lambda pair: abs(pair[1]))
+            if abs(worst[1]) > 2:
+                return f"after {t + 1} samples {worst[0]} is {float(worst[1])} off"
+        if drops:
+            live.discard(name)
+            start, since = Counter(given), t + 1
+    return ending(names, got, given, length, most, stop) if whole else ""
+
+
+def ending(names, got, given, length, most, stop):
+    if stop == "first_exhausted" and not any(given[n] == length[n] for n in names):
+        return f"ended before an input did: {dict(given)} of {length}"
+    if stop in ("all_exhausted", "restart") and any(given[n] != most[n] for n in names):
+        return f"ended after {dict(given)} instead of {most}"
+    if stop == "all_exhausted_oversample":
+        last = got[-1][0]
+        if any(given[n] < length[n] for n in names) or given[last] != length[last]:
+            return f"ended after {dict(given)} of {length}, the last from {last}"
+    return ""

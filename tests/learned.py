@@ -1,0 +1,104 @@
+"""The orders of random steps, learnt from the library by running each step over places instead of samples.
+
+Only the order is taken from the library; that it is an allowed one, and what follows from it, is judged by the model.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from freedom import allowed
+from oracle import children, endless, leaf, passes
+from penstock.testing import build, show
+
+MOST = 700  # samples learnt of a pass that never ends
+
+
+def place(i: int, x: Any) -> int:
+    return int(i)
+
+
+def labelled(name: str, i: int) -> tuple[str, int]:
+    return name, i
+
+
+class Orders:
+    """`orders(node, k)`: how the library orders pass `k` of a random node that stands in `recipe`.
+
+    A node is run as it stands alone, but for the names of the mixtures above it: they are part of every random key.
+    """
+
+    def __init__(self, recipe: Any) -> None:
+        self._seed = recipe[2] if recipe[0] == "seed" else None
+        self._above: dict[Any, tuple[tuple[str, int], ...]] = {}
+        self._known: dict[Any, tuple[list[Any], bool]] = {}
+        self._climb(recipe, ())
+
+    def __call__(self, node: Any, k: int):
+        if (node, k) not in self._known:
+            order, whole = run(build(self._over_places(node)), k, MOST)
+            found = allowed(node, k, order, whole, self)
+            assert not found, f"pass {k} of {show(node)}: {found}"
+            self._known[node, k] = order, whole
+        order, whole = self._known[node, k]
+        yield from order
+        assert whole, "more than was learnt: raise MOST"
+
+    def _climb(self, node: Any, above: tuple[tuple[str, int], ...]) -> None:
+        self._above[node] = above
+        if leaf(node):
+            return
+        names = [name for name, _ in node[1]] if node[0] == "mix" else None
+        for i, child in enumerate(children(node)):
+            self._climb(child, above if names is None else (*above, (names[i], node[6])))
+
+    def _over_places(self, node: Any) -> Any:
+        if node[0] == "mix":
+            inputs = tuple((n, ("map", ("map_with_index", c, place), partial(labelled, n))) for n, c in node[1])
+            bare = ("mix", inputs, *node[2:])
+        else:
+            bare = (node[0], ("map_with_index", node[1], place), *node[2:])
+        for name, seed in reversed(self._above[node]):
+            bare = ("mix", ((name, bare),), (1,), 1, "restart" if endless(node) else "all_exhausted", None, seed)
+        return bare if self._seed is None else ("seed", bare, self._seed)
+
+
+def run(ds: ps.Dataset, k: int, most: int, **options: Any) -> tuple[list[Any], bool]:
+    """At most `most` samples of pass `k`, and whether that was all of it."""
+    with ps.Loader(ds, **options) as loader:
+        for _ in range(k):
+            for _ in loader:
+                pass
+        found = list(islice(loader, most + 1))
+    return found[:most], len(found) <= most
+
+
+def model(recipe: Any, k: int, most: int, orders: Orders | None = None) -> list[Any]:
+    return [plain(x) for x in islice(passes(recipe, k, orders or Orders(recipe)), most)]
+
+
+def plain(x: Any) -> Any:
+    """A sample as plain Python. Random numbers and epochs are gone: they are tested by themselves."""
+    if isinstance(x, float):
+        return "~"
+    if isinstance(x, np.ndarray | np.generic):
+        return plain(x.tolist())
+    if isinstance(x, dict):
+        if "segment_ids" in x:
+            return row(x)
+        return {k: plain(v) for k, v in x.items() if k != "__epoch__"}
+    if isinstance(x, list | tuple):
+        return type(x)(plain(v) for v in x)
+    return x
+
+
+def row(x: dict[str, Any]) -> dict[str, Any]:
+    """A packed row, with its padding blanked: only which cells are padding is documented."""
+    ids = plain(x["segment_ids"])
+    cells = {k: plain(x[k]) for k in ("tokens", "positions")}
+    return {"segment_ids": ids} | {k: [c if i else 0 for c, i in zip(v, ids, strict=True)] for k, v in cells.items()}

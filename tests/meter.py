@@ -1,0 +1,45 @@
+"""What a test must not leave behind: threads of ours, open files."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def our_threads() -> set[threading.Thread]:
+    """The living threads that Penstock started; pools of NumPy or pyarrow are not ours."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("penstock")}
+
+
+def open_files() -> list[str]:
+    """The regular files this process holds open (nothing where there is no /proc)."""
+    found: list[str] = []
+    folder = Path("/proc/self/fd")
+    for entry in os.listdir(folder) if folder.is_dir() else []:
+        try:
+            target = os.readlink(folder / entry)
+        except OSError:  # the handle that lists the folder itself
+            continue
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/")):
+            found.append(target)
+    return sorted(found)
+
+
+@pytest.fixture(autouse=True)
+def meter() -> Iterator[None]:
+    """Fail a test after which a thread of ours is alive or a file is open that was not before."""
+    threads, files = our_threads(), open_files()
+    yield
+    if our_threads() <= threads and set(open_files()) <= set(files):
+        return
+    gc.collect()
+    for thread in our_threads() - threads:
+        thread.join(timeout=10)
+    assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}"
+    left = set(open_files()) - set(files)
+    assert not left, f"files left open: {sorted(left)}"

@@ -1,0 +1,164 @@
+"""What a pipeline gives, by plain list operations: the documented meaning of every step, and nothing of the library.
+
+`passes(d, k, orders)` yields the samples of pass `k` of a description `d` (nested tuples). How a random step orders
+is not documented and cannot be modelled: `orders(d, k)` says it, as places in the pass of its input, or as (input,
+place) for a mixture; `freedom.allowed` judges whether that was within what is documented.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from itertools import count, islice
+
+INDEXED = {"seq", "map", "skip_map", "map_with_index", "random_map", "shuffle", "repeat", "slice", "shard", "limit",
+           "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
+
+
+def children(d):
+    return [c for _, c in d[1]] if d[0] == "mix" else list(d[1]) if d[0] in ("concat", "zip") else [d[1]]
+
+
+def leaf(d):
+    return d[0] in ("seq", "iterable")
+
+
+def indexed(d):
+    return d[0] in INDEXED and (leaf(d) or all(map(indexed, children(d))))
+
+
+def endless(d):
+    match d:
+        case ("seq" | "iterable" | "slice" | "shard" | "limit", *_):
+            return False
+        case ("repeat", _, None, _):
+            return True
+        case ("zip", inputs):
+            return all(map(endless, inputs))
+        case ("mix", inputs, weights, _, stop, caps, _):
+            drawn = [endless(c) for (_, c), w in zip(inputs, weights, strict=True) if w]
+            return any(drawn) or (stop == "restart" and caps is None)
+        case _:
+            return any(map(endless, children(d)))
+
+
+def passes(d, k, orders):
+    def below(j=k):
+        return passes(d[1], j, orders)
+
+    match d:
+        case ("seq" | "iterable", values, _):
+            yield from values
+        case ("map", _, fn):
+            yield from map(fn, below())
+        case ("skip_map", _, fn):
+            for x in below():
+                try:
+                    yield fn(x)
+                except Exception as error:
+                    if type(error).__name__ != "Skip":
+                        raise
+        case ("map_with_index", _, fn):
+            yield from (fn(i, x) for i, x in enumerate(below()))
+        case ("random_map", _, fn):
+            yield from (fn(x, None) for x in below())
+        case ("filter", _, fn):
+            yield from filter(fn, below())
+        case ("flat_map", _, fn):
+            yield from (y for x in below() for y in fn(x))
+        case ("repeat", _, n, again):
+            for j in range(n * k, n * k + n) if n is not None else count():
+                yield from below(j if again else 0)
+        case ("slice", child, a, b, c):
+            yield from islice(below(0), a, b, c) if endless(child) else list(below(0))[a:b:c]
+        case ("shard", _, i, n):
+            yield from list(below(0))[i::n]
+        case ("stride", _, i, n):  # lane `i` of `n`: the same places, but in every pass
+            yield from list(below())[i::n]
+        case ("limit", child, n):
+            yield from islice(below(0 if indexed(child) else k), n)
+        case ("concat", inputs):
+            for c in inputs:
+                yield from passes(c, k, orders)
+        case ("zip", inputs):
+            yield from zip(*(passes(c, k, orders) for c in inputs), strict=False)
+        case ("batch", _, n, drop):
+            yield from rows(below(), n, drop)
+        case ("rebatch", _, n, drop):
+            yield from rows((row for group in below() for row in group), n, drop)
+        case ("group_by_length", _, bounds, n, size):
+            yield from grouped(below(), bounds, n, size)
+        case ("batch_by_tokens", _, most, size):
+            yield from by_tokens(below(), most, size)
+        case ("pack", _, length, "concat_split"):
+            yield from end_to_end(below(), length)
+        case ("with_source", _):
+            name = source_name(d)
+            yield from ({**x, "__source__": name, "__epoch__": k, "__index__": i} for i, x in enumerate(below()))
+        case ("seed", _, _):
+            yield from below()
+        case ("shuffle" | "shuffle_buffer", _, _):
+            seen, rest = [], below()
+            for i in orders(d, k):
+                seen.extend(islice(rest, max(0, i + 1 - len(seen))))
+                yield seen[i]
+        case ("mix", inputs, *_):
+            yield from mixed(d, dict(inputs), k, orders)
+        case _:
+            raise ValueError(f"no model of {d[0]!r} {d[2:]}")
+
+
+def mixed(d, inputs, k, orders):
+    begun = Counter(name for j in range(k) for name, i in orders(d, j) if i == 0)
+    now = {}
+    for name, i in orders(d, k):
+        if i == 0:
+            now[name] = passes(inputs[name], begun[name], orders)
+            begun[name] += 1
+        yield next(now[name])
+
+
+def rows(samples, n, drop):
+    group = []
+    for x in samples:
+        group.append(x)
+        if len(group) == n:
+            yield group
+            group = []
+    if group and not drop:
+        yield group
+
+
+def grouped(samples, bounds, n, size):
+    open_ = [[] for _ in range(len(bounds) + 1)]
+    for x in samples:
+        bucket = bisect_left(bounds, size(x))
+        open_[bucket].append(x)
+        if len(open_[bucket]) == n:
+            yield open_[bucket]
+            open_[bucket] = []
+    yield from (group for group in open_ if group)
+
+
+def by_tokens(samples, most, size):
+    group = []
+    for x in samples:
+        if group and sum(map(size, group)) + size(x) > most:
+            yield group
+            group = []
+        group.append(x)
+    if group:
+        yield group
+
+
+def end_to_end(documents, length):
+    cells = ((t, number, place) for number, doc in enumerate(documents) for place, t in enumerate(doc["tokens"]))
+    for row in rows(cells, length, False):
+        segment = {number: s for s, number in enumerate(dict.fromkeys(number for _, number, _ in row), 1)}
+        pad = length - len(row)
+        yield {"tokens": [int(t) for t, _, _ in row] + [0] * pad, "positions": [p for _, _, p in row] + [0] * pad,
+               "segment_ids": [segment[n] for _, n, _ in row] + [0] * pad}  # fmt: skip
+
+
+def source_name(d):
+    return d[2] if leaf(d) else source_name(d[1])

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import ConfigError, DataError, StorageError
+from penstock.sources import chain, columnar, open_files
+
+pa: Any = pytest.importorskip("pyarrow")
+import pyarrow.ipc as ipc  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+N = 1000
+
+
+def table(start: int = 0, rows: int = N) -> Any:
+    numbers = range(start, start + rows)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "text": [None if n % 11 == 0 else f"wörd {n}" for n in numbers],
+            "score": pa.array([None if n % 7 == 0 else n / 2 for n in numbers], pa.float64()),
+            "tokens": pa.array([None if n % 13 == 0 else list(range(n % 5)) for n in numbers], pa.list_(pa.int32())),
+            "wide": pa.array([[n] * (n % 3) for n in numbers], pa.large_list(pa.float32())),
+            "vector": pa.array([None if n % 17 == 0 else [n, n + 1] for n in numbers], pa.list_(pa.float64(), 2)),
+            "bits": pa.array([[n % 2 == 0] for n in numbers], pa.list_(pa.bool_())),
+            "holes": pa.array([[1, None, n % 100] if n % 3 else [n % 100] for n in numbers], pa.list_(pa.uint8())),
+            "nested": pa.array([{"a": n, "b": [str(n)]} for n in numbers]),
+            "when": pa.array([datetime.datetime(2024, 1, 1) + datetime.timedelta(n) for n in numbers]),
+            "raw": pa.array([bytes([n % 256]) for n in numbers]),
+        }
+    )
+
+
+def parquet(path: Path, rows: Any) -> None:
+    pq.write_table(rows, path, row_group_size=100)
+
+
+def arrow_file(path: Path, rows: Any, **options: Any) -> None:
+    with ipc.new_file(str(path), rows.schema, options=ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(rows, max_chunksize=100)
+
+
+def arrow_stream(path: Path, rows: Any, **options: Any) -> None:
+    with ipc.new_stream(str(path), rows.schema, options=ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(rows, max_chunksize=100)
+
+
+WRITERS: dict[str, tuple[str, Callable[[Path, Any], None]]] = {
+    "parquet": ("x.parquet", parquet),
+    "file": ("x.arrow", arrow_file),
+    "stream": ("x.ipc", arrow_stream),
+    "packed file": ("x.feather", lambda path, rows: arrow_file(path, rows, compression="lz4")),
+    "packed stream": ("x.arrow", lambda path, rows: arrow_stream(path, rows, compression="zstd")),
+}
+
+
+@pytest.fixture(params=WRITERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def write(folder: Path, kind: str, rows: Any, name: str | None = None) -> Path:
+    default, writer = WRITERS[kind]
+    path = folder / (name or default)
+    writer(path, rows)
+    return path
+
+
+def expected(rows: Any) -> list[dict[str, Any]]:
+    """What rows are, said plainly: Python values, and arrays for lists of numbers without a hole."""
+    types = {"tokens": np.int32, "wide": np.float32, "vector": np.float64, "bits": np.bool_, "holes": np.uint8}
+
+    def value(name: str, given: Any) -> Any:
+        if name not in types or given is None or None in given:
+            return given
+        return np.asarray(given, types[name])
+
+    return [{name: value(name, given) for name, given in row.items()} for row in rows.to_pylist()]
+
+
+def same(got: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
+    def equal(a: Any, b: Any) -> bool:
+        if isinstance(b, np.ndarray):
+            return isinstance(a, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+        return type(a) is type(b) and a == b
+
+    return len(got) == len(wanted) and all(
+        list(a) == list(b) and all(equal(a[name], b[name]) for name in b) for a, b in zip(got, wanted, strict=True)
+    )
+
+
+def test_rows_come_back_in_any_order(tmp_path: Path, kind: str) -> None:
+    source, rows = open_files(write(tmp_path, kind, table())), expected(table())
+    assert len(source) == N
+    assert same(source.read(np.arange(N)), rows)
+    rng = np.random.default_rng(0)
+    for size in (1, 3, 20, 3000):  # few rows for each batch, and many
+        order = rng.integers(0, N, size)
+        assert same(source.read(order), [rows[index] for index in order.tolist()])
+    assert source.read(np.zeros(0, np.int64)) == []
+    assert source.lengths() is None
+    assert source.describe() == {
+        "format": "parquet" if kind == "parquet" else "arrow",
+        "rows": N,
+        "columns": table().schema.names,
+    }
+
+
+def test_a_row_does_not_depend_on_its_company(tmp_path: Path, kind: str) -> None:
+    source, rows = open_files(write(tmp_path, kind, table())), expected(table())
+    for index in (0, 1, 3, 13, 17, 150):
+        assert same(source.read(np.array([index])), [rows[index]])
+
+
+def test_columns(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path, kind, table())
+    source = open_files(path, columns=["tokens", "id"])
+    rows = expected(table().select(["tokens", "id"]))
+    order = np.array([999, 5, 500, 5])
+    assert same(source.read(order), [rows[index] for index in order.tolist()])
+    assert same(open_files(path, columns=["id"]).read(order), [{"id": index} for index in order.tolist()])
+    with pytest.raises(ConfigError, match=rf"{path}: there is no column 'x'; the columns are id, text, score"):
+        open_files(path, columns=["id", "x"])
+
+
+def test_lists_of_numbers_are_views(tmp_path: Path) -> None:
+    source = open_files(write(tmp_path, "file", table()))
+    first, again = (source.read(np.array([4, 5, 6, 7, 8, 9, 3, 2, 1]))[0]["tokens"] for _ in range(2))
+    assert first.tolist() == [0, 1, 2, 3]
+    assert np.shares_memory(first, again), "both are the mapped file"
+    assert not first.flags.writeable
+    parquet = open_files(write(tmp_path, "parquet", table(), "y.parquet"))
+    sample = parquet.read(np.array([4]))[0]["tokens"]
+    assert sample.base is not None
+    owner = sample
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    assert owner.nbytes < 1000, "a sample keeps the rows it was read with, not its row group"
+
+
+def test_several_files_and_batches_without_rows(tmp_path: Path, kind: str) -> None:
+    suffix = WRITERS[kind][0].rpartition(".")[2]
+    for part, (start, rows) in enumerate([(0, 250), (250, 0), (250, 1), (251, 349)]):
+        write(tmp_path, kind, table(start, rows), f"{part}.{suffix}")
+    source, rows = open_files(str(tmp_path / f"{{0..3}}.{suffix}")), expected(table(0, 600))
+    order = np.random.default_rng(2).integers(0, 600, 500)
+    assert same(source.read(order), [rows[index] for index in order.tolist()])
+    assert len(source) == 600
+
+
+def test_pickling_and_threads(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.sources._DECODED", 30_000)  # so that row groups come and go
+    source, rows = open_files(write(tmp_path, kind, table())), expected(table())
+    source.read(np.arange(N))
+    again = pickle.loads(pickle.dumps(source))
+    assert len(pickle.dumps(source)) < 20_000
+
+    def work(seed: int) -> bool:
+        order = np.random.default_rng(seed).integers(0, N, 60)
+        return same(again.read(order), [rows[index] for index in order.tolist()])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(24)))
+
+
+def test_a_row_group_is_decoded_once_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    original = columnar.Parquet._decoded  # pyright: ignore[reportPrivateUsage]
+
+    def count(self: columnar.Parquet, group: int) -> tuple[int, Any]:
+        decoded.append(group)
+        return original(self, group)
+
+    monkeypatch.setattr(columnar.Parquet, "_decoded", count)
+    source = open_files(write(tmp_path, "parquet", table()))
+    source.read(np.arange(N)[::-1])
+    source.read(np.arange(N))
+    assert decoded == list(range(10))
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+def test_both_ways_of_reading_give_the_same(tmp_path: Path, kind: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "_FEW", few)
+    source, rows = open_files(write(tmp_path, kind, table())), expected(table())
+    order = np.random.default_rng(3).integers(0, N, 200)
+    assert same(source.read(order), [rows[index] for index in order.tolist()])
+
+
+@pytest.mark.parametrize("writer", [arrow_file, arrow_stream])
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_dictionaries(tmp_path: Path, writer: Callable[..., None], compression: str | None) -> None:
+    words = [None if n % 9 == 0 else f"w{n % 20}" for n in range(N)]
+    rows = pa.table({"word": pa.array(words).dictionary_encode(), "n": range(N)})
+    writer(tmp_path / "x.arrow", rows, compression=compression)
+    order = np.random.default_rng(1).integers(0, N, 300)
+    for columns in (["word", "n"], ["n"], ["n", "word"]):
+        wanted = [{name: {"word": words[n], "n": n}[name] for name in columns} for n in order.tolist()]
+        assert open_files(tmp_path / "x.arrow", columns=columns).read(order) == wanted
+
+
+def test_files_must_agree_in_their_columns(tmp_path: Path, kind: str) -> None:
+    suffix = WRITERS[kind][0].rpartition(".")[2]
+    write(tmp_path, kind, pa.table({"a": [1], "b": [2]}), f"0.{suffix}")
+    write(tmp_path, kind, pa.table({"b": [4], "a": [3]}), f"1.{suffix}")
+    source = open_files(tmp_path)
+    assert [list(row.items()) for row in source.read(np.arange(2))] == [[("a", 1), ("b", 2)], [("a", 3), ("b", 4)]]
+    path = write(tmp_path, kind, pa.table({"a": [5], "c": [6]}), f"2.{suffix}")
+    with pytest.raises(DataError, match=rf"{path}: its columns are a, c, those of .*0\.{suffix} are a, b"):
+        open_files(tmp_path)
+    assert [row["a"] for row in open_files(tmp_path, columns=["a"]).read(np.arange(3))] == [1, 3, 5]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "file", pa.table([[1], [2]], ["a", "a"]))
+    with pytest.raises(DataError, match="two columns have one name: a, a"):
+        open_files(path)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, 0.5, -1, -7])
+def test_truncated_files_are_refused_when_opened(tmp_path: Path, kind: str, keep: float) -> None:
+    path = write(tmp_path, kind, table())
+    body = path.read_bytes()
+    body = body[: -8 if "stream" in kind else None]  # a stream may lack its end mark
+    path.write_bytes(body[: int(len(body) * keep) if keep == 0.5 else int(keep)])
+    with pytest.raises(DataError, match=rf"{path}: "):
+        open_files(path)
+
+
+def test_other_files_are_refused_when_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / WRITERS[kind][0]
+    for body in (b"hello, I am no table\n" * 50, bytes(1000), os.urandom(1000)):
+        path.write_bytes(body)
+        with pytest.raises(DataError, match=rf"{path}: "):
+            open_files(path)
+
+
+def test_a_damaged_row_group_names_file_and_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(table().select(["id", "text"]), path, row_group_size=100, write_page_checksum=True)
+    column = pq.read_metadata(path).row_group(4).column(1)
+    body = bytearray(path.read_bytes())
+    body[column.dictionary_page_offset + column.total_compressed_size - 5] ^= 255
+    path.write_bytes(bytes(body))
+    source = open_files(path)
+    with pytest.raises(DataError, match=rf"{path}, row 450: "):
+        source.read(np.array([450]))
+    with pytest.raises(DataError, match=rf"{path}, rows 3 to 900: "):
+        source.read(np.array([900, 450, 3]))
+    assert source.read(np.array([399, 500])) == [
+        {"id": 399, "text": "wörd 399"},
+        {"id": 500, "text": "wörd 500"},
+    ]
+
+
+def test_a_damaged_batch_is_an_error_not_a_wrong_row(tmp_path: Path) -> None:
+    path = write(tmp_path, "packed file", table().select(["id"]))
+    index = columnar.index_of(pa.py_buffer(path.read_bytes()), 8)
+    body = bytearray(path.read_bytes())
+    start, stop = index.places[3]
+    body[stop - 200 : stop] = bytes(200)
+    path.write_bytes(bytes(body))
+    source = open_files(path)
+    with pytest.raises(DataError, match=rf"{path}, row 350: "):
+        source.read(np.array([350]))
+    assert source.read(np.array([250])) == [{"id": 250}]
+    assert start < stop
+
+
+def test_text_that_is_not_utf8_is_an_error(tmp_path: Path, kind: str) -> None:
+    bad = pa.array([b"fine", b"\xff\xfe"]).view(pa.string())
+    source = open_files(write(tmp_path, kind, pa.table({"text": bad})))
+    with pytest.raises(DataError, match="row 1: .*decode"):
+        source.read(np.array([1]))
+    assert source.read(np.array([0])) == [{"text": "fine"}]
+
+
+def test_a_file_that_changes_under_a_run_is_refused(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path, kind, table())
+    source = open_files(path)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(DataError, match="changed while it was in use"):
+        source.read(np.array([1]))
+    path.unlink()
+    with pytest.raises(StorageError, match="No such file"):
+        source.read(np.array([1]))
+
+
+def test_index_of_reads_headers_only() -> None:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table().schema) as writer:
+        writer.write_table(table(), max_chunksize=300)
+    body = sink.getvalue().to_pybytes()
+    index = columnar.index_of(pa.py_buffer(body), 0)
+    assert (index.sizes, index.compressed, index.dictionaries) == ([300, 300, 300, 100], False, False)
+    schema = ipc.open_stream(body).schema
+    for number, (start, stop) in enumerate(index.places):
+        assert ipc.read_record_batch(pa.py_buffer(body[start:stop]), schema) == table().slice(
+            number * 300, 300
+        ).combine_chunks().to_batches()[0]
+
+
+def test_index_of_takes_any_bytes() -> None:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, pa.schema([("a", pa.int32())])) as writer:
+        writer.write_table(pa.table({"a": pa.array([1, 2], pa.int32())}))
+    body = sink.getvalue().to_pybytes()
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        spoiled = bytearray(body)
+        for place in rng.integers(0, len(body), 3).tolist():
+            spoiled[place] = int(rng.integers(0, 256))
+        try:
+            index = columnar.index_of(pa.py_buffer(bytes(spoiled)), 0)
+        except (ValueError, struct.error):
+            continue
+        assert all(0 <= start < stop <= len(body) for start, stop in index.places)

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import datetime
+import errno
+import gzip
+import importlib
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import seams
+from penstock.errors import DataError, StorageError
+from penstock.seams import LocalDisk
+from penstock.sources import convert, index_lines, open_files
+
+zstandard: Any = pytest.importorskip("zstandard")
+
+BODY = "".join(f'{{"n": {number}, "text": "wörd {number * 7919}"}}\n' for number in range(3000)).encode()
+
+
+def zstd(body: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(body)
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstd}
+
+
+@pytest.fixture(params=PACKERS)
+def suffix(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def packed(folder: Path, suffix: str, body: bytes = BODY, name: str = "code.jsonl") -> Path:
+    path = folder / f"{name}{suffix}"
+    path.write_bytes(PACKERS[suffix](body))
+    return path
+
+
+def whole(path: Path, **options: Any) -> list[Any]:
+    source = open_files(path, **options)
+    return source.read(np.arange(len(source)))
+
+
+def kept(home: Path) -> list[str]:
+    return sorted(path.name for path in (home / ".cache" / "penstock").rglob("*") if path.is_file())
+
+
+def age(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+def test_archives_are_unpacked_once(tmp_path: Path, home: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = packed(tmp_path, suffix)
+    rows = whole(path)
+    assert [row["n"] for row in rows] == list(range(3000))
+    assert kept(home) == [f".code.jsonl{suffix}.penstock-lines", "code.jsonl", "code.jsonl.penstock-stamp"]
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    monkeypatch.setattr(convert, "_members", lambda *_: pytest.fail("unpacked again"))
+    source = pickle.loads(pickle.dumps(open_files(path)))
+    assert source.read(np.array([2999, 0, 17])) == [rows[2999], rows[0], rows[17]]
+    assert source.name == "code"
+
+
+def test_members_and_padding(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.txt{suffix}"
+    path.write_bytes(PACKERS[suffix](b"one\ntw") + PACKERS[suffix](b"") + PACKERS[suffix](b"o\nthree"))
+    assert [row["text"] for row in whole(path)] == ["one", "two", "three"]
+    if suffix == ".gz":
+        path.write_bytes(path.read_bytes() + b"\0" * 512)
+        index_lines(path, rebuild=True)
+        assert len(whole(path)) == 3
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, -9, -1])
+def test_a_truncated_archive_is_refused_and_leaves_nothing(tmp_path: Path, home: Path, suffix: str, cut: int) -> None:
+    path = packed(tmp_path, suffix)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(DataError, match=rf"code\.jsonl{suffix}: the archive ends too early"):
+        open_files(path)
+    assert kept(home) == []
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path, suffix: str) -> None:
+    path = packed(tmp_path, suffix)
+    body = path.read_bytes()
+    for bad in (b"no archive at all", body[:200] + bytes(200) + body[400:], body + b"junk after the end"):
+        path.write_bytes(bad)
+        with pytest.raises(DataError, match=rf"code\.jsonl{suffix}: damaged archive"):
+            open_files(path)
+    assert kept(home) == []
+
+
+def test_a_stale_or_spoiled_copy_is_refused(tmp_path: Path, home: Path, suffix: str) -> None:
+    path = packed(tmp_path, suffix)
+    whole(path)
+    packed(tmp_path, suffix, BODY * 2)
+    with pytest.raises(DataError, match="made for another version of this file"):
+        open_files(path)
+    assert index_lines(path, rebuild=True) == 6000
+    (copy,) = (home / ".cache" / "penstock").rglob("code.jsonl")
+    copy.write_bytes(b"{}\n")
+    with pytest.raises(DataError, match=rf"{copy}, made from this file, is damaged: delete it"):
+        open_files(path)
+    copy.unlink()
+    assert len(whole(path)) == 6000
+
+
+def test_the_disk_is_asked_before_it_is_filled(tmp_path: Path, home: Path, suffix: str) -> None:
+    class Full(LocalDisk):
+        def free(self, path: Path, /) -> int:
+            return 10
+
+    with seams.pretend(disk=Full()), pytest.raises(StorageError, match=r"0 MiB free.*cache= a folder on another disk"):
+        open_files(packed(tmp_path, suffix))
+    assert kept(home) == []
+
+
+def test_the_disk_is_asked_again_on_the_way(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Filling(LocalDisk):
+        left = iter([1 << 40, 1 << 40, 1 << 20])  # before it begins, at its first piece, on the way
+
+        def free(self, path: Path, /) -> int:
+            return next(self.left)
+
+    monkeypatch.setattr(convert, "_CHECK", 4 << 20)
+    bomb = packed(tmp_path, ".gz", bytes(120 << 20), "x.txt")
+    with seams.pretend(disk=Filling()), pytest.raises(StorageError, match=r"1 MiB free, \d+ MiB are needed"):
+        open_files(bomb)
+    assert kept(home) == []
+
+
+def test_every_effect_of_unpacking_may_fail(tmp_path: Path, home: Path, suffix: str) -> None:
+    class Failing(LocalDisk):
+        def __init__(self, nth: int) -> None:
+            self.left = nth
+
+        def _effect(self) -> None:
+            self.left -= 1
+            if self.left == -1:
+                raise OSError(errno.EIO, "Input/output error")
+
+        def sync(self, path: Path, /) -> None:
+            self._effect()
+            super().sync(path)
+
+        def replace(self, source: Path, target: Path, /) -> None:
+            self._effect()
+            super().replace(source, target)
+
+        def write(self, path: Path, data: bytes, /) -> None:
+            self._effect()
+            super().write(path, data)
+
+    path = packed(tmp_path, suffix)
+    for nth in range(50):
+        disk = Failing(nth)
+        try:
+            with seams.pretend(disk=disk):
+                rows = whole(path)
+        except StorageError:
+            assert not [name for name in kept(home) if name.endswith(".tmp")]
+            continue
+        assert disk.left >= 0
+        break
+    else:
+        pytest.fail("never came to an end")
+    assert [row["n"] for row in rows] == list(range(3000)) == [row["n"] for row in whole(path)]
+    assert nth > 6
+
+
+def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = packed(tmp_path, ".zst")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ImportError, match=r"zstandard.*penstock\[zstd\]"):
+        open_files(path)
+
+
+def test_a_json_array_in_an_archive(tmp_path: Path, suffix: str) -> None:
+    assert whole(packed(tmp_path, suffix, b"[1,\n 2]", "x.json")) == [1, 2]
+
+
+# ---------------------------------------------------------------- CSV
+
+CSV = (
+    "\ufeffid,text,score,day,flag,none\r\n"
+    '1,"two\nlines, ""quoted""",0.5,2024-02-29,true,\r\n'
+    "2,,,2024-03-01,false,\r\n"
+    ",ünï,1e3,,,\n"
+)
+ROWS = [
+    {"id": 1, "text": 'two\nlines, "quoted"', "score": 0.5, "day": datetime.date(2024, 2, 29), "flag": True},
+    {"id": 2, "text": "", "score": None, "day": datetime.date(2024, 3, 1), "flag": False},
+    {"id": None, "text": "ünï", "score": 1000.0, "day": None, "flag": None},
+]
+
+
+@pytest.fixture(params=["", ".gz", ".zst"])
+def csv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / f"x.csv{request.param}"
+    path.write_bytes(PACKERS[request.param](CSV.encode()) if request.param else CSV.encode())
+    yield path
+
+
+def test_csv_is_typed(csv: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert whole(csv) == [{**row, "none": None} for row in ROWS]
+    assert kept(home) == [f"{csv.name}.arrow", f"{csv.name}.arrow.penstock-stamp"]
+    monkeypatch.setattr(convert, "_convert", lambda *_: pytest.fail("converted again"))
+    source = open_files(csv, columns=["score", "id"])
+    assert pickle.loads(pickle.dumps(source)).read(np.array([2, 0])) == [
+        {"score": 1000.0, "id": None},
+        {"score": 0.5, "id": 1},
+    ]
+    assert source.describe() == {"format": "csv", "rows": 3, "columns": ["score", "id"]}
+    assert index_lines(csv) == 3
+    age(csv)
+    with pytest.raises(DataError, match="another version"):
+        open_files(csv)
+
+
+def test_a_column_that_changes_its_type_late_is_that_type_throughout(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n" + "1,2\n" * 400_000 + "x,2.5\n")
+    seen: list[str] = []
+    source = open_files(path, progress=lambda what, done, total: seen.append(what))
+    assert source.read(np.array([0, 400_000])) == [{"a": "1", "b": 2.0}, {"a": "x", "b": 2.5}]
+    assert "convert x.csv" in seen
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
+        (b"", "Empty CSV file"),
+        (b"a,a\n1,2\n", "the header names a twice"),
+        (b"a,b\n1,\xff\n", "the column 'b' holds bytes that are not UTF-8"),
+    ],
+)
+def test_csv_that_cannot_be_read_is_named(tmp_path: Path, home: Path, body: bytes, reason: str) -> None:
+    (tmp_path / "x.csv").write_bytes(body)
+    with pytest.raises(DataError, match=rf"x\.csv: .*{reason}"):
+        open_files(tmp_path / "x.csv")
+    assert kept(home) == []
+
+
+def test_a_truncated_csv_archive_is_refused(tmp_path: Path, suffix: str, home: Path) -> None:
+    path = packed(tmp_path, suffix, CSV.encode() * 50, "x.csv")
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(DataError, match=rf"x\.csv{suffix}: cannot be read: .*[Tt]runcated"):
+        open_files(path)
+    assert kept(home) == []
+
+
+def test_an_empty_table(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n")
+    assert whole(tmp_path / "x.csv") == []
+
+
+def test_modules_are_imported_when_needed() -> None:
+    assert "pyarrow" not in vars(importlib.import_module("penstock.sources.convert"))

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from penstock.sources.held import Held
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    held, made = Held(limit=2), list[str]()
+
+    def get(key: str) -> None:
+        held.get(key, lambda: (made.append(key) or 1, key))
+
+    for key in "abacab":
+        get(key)
+    assert made == ["a", "b", "c", "b"]
+    assert len(held) == 2
+
+
+def test_a_value_over_the_limit_is_held_alone() -> None:
+    held = Held(limit=10)
+    held.get("small", lambda: (1, 0))
+    held.get("large", lambda: (99, 1))
+    assert len(held) == 1
+    assert held.get("large", lambda: pytest.fail("made again")) == 1
+
+
+def test_one_thread_makes_and_the_others_wait() -> None:
+    held, go, calls = Held(limit=10), threading.Event(), list[int]()
+
+    def make() -> tuple[int, str]:
+        calls.append(1)
+        assert go.wait(10)
+        return 1, "made"
+
+    with ThreadPoolExecutor(4) as pool:
+        results = [pool.submit(held.get, "key", make) for _ in range(4)]
+        go.set()
+        assert [result.result(10) for result in results] == ["made"] * 4
+    assert calls == [1]
+
+
+def test_a_failure_reaches_all_and_is_not_held() -> None:
+    held = Held(limit=10)
+
+    def fail() -> tuple[int, str]:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        held.get("key", fail)
+    assert held.get("key", lambda: (1, "yes")) == "yes"
+
+
+def test_many_threads_and_few_places() -> None:
+    held = Held(limit=3)
+
+    def make(key: int) -> Callable[[], tuple[int, int]]:
+        return lambda: (1, key * key)
+
+    def work(seed: int) -> bool:
+        return all(held.get(key, make(key)) == key * key for key in ((seed * 7 + i * i) % 11 for i in range(2000)))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+    assert len(held) <= 3
+
+
+def test_pickling_drops_what_is_held() -> None:
+    held = Held(limit=5)
+    held.get("lock", lambda: (1, threading.Lock()))
+    again = pickle.loads(pickle.dumps(held))
+    assert len(again) == 0
+    assert again.get("x", lambda: (1, 2)) == 2

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import ConfigError
+from penstock.sources.paths import braces, find, format_of, name_of, one_format
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for name in ("b/2.jsonl", "a/1.jsonl", "a/10.jsonl", "a/README.md", "a/deep/3.jsonl", "c/x.parquet", "empty/no"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}\n")
+    return tmp_path
+
+
+def names(folder: Path, *paths: str | Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in find([str(folder / path) for path in paths])]
+
+
+def test_a_file_a_glob_and_a_list_are_sorted(data: Path) -> None:
+    assert names(data, "a/1.jsonl") == ["a/1.jsonl"]
+    assert names(data, "a/*.jsonl") == ["a/1.jsonl", "a/10.jsonl"]
+    assert names(data, "b/*", "a/*.jsonl") == ["a/1.jsonl", "a/10.jsonl", "b/2.jsonl"]
+    assert names(data, "**/*.jsonl") == ["a/1.jsonl", "a/10.jsonl", "a/deep/3.jsonl", "b/2.jsonl"]
+    assert find(data / "a" / "1.jsonl") == find(str(data / "a" / "1.jsonl"))
+
+
+def test_a_folder_is_the_data_files_right_inside_it(data: Path) -> None:
+    assert names(data, "a") == ["a/1.jsonl", "a/10.jsonl"]
+    (data / "a" / ".1.jsonl.penstock-lines").write_text("not data")
+    assert names(data, "a") == ["a/1.jsonl", "a/10.jsonl"]
+    with pytest.raises(ConfigError, match=r"holds no data files \(no\).*\.parquet.*/\*\*/"):
+        find(data / "empty")
+
+
+def test_braces_are_expanded_before_globs(data: Path) -> None:
+    assert names(data, "{a,b}/*.jsonl") == ["a/1.jsonl", "a/10.jsonl", "b/2.jsonl"]
+    assert names(data, "{b/{1..2..3},a/{1,10}}.jsonl".replace("{1..2..3}", "2")) == [
+        "a/1.jsonl",
+        "a/10.jsonl",
+        "b/2.jsonl",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("x", ["x"]),
+        ("{000..002}", ["000", "001", "002"]),
+        ("{8..11}", ["8", "9", "10", "11"]),
+        ("{08..11}", ["08", "09", "10", "11"]),
+        ("{2..0}", ["2", "1", "0"]),
+        ("{a,b}{0..1}", ["a0", "a1", "b0", "b1"]),
+        ("p{a,{0..1}}q", ["paq", "p0q", "p1q"]),
+        ("{a,}", ["a", ""]),
+        ("{one}", ["{one}"]),
+        ("{one}{a,b}", ["{one}a", "{one}b"]),
+        ("{open", ["{open"]),
+        ("{a..c}", ["{a..c}"]),
+    ],
+)
+def test_braces(pattern: str, expected: list[str]) -> None:
+    assert list(braces(pattern)) == expected
+
+
+@given(st.integers(0, 99), st.integers(0, 99), st.integers(1, 4))
+def test_a_brace_range_has_all_its_numbers(first: int, last: int, width: int) -> None:
+    found = list(braces(f"x{{{first:0{width}d}..{last:0{width}d}}}"))
+    low, high = sorted((first, last))
+    assert sorted(int(name[1:]) for name in found) == list(range(low, high + 1))
+
+
+def test_a_huge_brace_range_is_refused() -> None:
+    with pytest.raises(ConfigError, match="more than 1,000,000 names"):
+        list(braces("{0..99999999999}"))
+
+
+def test_the_missing_file_of_a_range_is_named(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"b/1\.jsonl' is missing from .*b/\{0\.\.2\}\.jsonl.*holds 0\.jsonl, 2\.jsonl"):
+        (data / "b" / "0.jsonl").touch()
+        find(str(data / "b" / "{0..2}.jsonl"))
+
+
+def test_a_pattern_that_matches_nothing_is_named(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a/\*\.csv' matches no file: the folder .* holds 1\.jsonl, 10\.jsonl"):
+        find(str(data / "a" / "*.csv"))
+    with pytest.raises(ConfigError, match=r"there is no folder '.*/zzz'"):
+        find(str(data / "zzz" / "yyy" / "*.csv"))
+    with pytest.raises(ConfigError, match="no paths"):
+        find([])
+
+
+def test_a_name_with_a_brace_or_a_star_means_itself(tmp_path: Path) -> None:
+    for name in ("{a,b}.txt", "[1].txt", "x{y}.txt"):
+        (tmp_path / name).write_text("x")
+        assert names(tmp_path, name) == [name]
+
+
+def test_duplicates_are_refused_by_name(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"1\.jsonl' is meant twice"):
+        find([str(data / "a" / "*.jsonl"), data / "a" / "1.jsonl"])
+    with pytest.raises(ConfigError, match="meant twice"):
+        find([str(data / "a" / "1.jsonl"), str(data / "b" / ".." / "a" / "1.jsonl")])
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x.jsonl", "hf://datasets/x", "https://x.org/y.parquet"])
+def test_urls_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=f"{url.split(':', maxsplit=1)[0]}:// paths cannot be read yet"):
+        find(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("x.parquet", "parquet"),
+        ("x.arrow", "arrow"),
+        ("x.IPC", "arrow"),
+        ("x.feather", "arrow"),
+        ("x.jsonl", "jsonl"),
+        ("x.ndjson.zst", "jsonl"),
+        ("x.json", "jsonl"),
+        ("x.jsonl.gz", "jsonl"),
+        ("x.csv.gz", "csv"),
+        ("x.txt.zst", "text"),
+        ("x.parquet.gz", None),
+        ("x.gz", None),
+        ("x.md", None),
+        ("x", None),
+    ],
+)
+def test_format_of(name: str, format: str | None) -> None:
+    assert format_of(Path(name)) == format
+
+
+def test_formats_must_agree_and_be_known() -> None:
+    assert one_format([Path("a.json"), Path("b.jsonl.gz")], None) == "jsonl"
+    assert one_format([Path("a.log"), Path("b.jsonl")], "text") == "text"
+    with pytest.raises(ConfigError, match=r"mixed formats: a\.csv is csv, b\.jsonl is jsonl"):
+        one_format([Path("a.csv"), Path("b.jsonl")], None)
+    with pytest.raises(ConfigError, match=r"b\.xyz: the extension '\.xyz' names no format; known are \.parquet"):
+        one_format([Path("a.csv"), Path("b.xyz")], None)
+    with pytest.raises(ConfigError, match="unknown format 'avro': known are arrow, csv, jsonl, parquet, text"):
+        one_format([Path("a.csv")], "avro")
+    with pytest.raises(ConfigError, match="parquet files cannot be read through .gz"):
+        one_format([Path("a.parquet.gz")], "parquet")
+
+
+def test_names() -> None:
+    assert name_of([Path("x/code.parquet")]) == "code"
+    assert name_of([Path("x/code.v2.csv.gz")]) == "code.v2"
+    assert name_of([Path("x/code/0.parquet"), Path("x/code/1.parquet")]) == "code"

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import seams
+from penstock.errors import DataError, StorageError
+from penstock.seams import LocalDisk, Stat
+from penstock.sources import index_lines, open_files, sidecar
+
+
+class Failing(LocalDisk):
+    """A disk on which the n-th effect fails (from 0), or on which a folder is read-only."""
+
+    def __init__(self, nth: int = -1, error: int = errno.EIO, closed: Path | None = None) -> None:
+        self._left, self._error, self._closed = nth, error, closed
+
+    def _effect(self, path: Path) -> None:
+        if self._closed is not None and self._closed in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        self._left -= 1
+        if self._left == -1:
+            raise OSError(self._error, os.strerror(self._error))
+
+    def write(self, path: Path, data: bytes, /) -> None:
+        if self._left == 0 and self._error == errno.ENOSPC:
+            super().write(path, data[: len(data) // 2])  # a torn write
+        self._effect(path)
+        super().write(path, data)
+
+    def sync(self, path: Path, /) -> None:
+        self._effect(path)
+        super().sync(path)
+
+    def replace(self, source: Path, target: Path, /) -> None:
+        self._effect(source)
+        super().replace(source, target)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data" / "code.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(f"{number}\n" for number in range(100)))
+    return path
+
+
+def beside(data: Path) -> Path:
+    return data.with_name(f".{data.name}.penstock-lines")
+
+
+def whole(path: Path, cache: Path | None = None) -> list[int]:
+    source = open_files(path, cache=cache)
+    return source.read(np.arange(len(source)))
+
+
+def age(path: Path, seconds: float = 5) -> None:
+    found = path.stat()
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + int(seconds * 1e9)))
+
+
+def test_the_index_is_made_once_beside_the_data(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert whole(data) == list(range(100))
+    assert beside(data).stat().st_size == 64 + 8 * 101
+    monkeypatch.setattr("penstock.sources.lines.offsets_of", lambda *_: pytest.fail("made again"))
+    assert whole(data) == list(range(100))
+
+
+def stale_size(data: Path) -> None:
+    data.write_text("1\n2\n")
+
+
+def stale_time(data: Path) -> None:
+    age(data)
+
+
+def older(data: Path) -> None:
+    age(data, -1e6)
+
+
+@pytest.mark.parametrize("change", [stale_size, stale_time, older])
+def test_a_stale_index_is_refused_with_its_remedies(data: Path, change: Callable[[Path], None]) -> None:
+    whole(data)
+    change(data)
+    with pytest.raises(DataError, match="made for another version of this file") as caught:
+        open_files(data)
+    for part in (str(data), str(beside(data)), "penstock index --rebuild", "delete", "rebuild=True"):
+        assert part in str(caught.value)
+    with pytest.raises(DataError, match="another version"):
+        index_lines(data)
+    rows = len(data.read_text().split())
+    assert index_lines(data, rebuild=True) == rows
+    assert len(whole(data)) == rows
+    change(data)
+    beside(data).unlink()
+    assert len(whole(data)) == rows
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda body: b"",
+    "header only": lambda body: body[:64],
+    "short": lambda body: body[:-8],
+    "long": lambda body: body + b"\0" * 8,
+    "foreign": lambda body: b"PK" + body[2:],
+    "other kind": lambda body: sidecar.encode(sidecar.decode(body)._replace(kind=3)) + body[64:],  # type: ignore[union-attr]
+    "flipped": lambda body: body[:40] + bytes([body[40] ^ 1]) + body[41:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_index_is_refused(data: Path, damage: Callable[[bytes], bytes]) -> None:
+    whole(data)
+    beside(data).write_bytes(damage(beside(data).read_bytes()))
+    with pytest.raises(DataError, match="damaged or not ours") as caught:
+        open_files(data)
+    assert str(beside(data)) in str(caught.value)
+    index_lines(data, rebuild=True)
+    assert whole(data) == list(range(100))
+
+
+@pytest.mark.parametrize("value", [3, 5, 0, 2**63 - 1, 2**64 - 1, 10**6])
+def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int) -> None:
+    whole(data)
+    body = bytearray(beside(data).read_bytes())
+    body[64 + 8 : 64 + 16] = value.to_bytes(8, "little")
+    beside(data).write_bytes(bytes(body))
+    source = open_files(data)
+    with pytest.raises(DataError, match="are not those of this file"):
+        source.read(np.array([0, 1]))
+
+
+@given(st.binary(max_size=200), st.integers(0, 100))
+def test_decode_takes_any_bytes(noise: bytes, place: int) -> None:
+    good = sidecar.encode(sidecar.Stamp(sidecar.LINES, Stat(10, -5), 3, 32))
+    assert sidecar.decode(good) == (sidecar.LINES, (10, -5), 3, 32)
+    assert sidecar.decode(noise) is None
+    spoiled = good[:place] + noise + good[place + len(noise) :]
+    assert sidecar.decode(spoiled) == (sidecar.decode(good) if spoiled[:64] == good else None)
+
+
+def test_a_read_only_folder_uses_the_cache(data: Path, home: Path) -> None:
+    with seams.pretend(disk=Failing(closed=data.parent)):
+        assert whole(data) == list(range(100))
+        assert whole(data) == list(range(100))
+    assert not beside(data).exists()
+    (kept,) = (home / ".cache" / "penstock").rglob("*.penstock-lines")
+    assert whole(data) == list(range(100))
+    age(data)
+    with pytest.raises(DataError, match="another version") as caught:
+        open_files(data)
+    assert str(kept) in str(caught.value)
+
+
+def test_a_cache_that_was_given_is_used(data: Path, tmp_path: Path) -> None:
+    assert whole(data, tmp_path / "cache") == list(range(100))
+    assert not beside(data).exists()
+    assert len(list((tmp_path / "cache").rglob("*.penstock-lines"))) == 1
+    assert index_lines(data, cache=tmp_path / "cache") == 100
+
+
+def test_a_read_only_cache_is_said(data: Path, tmp_path: Path) -> None:
+    with (
+        seams.pretend(disk=Failing(closed=tmp_path)),
+        pytest.raises(StorageError, match=r"penstock-lines cannot be written \(Permission denied\).*cache=FOLDER"),
+    ):
+        open_files(data, cache=tmp_path / "cache")
+
+
+def test_a_stale_index_in_a_read_only_folder_is_not_hidden(data: Path) -> None:
+    whole(data)
+    age(data)
+    with seams.pretend(disk=Failing(closed=data.parent)), pytest.raises(StorageError, match="cannot be written"):
+        index_lines(data, rebuild=True)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_every_effect_of_writing_an_index_may_fail(data: Path, error: int) -> None:
+    for nth in range(3):
+        with seams.pretend(disk=Failing(nth, error)), pytest.raises(StorageError, match="cannot be written"):
+            open_files(data)
+        assert [path.name for path in data.parent.iterdir()] == ["code.jsonl"]
+    with seams.pretend(disk=Failing(99)):
+        assert whole(data) == list(range(100))
+
+
+def test_an_index_that_goes_while_it_is_needed_is_named(data: Path) -> None:
+    source = open_files(data)
+    beside(data).unlink()
+    with pytest.raises(StorageError, match=r"penstock-lines: No such file"):
+        source.read(np.arange(2))
+
+
+def test_data_that_changes_while_it_is_indexed_is_refused(data: Path) -> None:
+    def grow(what: str, done: int, total: int) -> None:
+        with data.open("a") as file:
+            file.write("100\n")
+
+    with pytest.raises(DataError, match="changed while it was in use"):
+        open_files(data, progress=grow)
+    assert not beside(data).exists()

@@ -1,0 +1,202 @@
+"""The house: imports go down, only seams touch the world, files are small, the import is light, names have examples."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "penstock"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# A file may import files of lower floors only. A folder is one unit: its files may import each other.
+FLOORS = {
+    0: ("types", "errors", "random", "tree", "seams"),
+    1: ("nodes", "schedule", "order", "mix", "fold", "pack", "sources"),
+    2: ("dataset", "recipe", "plan"),
+    3: ("cursor", "run", "pool"),
+    4: ("loader",),
+    5: (),
+    6: ("cli", "testing", "demo"),
+}
+# Neighbours on one floor that may still be imported, and by whom.
+NEIGHBOURS = {("mix", "schedule"), ("cli", "demo")}
+
+LONG_FILES: dict[str, str] = {}
+LIMIT = 350
+
+# What touches the world. Only `seams` and what a person runs by hand (the command line, the demo) may.
+WORLD = {"time", "os", "threading", "random", "secrets", "pickle", "marshal", "multiprocessing", "subprocess", "socket"}
+FREE = ("seams", "cli", "demo")
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+
+HEAVY = ("torch", "jax", "datasets", "pandas", "hypothesis", "rich", "typer", "tokenizers", "matplotlib")
+
+
+def unit_of(path: Path) -> str:
+    """The part of the package a file belongs to: its folder, or its own name."""
+    relative = path.relative_to(SOURCE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def floor_of(unit: str) -> int:
+    for floor, units in FLOORS.items():
+        if unit in units:
+            return floor
+    raise AssertionError(f"{unit} stands on no floor: give it one in tests/test_house.py")
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module a file imports, absolute, wherever in the file the import stands."""
+    package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield full if full in MODULES else base
+
+
+def inner(path: Path) -> set[Path]:
+    """The files of the package that a file imports."""
+    return {MODULES[name] for name in imported(path) if name in MODULES}
+
+
+def test_there_is_something_to_hold() -> None:
+    assert {"__init__.py", "dataset.py", "loader.py"} <= {path.name for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_go_down(path: Path) -> None:
+    unit = unit_of(path)
+    if unit == "__init__":
+        return
+    for target in inner(path):
+        below = unit_of(target)
+        if below == "__init__":
+            assert floor_of(unit) >= 5, f"{module_of(path)} imports the public package; only the top floors may"
+        elif below != unit and (unit, below) not in NEIGHBOURS:
+            assert floor_of(below) < floor_of(unit), f"{module_of(path)} imports {module_of(target)}, not below it"
+
+
+def test_no_import_cycle() -> None:
+    # A module outside a folder that imports the folder imports its __init__ first; that edge is in `inner`.
+    graph = {module_of(path): {module_of(target) for target in inner(path)} - {module_of(path)} for path in FILES}
+    assert list(TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if unit_of(path) not in FREE], ids=module_of)
+def test_only_the_seams_touch_the_world(path: Path) -> None:
+    for name in imported(path):
+        top = name.partition(".")[0]
+        assert top not in WORLD or name == "os.path", f"{module_of(path)} imports {name}; go through penstock.seams"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in FORBIDDEN_CALLS, f"{path.name}:{node.lineno} calls {called}"
+            assert not called.endswith("yaml.load"), f"{path.name}:{node.lineno}: data is not code, use yaml.safe_load"
+            assert not called.startswith(("np.random.seed", "np.random.rand")), (
+                f"{path.name}:{node.lineno}: global random"
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_files_are_small(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    name = path.relative_to(SOURCE).as_posix()
+    if name in LONG_FILES:
+        assert lines > LIMIT, f"{name} is short again: take it out of LONG_FILES"
+    else:
+        assert lines <= LIMIT, f"{name} has {lines} lines: split it, or give the reason in LONG_FILES"
+
+
+def fresh(code: str) -> str:
+    """What a new interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_is_light() -> None:
+    loaded = fresh(f"import sys, penstock; print(*(name for name in {HEAVY!r} if name in sys.modules))")
+    assert loaded == "", f"import penstock loads {loaded}"
+
+
+def test_import_is_fast() -> None:
+    # Measured against what it stands on, in the same interpreter, so that a slow machine is not a failure.
+    code = (
+        "import time\n"
+        "a = time.perf_counter()\n"
+        "import numpy, pyarrow, pyarrow.parquet, pyarrow.ipc, pyarrow.csv\n"
+        "b = time.perf_counter()\n"
+        "import penstock\n"
+        "print(b - a, time.perf_counter() - b)"
+    )
+    times = [[float(word) for word in fresh(code).split()] for _ in range(3)]
+    base, own = (min(column) for column in zip(*times, strict=True))
+    assert own < 0.3 + base, f"import penstock takes {own:.2f} s on top of {base:.2f} s for numpy and pyarrow"
+
+
+@pytest.mark.parametrize("name", sorted(penstock.__all__))
+def test_public_names_have_an_example(name: str) -> None:
+    thing = getattr(penstock, name)
+    if isinstance(thing, str | int) or inspect.ismodule(thing):
+        return
+    text = inspect.getdoc(thing) or ""
+    assert text, f"penstock.{name} has no docstring"
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return
+    found = doctest.DocTestFinder(recurse=False).find(thing, name)
+    assert any(test.examples for test in found), f"the docstring of penstock.{name} has no example (>>>)"
+
+
+@pytest.mark.parametrize("name", sorted(set(dir(penstock.Dataset))))
+def test_public_methods_are_documented(name: str) -> None:
+    if name.startswith("_"):
+        return
+    text = inspect.getdoc(getattr(penstock.Dataset, name)) or ""
+    assert text, f"Dataset.{name} has no docstring"
+    assert ">>>" in text, f"the docstring of Dataset.{name} has no example (>>>)"
+
+
+def test_all_is_sorted_and_true() -> None:
+    assert list(penstock.__all__) == sorted(penstock.__all__)
+    for name in penstock.__all__:
+        assert hasattr(penstock, name)
+
+
+def test_types_are_shipped() -> None:
+    assert (Path(inspect.getfile(penstock)).parent / "py.typed").is_file()
+
+
+def test_core_needs_little() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {requirement.split(">")[0] for requirement in project["dependencies"]} == {"numpy", "pyarrow"}
+
+
+def test_every_module_imports() -> None:
+    for name in MODULES:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)

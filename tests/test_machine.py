@@ -1,0 +1,309 @@
+"""A loader under everything a training run does to it: steps, saves, loads back in time, ends, crashes, other ranks.
+
+The judge is the first uninterrupted run on one rank, and that is judged by the list model.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import penstock as ps
+from amounts import examples
+from freedom import allowed
+from learned import Orders, model, plain, run
+from meter import our_threads
+from oracle import endless, indexed
+from penstock.seams import pretend, write_whole
+from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, show
+from penstock.testing.asserts import difference
+
+END = object()
+PASSES = 3
+FEW = 45  # samples of an endless pass
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Who computes: how many ranks (a place among the possible ones), how many workers, threads or a simulation."""
+
+    ranks: int = 0
+    workers: int = 0
+    executor: str = "threads"
+    simulation: int | None = None
+
+
+topologies = st.builds(
+    Topology,
+    ranks=st.integers(0, 3),
+    workers=st.integers(0, 3),
+    executor=st.sampled_from(("threads", "threads", "inline")),
+    simulation=st.none() | st.integers(0, 1000),
+)
+
+
+def through_json(state: Any) -> Any:
+    return json.loads(json.dumps(state, allow_nan=False))
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seams, self.loaders, self.its = ExitStack(), [], None
+        self.disk = TornDisk(seed=1)
+        self.threads = our_threads()
+        self.k = self.at = 0
+
+    @initialize(recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies)
+    def start(self, recipe: Any, lanes: int, topology: Topology) -> None:
+        note(show(recipe))
+        self.ds, self.lanes, self.indexed, self.endless = build(recipe), lanes, indexed(recipe), endless(recipe)
+        self.worlds = [w for w in (1, 2, 3, 4, 6) if self.indexed or lanes % w == 0]
+        count = 1 if self.endless else PASSES
+        runs = [run(self.ds, k, FEW if self.endless else 1000, lanes=lanes) for k in range(count)]
+        self.want = [found for found, _ in runs]
+        if lanes == 1 or self.indexed:
+            self.judge(recipe, runs)
+        self.open(topology)
+        self.states = [(self.save_all(), 0, 0)]
+
+    def judge(self, recipe: Any, runs: list[tuple[list[Any], bool]]) -> None:
+        orders = Orders(recipe)
+        for k, (found, whole) in enumerate(runs):
+            if recipe[0] == "pack" and recipe[3] != "concat_split":
+                assert not whole or not allowed(recipe, k, [plain(x) for x in found], whole, orders)
+            elif not (recipe[0] == "seed" and recipe[1][0] == "pack"):
+                assert [plain(x) for x in found] == model(recipe, k, len(found) + 1 if whole else FEW, orders)
+
+    # ------------------------------------------------------------ the simulated job
+
+    def open(self, topology: Topology) -> None:
+        self.close()
+        self.topology = topology
+        self.world = self.worlds[topology.ranks % len(self.worlds)]
+        if topology.simulation is not None:
+            self.seams.enter_context(pretend(sched=SimSched(topology.simulation)))
+        usual: Any = {"workers": topology.workers, "executor": topology.executor, "lanes": self.lanes}
+        self.loaders = [ps.Loader(self.ds, rank=r, world_size=self.world, **usual) for r in range(self.world)]
+        self.its = None
+        self.k = self.at = 0
+
+    def close(self) -> None:
+        for loader in self.loaders:
+            loader.close()
+        self.loaders = []
+        self.seams.close()
+
+    def save_all(self) -> list[Any]:
+        return [through_json(loader.state_dict()) for loader in self.loaders]
+
+    def load_all(self, states: Any, k: int, at: int) -> None:
+        for loader in self.loaders:
+            loader.load_state_dict(states)
+        self.its, self.k, self.at = None, k, at
+
+    def round(self) -> bool:
+        """One sample on every rank; false at the end of the pass, which all ranks must reach in the same round."""
+        if self.its is None:
+            self.its = [iter(loader) for loader in self.loaders]
+        found = [next(it, END) for it in self.its]
+        want = self.want[self.k][self.at :]
+        if self.endless and len(want) < self.world:
+            raise AssertionError("the machine took more than it knows")
+        # Whose turn it is at a place that is no multiple of the world: either convention, but the same sequence.
+        turns = [found[t:] + found[:t] for t in sorted({0, self.at % self.world})]
+        for turn in turns:
+            count = sum(x is not END for x in turn)
+            whole = count == self.world or count == len(want)
+            if whole and all(x is not END for x in turn[:count]) and not difference(turn[:count], want[:count]):
+                break
+        else:
+            raise AssertionError(
+                f"pass {self.k} at {self.at} on {self.world} ranks: {found} instead of {want[: self.world]}"
+            )
+        self.at += count
+        if count == self.world:
+            return True
+        for it, x in zip(self.its, found, strict=True):
+            assert x is END or next(it, END) is END, "a rank goes on after another has ended"
+        self.its, self.k, self.at = None, self.k + 1, 0
+        return False
+
+    def known(self) -> bool:
+        """Whether the next round is within what the first run gave."""
+        if self.endless:
+            return self.at + self.world <= len(self.want[0])
+        return self.k < PASSES
+
+    # ------------------------------------------------------------ what a run does to it
+
+    @rule(rounds=st.integers(0, 7))
+    def take(self, rounds: int) -> None:
+        for _ in range(rounds):
+            if not self.known() or not self.round():
+                break
+
+    @rule()
+    def leave_the_loop(self) -> None:
+        """`break`, and another `for` later."""
+        self.its = None
+
+    @rule()
+    def save(self) -> None:
+        states = self.save_all()
+        assert states == self.save_all(), "saving twice gives two states"
+        self.states.append((states, self.k, self.at))
+
+    @rule(i=st.integers(0, 99), one=st.integers(0, 9), topology=st.none() | topologies)
+    def load(self, i: int, one: int, topology: Topology | None) -> None:
+        """Any state, also an old one, on new objects or (without a topology) on the used; also from one rank alone."""
+        states, k, at = self.states[i % len(self.states)]
+        if topology is not None:
+            self.open(topology)
+        alone = self.indexed and one < len(states)
+        self.load_all(states[one] if alone else states, k, at)
+        if len(states) == self.world:
+            now = self.save_all()
+            assert now == (states if not alone else [now[0]] * self.world), (
+                "the state right after a load is another one"
+            )
+
+    @precondition(lambda self: self.known())
+    @rule()
+    def end_of_epoch(self) -> None:
+        while self.known() and self.round():
+            pass
+
+    @rule(effect=st.integers(1, 6), topology=topologies)
+    def crash(self, effect: int, topology: Topology) -> None:
+        """The job dies while it writes its state; another one finds the old state or the new one, and goes on."""
+        path = Path("/run/state.json")
+        try:
+            old = self.disk.read(path)
+        except FileNotFoundError:
+            old = None
+        new = json.dumps([self.save_all(), self.k, self.at]).encode()
+        self.disk.fail_at, self.disk.how = self.disk.effects + effect, "kill"
+        died = False
+        try:
+            with pretend(disk=self.disk):
+                write_whole(path, new)
+        except Crash:
+            died = True
+        self.disk.crash()
+        try:
+            found = self.disk.read(path)
+        except FileNotFoundError:
+            found = None
+        assert found in (old, new) if died else found == new
+        self.open(topology)
+        if found is not None:
+            states, k, at = json.loads(found)
+            self.load_all(states, k, at)
+
+    @rule(pick=st.integers(0, 99), bad=st.sampled_from(("empty", "text", "list", "cut", "odd")))
+    def bad_state(self, pick: int, bad: str) -> None:
+        """A damaged state is refused, and the loader stays where it was."""
+        loader = self.loaders[pick % self.world]
+        good = through_json(loader.state_dict())
+        keys = sorted(good)
+        broken: Any = {
+            "empty": {},
+            "text": "state",
+            "list": [],
+            "cut": {k: v for k, v in good.items() if k != keys[pick % len(keys)]},
+            "odd": good | {keys[pick % len(keys)]: {"?": [None]}},
+        }[bad]
+        with pytest.raises(ps.errors.StateError):
+            loader.load_state_dict(broken)
+        assert through_json(loader.state_dict()) == good
+
+    @invariant()
+    def no_thread_too_many(self) -> None:
+        real = self.loaders and self.topology.simulation is None and self.topology.executor == "threads"
+        most = self.topology.workers * self.world if real else 0
+        assert len(our_threads() - self.threads) <= most
+
+    def teardown(self) -> None:
+        self.close()
+
+
+def test_machine() -> None:
+    run_state_machine_as_test(Machine, settings=examples(100))
+
+
+# ---------------------------------------------------------------- faults
+
+
+@examples(60)
+@given(pipelines(3, endless=False), st.integers(0, 1000))
+def test_no_order_of_tasks_changes_the_run(recipe: Any, seed: int) -> None:
+    note(show(recipe))
+    want = run(build(recipe), 0, 500)[0]
+    with pretend(sched=SimSched(seed, twice=0.5)), ps.Loader(build(recipe), workers=3, prefetch=5) as loader:
+        assert not difference(list(loader), want)
+
+
+@examples(40)
+@given(pipelines(2, endless=False), st.integers(0, 1000))
+def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(recipe: Any, seed: int) -> None:
+    note(show(recipe))
+    want = run(build(recipe), 0, 500)[0]
+    found: list[Any] = []
+    with pretend(sched=SimSched(seed, fail=0.2)), ps.Loader(build(recipe), workers=2) as loader:
+        for _ in range(200):
+            try:
+                for x in loader:
+                    found.append(x)
+                break
+            except OSError:
+                state = through_json(loader.state_dict())
+                loader.load_state_dict(state)
+    assert not difference(found, want)
+
+
+@pytest.mark.parametrize("how", ["error", "full", "kill"])
+def test_whatever_fails_in_a_save_the_old_or_the_new_state_is_there(how: Any) -> None:
+    path = Path("/run/state.json")
+    loader = ps.Loader(ps.from_sequence(range(20)).shuffle(seed=1))
+    list(islice(loader, 3))
+    old = json.dumps(loader.state_dict()).encode()
+    list(islice(loader, 3))
+    new = json.dumps(loader.state_dict()).encode()
+    for seed in range(20):
+        for effect in range(1, 20):
+            disk = TornDisk(seed)
+            with pretend(disk=disk):
+                write_whole(path, old)
+                disk.fail_at, disk.how = disk.effects + effect, how
+                try:
+                    write_whole(path, new)
+                except (OSError, Crash):
+                    pass
+                else:
+                    break
+            if how != "kill":
+                assert disk.read(path) in (old, new)
+                assert disk.paths() == [path], "a temporary file was left behind"
+            disk.crash()
+            assert disk.read(path) in (old, new)
+        else:
+            raise AssertionError("a save has too many effects")
+        disk.crash()
+        assert disk.read(path) == new

@@ -1,0 +1,351 @@
+"""The library gives what docs/semantics.md says: random pipelines against the list model, then every sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, note
+
+import penstock as ps
+from amounts import examples
+from freedom import allowed
+from learned import Orders, model, plain, run
+from oracle import endless, indexed
+from penstock.testing import build, pipelines, show
+
+FEW = 40  # samples of a pass that are compared
+
+
+@examples(300)
+@given(pipelines())
+def test_random_pipelines_give_what_the_page_says(recipe: Any) -> None:
+    note(show(recipe))
+    ds = build(recipe)
+    orders = Orders(recipe)
+    for k in range(1 if endless(recipe) else 2):
+        found, whole = run(ds, k, FEW)
+        inner = recipe[1] if recipe[0] == "seed" else recipe
+        if inner[0] == "pack" and inner[3] != "concat_split":
+            wrong = allowed(inner, k, [plain(x) for x in found], whole, orders) if whole else ""
+            assert not wrong, f"pass {k}: {wrong}"
+        else:
+            assert [plain(x) for x in found] == model(recipe, k, FEW, orders), f"pass {k}"
+    assert [plain(x) for x in ds_head(ds)] == [plain(x) for x in run(ds, 0, FEW)[0]], "iter(ds) is pass 0"
+
+
+def ds_head(ds: ps.Dataset) -> list[Any]:
+    it = iter(ds)
+    found = [x for x, _ in zip(it, range(FEW), strict=False)]
+    it.close()
+    return found
+
+
+@examples(150)
+@given(pipelines(endless=False))
+def test_indexed_pipelines_agree_with_their_iteration(recipe: Any) -> None:
+    note(show(recipe))
+    ds = build(recipe)
+    if not indexed(recipe):
+        if recipe[0] == "pack":  # where the lengths are known it is indexed
+            return
+        for ask in (lambda: len(ds), lambda: ds[0], lambda: ds[0:1]):
+            with pytest.raises(ps.errors.IndexedError):
+                ask()
+        return
+    if "skip_map" in kinds(recipe):
+        return
+    samples = [plain(x) for x in ds]
+    assert len(ds) == len(samples)
+    assert [plain(ds[i]) for i in range(len(ds))] == samples
+    assert [plain(ds[i]) for i in range(-len(ds), 0)] == samples
+    for cut in (slice(1, None, 2), slice(None, None, -1), slice(-3, None), slice(5, 2), slice(0, 100)):
+        assert [plain(x) for x in ds[cut]] == samples[cut], cut
+    for i in (len(samples), -len(samples) - 1):
+        with pytest.raises(IndexError):
+            ds[i]
+
+
+def kinds(recipe: Any) -> set[str]:
+    """Every step in a recipe."""
+    if not isinstance(recipe, tuple):
+        return set()
+    own = {recipe[0]} if recipe and isinstance(recipe[0], str) else set()
+    return own.union(*(kinds(part) for part in recipe))
+
+
+# ---------------------------------------------------------------- sentence by sentence
+
+
+def numbers(n: int, name: str = "a") -> ps.Dataset:
+    return ps.from_sequence(range(n), name=name)
+
+
+def epochs(ds: ps.Dataset, n: int) -> list[list[Any]]:
+    return [[plain(x) for x in run(ds, k, 1000)[0]] for k in range(n)]
+
+
+def test_shuffle_is_new_in_every_pass() -> None:
+    passes = epochs(numbers(20).shuffle(seed=1), 4)
+    assert all(sorted(p) == list(range(20)) for p in passes)
+    assert len({tuple(p) for p in passes}) == 4
+
+
+def test_repeat_takes_the_passes_of_its_input_in_turn() -> None:
+    ds = numbers(9).shuffle(seed=1)
+    single = epochs(ds, 6)
+    assert epochs(ds.repeat(2), 3) == [single[0] + single[1], single[2] + single[3], single[4] + single[5]]
+
+
+def test_repeat_without_reshuffle_keeps_the_first_order_but_not_the_random_numbers() -> None:
+    ds = numbers(9).shuffle(seed=1).random_map(lambda x, rng: (x, float(rng.random())))
+    found = list(ds.repeat(3, reshuffle=False))
+    places = [x for x, _ in found]
+    assert places[:9] == places[9:18] == places[18:] == [x for x, _ in ds]
+    assert len({noise for _, noise in found}) == 27
+
+
+def test_a_slice_is_of_the_first_pass_in_every_pass() -> None:
+    ds = numbers(12).shuffle(seed=1)
+    first = epochs(ds, 1)[0]
+    for cut, want in (
+        (ds[2:9:3], first[2:9:3]),
+        (ds.slice(2, 9, 3), first[2:9:3]),
+        (ds.limit(5), first[:5]),
+        (ds.shard(1, 3), first[1::3]),
+        (ds[::-1], first[::-1]),
+    ):
+        assert epochs(cut, 3) == [want] * 3
+
+
+def test_shards_are_the_whole() -> None:
+    ds = numbers(11).shuffle(seed=3)
+    shards = [list(ds.shard(i, 4)) for i in range(4)]
+    assert sorted(x for shard in shards for x in shard) == list(range(11))
+
+
+def test_zip_gives_tuples_and_stops_with_the_shortest() -> None:
+    assert list(numbers(3).zip(numbers(2, "b"), numbers(5, "c"))) == [(0, 0, 0), (1, 1, 1)]
+    assert [type(x) for x in numbers(1).zip(numbers(1, "b"))] == [tuple]
+
+
+def test_concat_is_one_pass_after_the_other_in_every_pass() -> None:
+    a, b = numbers(5).shuffle(seed=1), numbers(4, "b").shuffle(seed=2)
+    assert epochs(a.concat(b), 2) == [x + y for x, y in zip(epochs(a, 2), epochs(b, 2), strict=True)]
+
+
+def test_map_with_index_counts_the_pass_of_its_input() -> None:
+    ds = numbers(3).repeat(2).map_with_index(lambda i, x: (i, x))
+    assert epochs(ds, 2) == [[(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)]] * 2
+
+
+def test_random_map_is_keyed_by_seed_source_stage_epoch_and_index() -> None:
+    def draw(x: int, rng: np.random.Generator) -> float:
+        return float(rng.random())
+
+    ds = numbers(6).random_map(draw)
+    with ps.Loader(ds) as loader:
+        first, second = list(loader), list(loader)
+    assert first == list(ds) == [ds[i] for i in range(6)]
+    again = ds.random_map(lambda x, rng: float(rng.random()))  # the same function at another stage
+    everything = first + second + list(ds.seed(5)) + list(numbers(6, "b").random_map(draw)) + list(again)
+    assert len(set(everything)) == len(everything)
+    assert list(numbers(6).map(lambda x: (x,)).random_map(draw)) == first, (
+        "another stage disturbs the random numbers of this one"
+    )
+    shuffled = numbers(6).shuffle(seed=1)
+    by_index = dict(zip(list(numbers(6)), first, strict=True))
+    assert [by_index[x] for x in shuffled] == list(shuffled.random_map(draw)), "the key is the index in the source"
+
+
+def test_skip_drops_a_sample_and_a_batch_is_filled_up() -> None:
+    def odd(x: int) -> int:
+        if x % 2 == 0:
+            raise ps.Skip
+        return x
+
+    ds = numbers(10).map(odd)
+    assert list(ds) == [1, 3, 5, 7, 9]
+    batches = ds.batch(2, collate=list)
+    assert list(batches) == [[1, 3], [5, 7], [9]]
+    assert list(ds.batch(2, drop_remainder=True, collate=list)) == [[1, 3], [5, 7]]
+    assert [batches[i] for i in range(3)] == [[1], [3], [5]]
+
+
+def test_none_is_a_sample() -> None:
+    values = [None, 1, None, None]
+    assert list(ps.from_sequence(values)) == values
+    assert list(ps.from_iterable(lambda: iter(values))) == values
+    assert list(ps.from_sequence(values).batch(3, collate=list)) == [[None, 1, None], [None]]
+    assert sorted(map(str, ps.from_sequence(values).shuffle_buffer(2))) == sorted(map(str, values))
+    assert list(ps.from_sequence(values).filter(lambda x: x is None)) == [None] * 3
+    assert list(ps.mix({"a": ps.from_sequence(values)}, stop="all_exhausted", block_size=1)) == values
+
+
+def test_rebatch_cuts_rows_over_the_borders_of_batches() -> None:
+    ds = numbers(10).batch(4)
+    assert [plain(b) for b in ds.rebatch(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    assert [plain(b) for b in ds.rebatch(3, drop_remainder=True)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert epochs(ds.rebatch(3), 2) == [[[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]] * 2
+
+
+def test_groups_of_similar_length_come_out_whole_and_the_rest_shortest_first() -> None:
+    texts = ["a" * n for n in (9, 1, 5, 1, 9, 5, 5, 1)]
+    ds = ps.from_sequence(texts).group_by_length([3, 7], 2, collate=list)
+    assert [[len(x) for x in group] for group in ds] == [[1, 1], [9, 9], [5, 5], [1], [5]]
+
+
+def test_batches_by_tokens_hold_as_many_neighbours_as_fit() -> None:
+    ds = ps.from_sequence(["a" * n for n in (3, 3, 4, 9, 1, 1, 10)]).batch_by_tokens(10, collate=list)
+    assert [[len(x) for x in group] for group in ds] == [[3, 3, 4], [9, 1], [1], [10]]
+
+
+def test_with_source_names_the_sample_and_leaves_the_input_alone() -> None:
+    rows = [{"x": i} for i in range(5)]
+    ds = ps.from_sequence(rows, name="code").shuffle(seed=1)
+    for k in range(2):
+        found = run(ds.with_source(), k, 10)[0]
+        assert [r["__index__"] for r in found] == [r["x"] for r in found]
+        assert {r["__source__"] for r in found} == {"code"}
+        assert {r["__epoch__"] for r in found} == {k}
+    assert rows == [{"x": i} for i in range(5)]
+    assert [r["__epoch__"] for r in ds.repeat(2).with_source()] == [0] * 5 + [1] * 5
+    assert list(ds.map(lambda r: r).with_source()) == list(ds.with_source())
+
+
+def test_seed_changes_steps_that_have_none_of_their_own() -> None:
+    own, none = numbers(30).shuffle(seed=7), numbers(30).shuffle()
+    assert list(own.seed(5)) == list(own)
+    assert list(none.seed(5)) != list(none)
+    assert list(numbers(30).shuffle_buffer(8).seed(5)) != list(numbers(30).shuffle_buffer(8).seed(6))
+
+
+def test_pipe_is_a_call() -> None:
+    assert list(numbers(4).pipe(lambda ds: ds.map(lambda x: -x))) == [0, -1, -2, -3]
+
+
+# ---------------------------------------------------------------- mixing
+
+
+def mixture(stop: str, lengths: dict[str, int], weights: dict[str, float], **options: Any) -> list[str]:
+    ds = ps.mix(
+        {n: ps.from_sequence([(n, i) for i in range(k)], name=n) for n, k in lengths.items()},
+        weights, stop=stop, **options,
+    )  # fmt: skip
+    return [name for name, _ in run(ds, 0, 500)[0]]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_a_larger_block_permutes_the_interleave_and_keeps_its_counts(block: int) -> None:
+    options: dict[str, Any] = {"weights": {"a": 3, "b": 2, "c": 1}, "lengths": {"a": 40, "b": 50, "c": 11}}
+    for stop in ("all_exhausted", "restart", "all_exhausted_oversample"):
+        plain_, permuted = mixture(stop, **options, block_size=1), mixture(stop, **options, block_size=block)
+        for t in range(0, min(len(plain_), len(permuted)) + 1, block):
+            assert sorted(permuted[:t]) == sorted(plain_[:t]), (stop, t)
+        if stop == "all_exhausted":
+            assert sorted(permuted) == sorted(plain_)
+
+
+def test_an_input_of_weight_zero_is_never_opened() -> None:
+    def explode() -> Any:
+        raise RuntimeError("opened")
+
+    for stop in ("first_exhausted", "all_exhausted", "all_exhausted_oversample"):
+        ds = ps.mix({"a": numbers(4), "b": ps.from_iterable(explode, name="b")}, {"a": 1, "b": 0}, stop=stop)
+        assert sorted(ds) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("caps,want", [(0.5, (5, 3)), (1, (10, 7)), (1.5, (15, 10)), ({"a": 0.25, "b": 2}, (2, 14))])
+def test_caps_are_exact_to_the_sample(caps: Any, want: tuple[int, int]) -> None:
+    for block in (1, 10, 1000):
+        found = mixture("restart", {"a": 10, "b": 7}, {"a": 1, "b": 3}, max_epochs=caps, block_size=block)
+        assert (found.count("a"), found.count("b")) == want
+
+
+def test_weights_are_relative_and_default_to_equal() -> None:
+    found = mixture("restart", {"a": 9, "b": 9}, {"a": 30, "b": 10}, block_size=1)[:400]
+    assert abs(found.count("a") - 300) <= 2
+    ds = ps.mix({"a": numbers(100).map(lambda x: "a"), "b": numbers(400, "b").map(lambda x: "b")}, block_size=1)
+    assert abs([x for x, _ in zip(ds, range(300), strict=False)].count("a") - 150) <= 2
+
+
+def test_temperature_takes_a_root_of_the_lengths() -> None:
+    ds = ps.mix(
+        {"a": numbers(100).map(lambda x: "a"), "b": numbers(400, "b").map(lambda x: "b")}, temperature=2, block_size=1
+    )
+    assert abs([x for x, _ in zip(ds, range(300), strict=False)].count("a") - 100) <= 2
+
+
+def test_a_schedule_changes_the_weights_over_the_run() -> None:
+    ds = ps.mix(
+        {"a": numbers(9).map(lambda x: "a"), "b": numbers(9, "b").map(lambda x: "b")},
+        ps.Schedule([(0, {"a": 1, "b": 0}), (100, {"a": 1, "b": 3})]),
+        block_size=1,
+    )
+    found = [x for x, _ in zip(ds, range(300), strict=False)]
+    assert found[:98].count("b") <= 2
+    assert abs(found.count("b") - 150) <= 3
+
+
+def test_the_second_pass_of_a_mixture_begins_new_passes_of_its_inputs() -> None:
+    def rows(name: str, n: int) -> ps.Dataset:
+        return ps.from_sequence([{"n": name}] * n, name=name).with_source()
+
+    for stop in ("first_exhausted", "all_exhausted", "all_exhausted_oversample"):
+        ds = ps.mix({"a": rows("a", 3), "b": rows("b", 10)}, {"a": 1, "b": 1}, stop=stop, block_size=1)
+        seen: set[Any] = set()
+        for k in range(3):
+            begun = {(x["n"], x["__epoch__"]) for x in run(ds, k, 100)[0]}
+            assert not begun & seen, (stop, k)
+            seen |= begun
+
+
+def test_a_mixture_takes_each_input_in_its_own_order() -> None:
+    a, b = numbers(7).shuffle(seed=1), numbers(5, "b").shuffle(seed=2).map(lambda x: 100 + x)
+    ds = ps.mix({"a": a, "b": b}, {"a": 2, "b": 1}, stop="all_exhausted_oversample", seed=9)
+    found = list(ds)
+    ours = [x for x in found if x < 100]
+    assert ours == (epochs(a, 1)[0] + epochs(a, 2)[1] + epochs(a, 3)[2])[: len(ours)]
+
+
+# ---------------------------------------------------------------- packing and lanes
+
+
+def test_long_documents_are_split_refused_or_cut() -> None:
+    docs = [{"tokens": np.arange(1, n + 1)} for n in (3, 11, 4)]
+    ds = ps.from_sequence(docs)
+    for method in ("first_fit", "best_fit"):
+        split = [plain(r) for r in ds.pack(5, method=method, long="split")]
+        assert sum(sum(i > 0 for i in r["segment_ids"]) for r in split) == 18
+        kept = [plain(r) for r in ds.pack(5, method=method, long="cut")]
+        assert sum(sum(i > 0 for i in r["segment_ids"]) for r in kept) == 12
+        with pytest.raises(ps.errors.PenstockError, match="11"):
+            list(ds.pack(5, method=method, long="refuse"))
+
+
+def test_positions_go_on_where_a_document_is_split() -> None:
+    docs = [{"tokens": np.arange(10, 10 + n)} for n in (3, 4)]
+    rows = [plain(r) for r in ps.from_sequence(docs).pack(5)]
+    assert [r["tokens"] for r in rows] == [[10, 11, 12, 10, 11], [12, 13, 0, 0, 0]]
+    assert [r["segment_ids"] for r in rows] == [[1, 1, 1, 2, 2], [1, 1, 0, 0, 0]]
+    assert [r["positions"] for r in rows] == [[0, 1, 2, 0, 1], [2, 3, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("lanes", [2, 3])
+def test_lanes_deal_out_the_last_indexed_step(lanes: int) -> None:
+    tail = ("batch", ("filter", ("stride", ("seq", tuple(range(24)), "a"), 0, 1), is_kept), 2, False)
+    parts = [model(deal(tail, i, lanes), 0, 100) for i in range(lanes)]
+    ds = numbers(24).filter(is_kept).batch(2, collate=list)
+    found = run(ds, 0, 100, lanes=lanes)[0]
+    together = min(map(len, parts)) * lanes
+    assert found[:together] == [x for group in zip(*parts, strict=False) for x in group]
+    assert sorted(found) == sorted(x for part in parts for x in part)
+
+
+def is_kept(x: int) -> bool:
+    return x % 5 != 0
+
+
+def deal(recipe: Any, i: int, n: int) -> Any:
+    return (*recipe[:2], i, n) if recipe[0] == "stride" else (recipe[0], deal(recipe[1], i, n), *recipe[2:])
