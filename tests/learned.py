@@ -5,6 +5,7 @@ Only the order is taken from the library; that it is an allowed one, and what fo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 import penstock as ps
 from freedom import allowed
-from oracle import children, endless, leaf, passes
+from oracle import children, endless, indexed, leaf, passes
 from penstock.testing import build, show
 
 MOST = 700  # samples learnt of a pass that never ends
@@ -25,6 +26,21 @@ def place(i: int, x: Any) -> int:
 
 def labelled(name: str, i: int) -> tuple[str, int]:
     return name, i
+
+
+class Count:
+    """The place of each sample in its pass, counted by a function that is called once for each, in order.
+
+    For streams: there `map_with_index` would be another random stream's neighbour, a `map` is nobody's.
+    """
+
+    def __init__(self, length: int | None) -> None:
+        self.length, self.next = length, 0
+
+    def __call__(self, x: Any) -> int:
+        found = self.next if self.length is None else self.next % self.length
+        self.next += 1
+        return found
 
 
 class Orders:
@@ -41,7 +57,8 @@ class Orders:
 
     def __call__(self, node: Any, k: int):
         if (node, k) not in self._known:
-            order, whole = run(build(self._over_places(node)), k, MOST)
+            counts: list[Count] = []
+            order, whole = run(build(self._over_places(node, counts)), k, MOST, restart=counts)
             found = allowed(node, k, order, whole, self)
             assert not found, f"pass {k} of {show(node)}: {found}"
             self._known[node, k] = order, whole
@@ -57,23 +74,32 @@ class Orders:
         for i, child in enumerate(children(node)):
             self._climb(child, above if names is None else (*above, (names[i], node[6])))
 
-    def _over_places(self, node: Any) -> Any:
+    def _over_places(self, node: Any, counts: list[Count]) -> Any:
         if node[0] == "mix":
-            inputs = tuple((n, ("map", ("map_with_index", c, place), partial(labelled, n))) for n, c in node[1])
+            inputs = tuple((n, ("map", self._placed(c, counts), partial(labelled, n))) for n, c in node[1])
             bare = ("mix", inputs, *node[2:])
         else:
-            bare = (node[0], ("map_with_index", node[1], place), *node[2:])
+            bare = (node[0], self._placed(node[1], counts), *node[2:])
         for name, seed in reversed(self._above[node]):
             bare = ("mix", ((name, bare),), (1,), 1, "restart" if endless(node) else "all_exhausted", None, seed)
         return bare if self._seed is None else ("seed", bare, self._seed)
 
+    def _placed(self, child: Any, counts: list[Count]) -> Any:
+        if indexed(child):
+            return ("map_with_index", child, place)
+        length = None if endless(child) else sum(1 for _ in passes(child, 0, self))
+        counts.append(Count(length))
+        return ("map", child, counts[-1])
 
-def run(ds: ps.Dataset, k: int, most: int, **options: Any) -> tuple[list[Any], bool]:
-    """At most `most` samples of pass `k`, and whether that was all of it."""
+
+def run(ds: ps.Dataset, k: int, most: int, restart: Iterable[Count] = (), **options: Any) -> tuple[list[Any], bool]:
+    """At most `most` samples of pass `k`, and whether that was all of it. `restart` are set to 0 before it."""
     with ps.Loader(ds, **options) as loader:
         for _ in range(k):
             for _ in loader:
                 pass
+        for count in restart:
+            count.next = 0
         found = list(islice(loader, most + 1))
     return found[:most], len(found) <= most
 

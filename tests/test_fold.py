@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError, DataError
 from penstock.fold import BatchByTokens, GroupByLength, ShuffleBuffer
+from penstock.random import pick
 from penstock.types import Fold, Item
 
 ITEM = "@item"
@@ -120,6 +121,19 @@ def test_shuffle_buffer_draws_from_the_next_n_not_given_yet(n: int, count: int, 
     for number in flat:
         assert number in left[:n]
         left.remove(number)
+
+
+@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 99))
+def test_shuffle_buffer_takes_a_fresh_number_for_every_draw(n: int, count: int, key: int) -> None:
+    held, out = list[int](), list[list[int]]()
+    for number in range(count + n - 1):
+        held += [number] if number < count else []
+        if number >= n - 1 and held:
+            place = pick(key, len(out), len(held))
+            out.append([held[place]])
+            held[place] = held[-1]
+            held.pop()
+    assert run(ShuffleBuffer(n), [1] * count, key) == out
 
 
 def test_shuffle_buffer_gives_one_a_step_once_it_is_full() -> None:

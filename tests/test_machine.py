@@ -73,15 +73,26 @@ class Machine(RuleBasedStateMachine):
     @initialize(recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies)
     def start(self, recipe: Any, lanes: int, topology: Topology) -> None:
         note(show(recipe))
-        self.ds, self.lanes, self.indexed, self.endless = build(recipe), lanes, indexed(recipe), endless(recipe)
+        self.ds, self.lanes, self.endless = build(recipe), lanes, endless(recipe)
+        self.indexed = indexed(recipe) and "skip_map" not in repr(recipe)
         self.worlds = [w for w in (1, 2, 3, 4, 6) if self.indexed or lanes % w == 0]
         count = 1 if self.endless else PASSES
         runs = [run(self.ds, k, FEW if self.endless else 1000, lanes=lanes) for k in range(count)]
         self.want = [found for found, _ in runs]
+        self.even = [self.lanes_even(k) for k in range(count)]
         if lanes == 1 or self.indexed:
             self.judge(recipe, runs)
         self.open(topology)
         self.states = [(self.save_all(), 0, 0)]
+
+    def lanes_even(self, k: int) -> int:
+        """How many samples of pass `k` come before the first lane ends; after that the order depends on the ranks."""
+        if self.indexed or self.endless or self.lanes == 1:
+            return len(self.want[k])
+        options: Any = {"lanes": self.lanes, "world_size": self.lanes}
+        found = [run(self.ds, k, 1000, rank=r, **options)[0] for r in range(self.lanes)]
+        assert sorted(map(repr, [x for lane in found for x in lane])) == sorted(map(repr, self.want[k]))
+        return min(map(len, found)) * self.lanes
 
     def judge(self, recipe: Any, runs: list[tuple[list[Any], bool]]) -> None:
         orders = Orders(recipe)
@@ -122,6 +133,8 @@ class Machine(RuleBasedStateMachine):
         """One sample on every rank; false at the end of the pass, which all ranks must reach in the same round."""
         if self.its is None:
             self.its = [iter(loader) for loader in self.loaders]
+        if self.even[self.k] < min(self.at + self.world, len(self.want[self.k])):
+            return self.tail()
         found = [next(it, END) for it in self.its]
         want = self.want[self.k][self.at :]
         if self.endless and len(want) < self.world:
@@ -142,6 +155,13 @@ class Machine(RuleBasedStateMachine):
             return True
         for it, x in zip(self.its, found, strict=True):
             assert x is END or next(it, END) is END, "a rank goes on after another has ended"
+        self.its, self.k, self.at = None, self.k + 1, 0
+        return False
+
+    def tail(self) -> bool:
+        """The rest of a pass whose lanes end one after the other: nothing lost, nothing doubled."""
+        found = [repr(x) for it in self.its or [] for x in it]
+        assert sorted(found) == sorted(map(repr, self.want[self.k][self.at :])), "the rest of the lanes"
         self.its, self.k, self.at = None, self.k + 1, 0
         return False
 
@@ -266,15 +286,18 @@ def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(reci
     note(show(recipe))
     want = run(build(recipe), 0, 500)[0]
     found: list[Any] = []
+    state = None
     with pretend(sched=SimSched(seed, fail=0.2)), ps.Loader(build(recipe), workers=2) as loader:
-        for _ in range(200):
+        for _ in range(1000):
             try:
+                if state is not None:  # a load may fail too; it is tried again
+                    loader.load_state_dict(state)
+                    state = None
                 for x in loader:
                     found.append(x)
                 break
             except OSError:
-                state = through_json(loader.state_dict())
-                loader.load_state_dict(state)
+                state = state or through_json(loader.state_dict())
     assert not difference(found, want)
 
 

@@ -179,6 +179,13 @@ def test_concat_split_fills_every_row_but_the_last(length: int, sizes: list[int]
     assert flat == [(number, place) for number, size in enumerate(sizes) for place in range(size)]
 
 
+def test_concat_split_gives_documents_without_tokens_no_segment() -> None:
+    sizes = [0, 1, 0, 0, 3, 0, 2, 0]
+    assert (
+        planned(ConcatSplit(4), sizes) == list(stepped(ConcatSplit(4), sizes)) == [[(1, 0, 1), (4, 0, 3)], [(6, 0, 2)]]
+    )
+
+
 def test_concat_split_cuts_a_document_many_times() -> None:
     assert planned(ConcatSplit(3), [8, 2]) == [[(0, 0, 3)], [(0, 3, 6)], [(0, 6, 8), (1, 0, 1)], [(1, 1, 2)]]
 
@@ -263,6 +270,15 @@ def test_best_fit_holds_no_row_for_ever() -> None:
         carry, _ = fold.step(carry, Item(number, 600, None))
         held.append(min(row[0].number for row in carry["rows"]))
     assert held[0] == 0 and held[-1] > 100
+
+
+def test_best_fit_holds_no_row_for_ever_while_others_fill_up() -> None:
+    fold = BestFit(10, open_rows=4, window=1)
+    carry, closed = fold.init(0), list[int]()
+    for number, size in enumerate([7, *[10] * 50]):
+        carry, groups = fold.step(carry, Item(number, size, None))
+        closed += [number for row in groups if spans(row)[0][0] == 0]
+    assert closed == [32], "once 8 * open_rows rows were opened after it"
 
 
 @pytest.mark.parametrize("method", ["first_fit", "best_fit"])

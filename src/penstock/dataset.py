@@ -367,7 +367,7 @@ class Dataset:
         """
         packing = Packing(length, method, **options)  # pyright: ignore[reportArgumentType]
         return self._with(
-            Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing.build)
+            Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing)
         )
 
     def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:

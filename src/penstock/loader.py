@@ -115,7 +115,7 @@ class Loader:
         return self._session.set_weights(weights, at)
 
     def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item, in order: what a packed row or a batch is made of."""
+        """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of."""
         return self._session.last.keys() if self._session.last else []
 
     @property

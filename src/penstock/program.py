@@ -16,10 +16,10 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from .errors import DataError, Skip
-from .pack import Plan, plan
+from .pack import Columns, Pieces, Plan, plan
 from .random import generator
 from .rows import Rows, bounds_of, join_rows
-from .types import Fold, Ints, Item, Order, Part, Shards, Source, Transform
+from .types import Fold, Ints, Item, Order, Part, Shards, Source, Transform, Vectorised
 
 
 class Failed(Exception):
@@ -242,6 +242,9 @@ class Step:
     key: int
     leaves: Sequence[Leaf]
 
+    def __post_init__(self) -> None:
+        self.many = self.fn.many if self.kind == "map" and isinstance(self.fn, Vectorised) else None
+
     def apply(self, values: list[Any], rows: Rows, run: Run, index: Ints | None = None) -> list[Any]:
         """`fn` on every value; a `Skip` leaves a hole, any other exception names the sample."""
         if not run.holes:
@@ -258,7 +261,7 @@ class Step:
 
     def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
         if self.kind == "map":
-            return list(map(self.fn, values))
+            return self.many(values) if self.many else list(map(self.fn, values))
         calls = self.calls(rows, index)
         return [calls(i)(value) for i, value in enumerate(values)]
 
@@ -403,13 +406,10 @@ class PackProgram:
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
         starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
-        parts = [
-            HOLE if value is HOLE else Part(Item(0, 0, value), start, stop)
-            for value, start, stop in zip(self.flow.values(inner, run), starts, stops, strict=True)
-        ]
-        groups = [parts[a:b] for a, b in pairwise(rows.levels[0].tolist())]
+        columns = Columns(self.flow.values(inner, run), starts, stops)
+        groups = [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
         if run.holes:
-            groups = [[part for part in group if part is not HOLE] or HOLE for group in groups]
+            return [[part for part in group if part.item.value is not HOLE] or HOLE for group in groups]
         return groups
 
 

@@ -77,7 +77,7 @@ class Lane:
         return value
 
     def _fill(self) -> Chunk:
-        """Ask for about two milliseconds' worth of items."""
+        """Ask for as many items as take about half a millisecond: few enough to stay in cache, many enough to share costs."""
         if self.ended:
             raise StopIteration
         began = world.sched.now()
@@ -86,9 +86,9 @@ class Lane:
         if not chunk.values:
             self.ended = True
             raise StopIteration
-        if seconds < 0.001:
+        if seconds < 0.0003:
             self._n = min(self._n * 2, 256)
-        elif seconds > 0.004:
+        elif seconds > 0.001:
             self._n = max(1, self._n // 2)
         self._count()
         self._chunk, self._used = chunk, 0
@@ -332,10 +332,8 @@ class Session:
         }
         self.journal.setdefault((leaf.name, failure.epoch, failure.index), entry)
         if len(self.journal) > setting.max_errors:
-            raise DataError(
-                f"{len(self.journal)} samples failed, more than max_errors={setting.max_errors}; the last: {_brief(failure.cause)}",
-                where=where,
-            ) from failure.cause
+            count = f"{len(self.journal)} samples failed, more than max_errors={setting.max_errors}"
+            raise DataError(f"{count}; the last: {_brief(failure.cause)}", where=where) from failure.cause
         if used is not None:
             return replace(unit, rows=replace(unit.rows, index=np.where(bad, used, unit.rows.index)))
         if setting.world_size > 1 and self.group:

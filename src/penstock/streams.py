@@ -391,7 +391,7 @@ class Work:
 
 
 class Pace:
-    """How many items to compute at a time: about two milliseconds' worth, so that neither overhead nor latency rules."""
+    """How many items to compute at a time: two milliseconds' worth, so that neither overhead nor latency rules."""
 
     def __init__(self) -> None:
         self._size = 1

@@ -89,5 +89,13 @@ class Fold(Protocol):
     def describe(self) -> Json: ...
 
 
+@runtime_checkable
+class Vectorised(Protocol):
+    """A function that can also take a list of samples at once, and then gives the list of results."""
+
+    def __call__(self, sample: Any, /) -> Any: ...
+    def many(self, samples: list[Any], /) -> list[Any]: ...
+
+
 Transform: TypeAlias = Callable[..., Any]
 """A user's function. Pure: the same input gives the same output, in any thread, any number of times."""

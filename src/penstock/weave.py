@@ -18,7 +18,7 @@ from .program import empty_rows
 from .rows import Rows, join_rows
 from .streams import Stream, Tap, as_int, as_list
 from .trail import Chunk, Fixed, Trail
-from .types import Json
+from .types import Ints, Json
 
 Outcome = Literal["again", "end", "redraw"]
 
@@ -177,12 +177,13 @@ class ByWeight:
 
 
 class Draw(NamedTuple):
-    """One draw: whose, of which pass, the way back behind it, and the rule as it stood afterwards."""
+    """One draw: whose, the passes of all inputs and the rule as they stood afterwards, and the way back behind it."""
 
     source: int
-    epochs: tuple[int, ...] | None
-    trail: Trail
+    epochs: tuple[int, ...]
     draws: Draws
+    trail: Trail
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,53 +194,84 @@ class Drawn:
     draws: Draws
     drawn: tuple[int, ...]
     epochs: tuple[int, ...]
-    cursors: tuple[Json, ...]
+    behind: tuple[tuple[Trail, int], ...]
     steps: Sequence[Draw]
 
     def at(self, count: int, /) -> Json:
-        draws, drawn, epochs, cursors = self.draws, list(self.drawn), self.epochs, list(self.cursors)
-        last = dict[int, Trail]()
+        draws, epochs, drawn, behind = self.draws, self.epochs, list(self.drawn), list(self.behind)
         for step in self.steps[:count]:
-            draws, epochs = step.draws, step.epochs or epochs
+            draws, epochs = step.draws, step.epochs
             drawn[step.source] += 1
-            last[step.source] = step.trail
-        for source, trail in last.items():
-            cursors[source] = trail.at(1)
-        inputs = [list(pair) for pair in zip(epochs, cursors, strict=True)]
+            behind[step.source] = step.trail, step.count
+        inputs = [[epoch, trail.at(used)] for epoch, (trail, used) in zip(epochs, behind, strict=True)]
         return [self.position + count, draws.saved(), drawn, inputs]
+
+
+class Input:
+    """One input of a weave: items taken from its stream beforehand, and where the next draw stands among them."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.tap = Tap(stream)
+
+    def seek(self, epoch: int, cursor: Json) -> None:
+        self.tap.seek(epoch, cursor)
+        self.behind: tuple[Trail, int] = (Fixed(self.tap.cursor()), 0)
+        self.chunk, self.used, self._settled = Chunk([], empty_rows(0), Fixed(None)), 0, 0
+        self.taken = list[Rows]()
+
+    def more(self, n: int) -> bool:
+        """Whether there is another item; takes up to `n` from the stream if none is at hand."""
+        if self.used < len(self.chunk.values):
+            return True
+        self.settle()
+        self.chunk, self.used = self.tap.take(n), 0
+        self._settled = 0
+        return bool(self.chunk.values)
+
+    def draw(self) -> Any:
+        value = self.chunk.values[self.used]
+        self.used += 1
+        self.behind = self.chunk.trail, self.used
+        return value
+
+    def settle(self) -> None:
+        """Note the provenance of what was drawn since the last time."""
+        if self.used > self._settled:
+            self.taken.append(self.chunk.rows.slice(self._settled, self.used))
+            self._settled = self.used
 
 
 class Weave:
     """A mix of streams."""
 
     def __init__(self, streams: Sequence[Stream], names: Sequence[str], draws: Draws, depth: int) -> None:
-        self.taps, self.names, self.start, self.depth = [Tap(stream) for stream in streams], names, draws, depth
+        self.inputs, self.names, self.start, self.depth = [Input(stream) for stream in streams], names, draws, depth
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         if cursor is None:
-            self.position, self._draws, self._drawn = 0, self.start, [0] * len(self.taps)
-            self._epochs = [epoch] * len(self.taps)
-            for tap in self.taps:
-                tap.seek(epoch, None)
+            self.position, self._draws, self._drawn = 0, self.start, [0] * len(self.inputs)
+            self._epochs = (epoch,) * len(self.inputs)
+            for each in self.inputs:
+                each.seek(epoch, None)
         else:
             position, draws, drawn, inputs = as_list(cursor, 4)
             self.position, self._draws, self._drawn = as_int(position), self.start.restored(draws), list(drawn)
-            self._epochs = [as_int(own) for own, _ in as_list(inputs, len(self.taps))]
-            for tap, (own, below) in zip(self.taps, inputs, strict=True):
-                tap.seek(own, below)
+            self._epochs = tuple(as_int(own) for own, _ in as_list(inputs, len(self.inputs)))
+            for each, (own, below) in zip(self.inputs, inputs, strict=True):
+                each.seek(own, below)
         self._choices = list[int]()
 
     def cursor(self) -> Json:
         return self._trail([]).at(0)
 
     def _trail(self, steps: Sequence[Draw]) -> Drawn:
-        cursors = tuple(tap.cursor() for tap in self.taps)
-        return Drawn(self.position, self._draws, tuple(self._drawn), tuple(self._epochs), cursors, steps)
+        behind = tuple(each.behind for each in self.inputs)
+        return Drawn(self.position, self._draws, tuple(self._drawn), self._epochs, behind, steps)
 
     def close(self) -> None:
-        for tap in self.taps:
-            tap.stream.close()
+        for each in self.inputs:
+            each.tap.stream.close()
 
     def _choose(self, n: int) -> int | None:
         if not self._choices:
@@ -247,41 +279,49 @@ class Weave:
         return self._choices[-1] if self._choices else None
 
     def pull(self, n: int, /) -> Chunk:
-        values, rows, steps = list[Any](), list[Rows](), list[Draw]()
-        trail, epochs = self._trail(steps), None
-        barren = False
-        while len(values) < n and (source := self._choose(n)) is not None:
-            chunk = self.taps[source].take(1)
-            if chunk.values:
-                barren = False
-                values += chunk.values
-                rows.append(chunk.rows.deepened(self.depth))
-                self._choices.pop()
-                self.position += 1
-                self._drawn[source] += 1
-                behind, outcome = chunk.trail, None
-                if self._draws.eager and not self.taps[source].ready(1):
-                    outcome, epochs = self._ended(source), tuple(self._epochs)
-                    behind = Fixed(self.taps[source].cursor())
-                steps.append(Draw(source, epochs, behind, self._draws))
-                if outcome == "end":
-                    break
+        values, sources, steps = list[Any](), list[int](), list[Draw]()
+        trail, barren, outcome = self._trail(steps), False, None
+        while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
+            drawn = self.inputs[source]
+            if not drawn.more(1 + self._choices[-n:].count(source)):
+                outcome = self._ended(source)
+                if outcome == "again" and barren:
+                    raise DataError("a whole pass gave no sample, so it cannot be repeated", where=self.names[source])
+                barren = outcome == "again"
                 continue
-            outcome, epochs = self._ended(source), tuple(self._epochs)
-            if outcome == "end":
-                break
-            if outcome == "again" and barren:
-                raise DataError("a whole pass gave no sample, so it cannot be repeated", where=self.names[source])
-            barren = outcome == "again"
+            barren = False
+            values.append(drawn.draw())
+            sources.append(source)
+            self._choices.pop()
+            self.position += 1
+            self._drawn[source] += 1
+            if self._draws.eager and not drawn.more(1 + self._choices[-n:].count(source)):
+                outcome = self._ended(source)
+            steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
             return Chunk([], empty_rows(0), Fixed(None))
-        return Chunk(values, join_rows(rows), trail)
+        return Chunk(values, self._rows(np.asarray(sources)), trail)
+
+    def _rows(self, sources: Ints) -> Rows:
+        """The provenance of what was drawn, put in the order of the draws."""
+        parts, order = list[Rows](), list[Ints]()
+        for i in np.unique(sources).tolist():
+            drawn = self.inputs[i]
+            drawn.settle()
+            parts.append(join_rows(drawn.taken).deepened(self.depth))
+            order.append(np.flatnonzero(sources == i))
+            drawn.taken = []
+        back = np.empty_like(sources)
+        back[np.concatenate(order)] = np.arange(len(sources))
+        return join_rows(parts).take(back)
 
     def _ended(self, source: int) -> Outcome:
         """An input has no more: ask the rule."""
         self._draws, outcome = self._draws.ended(source, self.position, self._drawn)
         self._choices = []
         if outcome == "again":
-            self._epochs[source] += 1
-            self.taps[source].seek(self._epochs[source], None)
+            self._epochs = tuple(epoch + (i == source) for i, epoch in enumerate(self._epochs))
+            taken = self.inputs[source].taken
+            self.inputs[source].seek(self._epochs[source], None)
+            self.inputs[source].taken = taken
         return outcome

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import chain, columnar, open_files
+from penstock.sources.rows import check
 
 pa: Any = pytest.importorskip("pyarrow")
 import pyarrow.ipc as ipc  # noqa: E402
@@ -36,6 +37,8 @@ def table(start: int = 0, rows: int = N) -> Any:
             "holes": pa.array([[1, None, n % 100] if n % 3 else [n % 100] for n in numbers], pa.list_(pa.uint8())),
             "nested": pa.array([{"a": n, "b": [str(n)]} for n in numbers]),
             "when": pa.array([datetime.datetime(2024, 1, 1) + datetime.timedelta(n) for n in numbers]),
+            "map": pa.array([[("a", n), ("b", None)] for n in numbers], pa.map_(pa.string(), pa.int64())),
+            "void": pa.nulls(rows),
             "raw": pa.array([bytes([n % 256]) for n in numbers]),
         }
     )
@@ -188,6 +191,19 @@ def test_a_row_group_is_decoded_once_while_it_is_held(tmp_path: Path, monkeypatc
     assert decoded == list(range(10))
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts the open files of Linux")
+def test_no_file_is_held_open(tmp_path: Path, kind: str) -> None:
+    suffix = WRITERS[kind][0].rpartition(".")[2]
+    for part in range(20):
+        write(tmp_path, kind, pa.table({"n": [part]}), f"{part:02d}.{suffix}")
+        (tmp_path / f"{part:02d}.txt").write_text(str(part))
+    before = len(os.listdir("/proc/self/fd"))
+    columns, lines = open_files(str(tmp_path / f"*.{suffix}")), open_files(str(tmp_path / "*.txt"))
+    assert columns.read(np.arange(20)) == [{"n": part} for part in range(20)]
+    assert lines.read(np.arange(20)) == [{"text": str(part)} for part in range(20)]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("few", [0, 10**9])
 def test_both_ways_of_reading_give_the_same(tmp_path: Path, kind: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "_FEW", few)
@@ -293,6 +309,31 @@ def test_a_file_that_changes_under_a_run_is_refused(tmp_path: Path, kind: str) -
     path.unlink()
     with pytest.raises(StorageError, match="No such file"):
         source.read(np.array([1]))
+
+
+def test_columns_that_lead_outside_are_refused() -> None:
+    numbers, text = pa.array(range(4), pa.int32()), pa.py_buffer(b"abcdef")
+    for offsets in ([0, 2, 1, 4], [0, 9, 1, 2], [0, -3, 1, 2]):
+        places = pa.py_buffer(np.array(offsets, np.int32))
+        wide = pa.py_buffer(np.array(offsets, np.int64))
+        bad = [
+            pa.Array.from_buffers(pa.string(), 3, [None, places, text]),
+            pa.Array.from_buffers(pa.large_binary(), 3, [None, wide, text]),
+            pa.Array.from_buffers(pa.list_(pa.int32()), 3, [None, places], children=[numbers]),
+            pa.Array.from_buffers(pa.large_list(pa.int32()), 3, [None, wide], children=[numbers]),
+        ]
+        bad.append(pa.StructArray.from_arrays([bad[0]], ["a"]))
+        bad.append(pa.Array.from_buffers(pa.list_(pa.string(), 3), 1, [None], children=[bad[0]]))
+        for array in bad:
+            with pytest.raises(ValueError, match="damaged column: an offset"):
+                check(array)
+    indices = pa.array([0, None, 5], pa.int8())
+    with pytest.raises(ValueError, match="damaged column: an index"):
+        check(pa.DictionaryArray.from_arrays(indices, pa.array(["a"]), safe=False))
+    for column in table().combine_chunks().columns:
+        check(column.chunk(0))
+        check(column.chunk(0).slice(10, 5))
+    check(pa.array(["a", "b"], pa.string_view()))
 
 
 def test_index_of_reads_headers_only() -> None:

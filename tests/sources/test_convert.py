@@ -3,7 +3,6 @@ from __future__ import annotations
 import datetime
 import errno
 import gzip
-import importlib
 import os
 import pickle
 import sys
@@ -259,7 +258,3 @@ def test_a_truncated_csv_archive_is_refused(tmp_path: Path, suffix: str, home: P
 def test_an_empty_table(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n")
     assert whole(tmp_path / "x.csv") == []
-
-
-def test_modules_are_imported_when_needed() -> None:
-    assert "pyarrow" not in vars(importlib.import_module("penstock.sources.convert"))

@@ -41,7 +41,7 @@ def test_a_folder_is_the_data_files_right_inside_it(data: Path) -> None:
 
 def test_braces_are_expanded_before_globs(data: Path) -> None:
     assert names(data, "{a,b}/*.jsonl") == ["a/1.jsonl", "a/10.jsonl", "b/2.jsonl"]
-    assert names(data, "{b/{1..2..3},a/{1,10}}.jsonl".replace("{1..2..3}", "2")) == [
+    assert names(data, "{b/{2..2},a/{1,10}}.jsonl") == [
         "a/1.jsonl",
         "a/10.jsonl",
         "b/2.jsonl",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import seams
-from penstock.errors import DataError, StorageError
+from penstock.errors import ConfigError, DataError, StorageError
 from penstock.seams import LocalDisk, Stat
 from penstock.sources import index_lines, open_files, sidecar
 
@@ -71,6 +71,16 @@ def test_the_index_is_made_once_beside_the_data(data: Path, monkeypatch: pytest.
     assert beside(data).stat().st_size == 64 + 8 * 101
     monkeypatch.setattr("penstock.sources.lines.offsets_of", lambda *_: pytest.fail("made again"))
     assert whole(data) == list(range(100))
+
+
+def test_index_lines_takes_what_open_files_takes(data: Path) -> None:
+    data.with_name("more.jsonl").write_text("1\n2\n")
+    assert index_lines(data.parent) == index_lines(str(data.parent / "*.jsonl"), rebuild=True) == 102
+    data.with_name("x.parquet").touch()
+    with pytest.raises(ConfigError, match="carry their own index"):
+        index_lines(data.with_name("x.parquet"))
+    data.with_name("x.json").write_text("[1,\n2]")
+    assert index_lines(data.with_name("x.json"), format="text") == 2
 
 
 def stale_size(data: Path) -> None:

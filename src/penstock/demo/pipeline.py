@@ -20,25 +20,22 @@ BLOCK = 100
 SOURCES = ("code", "prose", "pairs")
 
 # Much code at first, then more and more prose and pairs; the pairs are used up before the end.
-POINTS: list[tuple[int, dict[str, float]]] = [
-    (0, {"code": 0.7, "prose": 0.2, "pairs": 0.1}),
-    (6_000, {"code": 0.2, "prose": 0.3, "pairs": 0.5}),
-]
+SCHEDULE = ps.Schedule(
+    [(0, {"code": 0.7, "prose": 0.2, "pairs": 0.1}), (6_000, {"code": 0.2, "prose": 0.3, "pairs": 0.5})],
+    interpolation="linear",
+)
 CAPS = {"pairs": 0.25}
 
 
 def plan(sizes: Mapping[str, int], samples: int = 100_000) -> Callable[[int], Mapping[str, float]]:
-    """The shares that schedule and cap ask for after so many samples; worked out apart from the library."""
-    (start, first), (end, last) = POINTS
+    """The shares that schedule and cap ask for after so many samples."""
     left = {name: CAPS.get(name, float("inf")) * size for name, size in sizes.items()}
     shares: list[dict[str, float]] = []
     for position in range(0, samples, BLOCK):
-        way = min(1.0, max(0.0, (position - start) / (end - start)))
-        weights = {name: first[name] + way * (last[name] - first[name]) for name in sizes if left[name] > 0}
-        whole = sum(weights.values())
-        shares.append({name: weights.get(name, 0.0) / whole for name in sizes})
-        for name in sizes:
-            left[name] -= shares[-1][name] * BLOCK
+        weights = {name: weight if left[name] > 0 else 0.0 for name, weight in SCHEDULE.weights(position).items()}
+        shares.append({name: weight / sum(weights.values()) for name, weight in weights.items()})
+        for name, share in shares[-1].items():
+            left[name] -= share * BLOCK
     return lambda position: shares[min(position // BLOCK, len(shares) - 1)]
 
 
@@ -56,7 +53,7 @@ def text_of(sample: Mapping[str, Any]) -> str:
     return sample["text"] if "text" in sample else f"{sample['instruction']}\n{sample['answer']}"
 
 
-def train_tokenizer(folder: Path, samples: int = 1_200) -> Path:
+def train_tokenizer(folder: Path, samples: int = 600) -> Path:
     """A byte-level BPE of 8,192 tokens, trained on an even sample of the three sources."""
 
     def texts() -> Iterator[str]:
@@ -87,7 +84,7 @@ def pipeline(folder: Path, seed: int = 42) -> ps.Dataset:
 
     mixture = ps.mix(
         {name: dataset.shuffle() for name, dataset in datasets(folder).items()},
-        ps.Schedule(POINTS, interpolation="linear"),
+        SCHEDULE,
         seed=seed,
         block_size=BLOCK,
         max_epochs=CAPS,

@@ -9,7 +9,7 @@ from ..types import Ints
 from .plan import Plan
 
 _TABLE = 4096  # blocks up to here are permuted many at once
-_WINDOW = 1 << 14  # positions worked out together, about
+_WINDOW = 1 << 14  # positions worked out together, about; half of it where each goes down the tree by itself
 _HELD = 1 << 8  # windows that are kept
 _BATCH = 1 << 21  # cells of an array, about
 
@@ -19,7 +19,7 @@ class Blocks:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.size = plan, plan.rules.block
-        self.span = self.size * max(1, _WINDOW // self.size)
+        self.span = _WINDOW // 2 if self.size == 1 else self.size * max(1, _WINDOW // self.size)
         self._windows = dict[int, tuple[Ints, Ints]]()
         self._asked = -1
 

@@ -71,24 +71,25 @@ class Plan:
 
     def size(self) -> int | None:
         """The position at which the plan ends; None if it does not."""
-        while self._grown.state is not None:
-            self._grow()
-        return None if self._grown.upto == NEVER else self._grown.upto
+        if self._endless():
+            return None
+        if len(self.spans) == 1 and self._grown.state is self.begin and self.rules.stop in ("restart", "all_exhausted"):
+            active = (self.spans[0].first > 0) & ~self.begin.out
+            return self.start + int((self.rules.most - self.begin.counts)[active].sum())
+        known = self._known(NEVER)
+        return None if known.upto == NEVER else known.upto
 
     def covers(self, position: int) -> bool:
         """Whether there is a draw at a position."""
-        while self._grown.upto <= position and self._grown.state is not None:
-            self._grow()
-        return self.start <= position < self._grown.upto
+        return self.start <= position < self._known(position).upto
 
     def end_within(self, position: int) -> int:
         """The end of the plan, or `position` if that comes first."""
-        return position if self.covers(position) else self._grown.upto
+        return min(position, self._known(position).upto)
 
     def segment_at(self, position: int) -> Segment | None:
-        """The segment of a position up to the end, the end itself included."""
-        self.covers(position)
-        segments = self._grown.segments
+        """The segment of a position up to the end, the end itself included; None at the end of an empty plan."""
+        segments = self._known(position).segments
         i = bisect_right(segments, position, key=lambda segment: segment.start)
         return segments[i - 1] if i else None
 
@@ -109,13 +110,14 @@ class Plan:
 
     def locate(self, source: int, k: int) -> int | None:
         """The position of a source's `k`-th draw, None if it never comes."""
-        while self._grown.state is not None and int(self._grown.state.counts[source]) <= k:
-            self._grow()
-        segments = self._grown.segments
+        known = self._grown
+        while known.state is not None and int(known.state.counts[source]) <= k:
+            known = self._grow(known)
+        segments = known.segments
         i = bisect_right(segments, k, key=lambda segment: int(segment.base[source])) - 1
         if i < 0:
             return None
-        segment, end = segments[i], segments[i + 1].start if i + 1 < len(segments) else self._grown.upto
+        segment, end = segments[i], segments[i + 1].start if i + 1 < len(segments) else known.upto
         leaf = np.flatnonzero(segment.members == source)
         m = int(segment.locate(leaf, np.full(len(leaf), k - segment.base[source]))[0]) if len(leaf) else FAR
         return segment.start + m if m < FAR and segment.start + m < end else None
@@ -132,8 +134,8 @@ class Plan:
         """The segments of sorted positions, and which positions are theirs."""
         if not len(positions):
             return []
-        self.covers(int(positions[-1]))
-        segments, low, high = self._grown.segments, int(positions[0]), int(positions[-1])
+        low, high = int(positions[0]), int(positions[-1])
+        segments = self._known(high).segments
         i, j = (bisect_right(segments, p, key=lambda segment: segment.start) for p in (low, high))
         if i == j:
             return [(segments[i - 1] if i else None, 0, len(positions))]
@@ -144,13 +146,22 @@ class Plan:
 
     # ------------------------------------------------------------ growth
 
-    def _grow(self) -> None:
-        segments, _, state = self._grown
-        assert state is not None
+    def _known(self, position: int) -> Grown:
+        """What is known once a position, or the end before it, has been reached."""
+        known = self._grown
+        while known.upto <= position and known.state is not None:
+            known = self._grow(known)
+        return known
+
+    def _grow(self, known: Grown) -> Grown:
+        """One segment more. Threads that race here make the same one."""
+        self._grown = grown = self._next(known.segments, known.state) if known.state else known
+        return grown
+
+    def _next(self, segments: tuple[Segment, ...], state: State) -> Grown:
         number = bisect_right(self._begins, state.position) - 1
         span = self.spans[number]
-        weight = np.maximum(span.first, span.last)
-        active = (weight > 0) & ~state.out
+        active = _weighted(span) & ~state.out
         later = self._later(number) & ~state.out
         if not active.any():
             if later.any():
@@ -159,29 +170,39 @@ class Plan:
                     f"at position {state.position} every source with weight has run out, and {names} start only later: "
                     "start them earlier, or let a source with weight go on (stop='restart', or a larger max_epochs)"
                 )
-            self._grown = Grown(segments, state.position, None)
-            return
+            return Grown(segments, state.position, None)
         segment, stop = self._segment(state, span, active)
         ending = self._ending(segment, active, later & ~active)
         drops = self._drops(segment, active)
         stop = min(stop, ending, int(drops.min()) + 1)
-        end = segment.start + stop
+        if stop >= FAR:
+            return Grown((*segments, segment), NEVER, None)
         if stop == 0:
-            self._grown = Grown(segments, end, None)
-        elif stop >= FAR:
-            self._grown = Grown((*segments, segment), NEVER, None)
-        else:
-            counts = segment.counts(np.asarray([stop]))[0]
-            out = state.out | (drops < stop)
-            after = State(end, counts, segment.residuals(stop, counts), out, (span, segment.shape, segment.members))
-            self._grown = Grown((*segments, segment), end, None if stop == ending else after)
+            return Grown(segments, state.position, None)
+        end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
+        if stop == ending:
+            return Grown((*segments, segment), end, None)
+        kept = span, segment.shape, segment.members
+        after = State(end, counts, segment.residuals(stop, counts), state.out | (drops < stop), kept)
+        return Grown((*segments, segment), end, after)
+
+    def _endless(self) -> bool:
+        """Whether it is plain, without working anything out, that the plan has no end."""
+        if self._grown.state is None:
+            return self._grown.upto == NEVER
+        if self.rules.stop == "first_exhausted":
+            opened = _weighted(self.spans[-1]) | self._later(-1)
+            return bool((self.rules.goal[opened] == FAR).all())
+        bound = self.rules.goal if self.rules.stop == "all_exhausted_oversample" else self.rules.most
+        return bool((_weighted(self.spans[-1]) & ~self.begin.out & (bound == FAR)).any())
 
     def _segment(self, state: State, span: Span, active: Flags) -> tuple[Segment, int]:
         """The segment from a state on, and how far its law goes."""
-        residual = settle(state.residual, active, np.where(active, span.first + span.last, 0.0))
+        residual = settle(state.residual, active, state.out, span.first + span.last)
         stop = FAR if span.end is None else span.end - state.position
-        if state.kept is not None and state.kept[0] is span:
-            _, shape, members = state.kept
+        kept = state.kept
+        if kept is not None and kept[0] is span and 4 * np.count_nonzero(active) >= 3 * len(kept[2]):
+            _, shape, members = kept
         else:
             members = np.flatnonzero(active)
             shape = grow(whole_weights((span.first + span.last)[members]), residual[members])
@@ -236,15 +257,25 @@ class Plan:
         """Which sources have weight in a later span."""
         out = np.zeros(len(self.rules.names), np.bool_)
         for span in self.spans[number + 1 :]:
-            out |= (span.first > 0) | (span.last > 0)
+            out |= _weighted(span)
         return out
+
+
+def _weighted(span: Span) -> Flags:
+    """Which sources have weight somewhere in a span."""
+    return (span.first > 0) | (span.last > 0)
 
 
 def _positions(segment: Segment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
 
 
-def settle(residual: Floats, active: Flags, weights: Floats) -> Floats:
-    """Close the accounts of those who leave: what they had too much or too little is shared by those who stay, by weight."""
-    gone = fsum(residual[~active].tolist())
-    return np.where(active, residual + gone * (weights / fsum(weights.tolist())), 0.0)
+def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floats:
+    """Close the accounts of those who are not drawn from: those who are share what they had too much or too little.
+
+    What a source left when it ran out goes by weight, as its samples would have. Where weights are set to 0 many may leave at
+    once, with more between them than a heavy source could make good: there all take the same.
+    """
+    ran_out, left = (fsum(residual[who].tolist()) for who in (out, ~active & ~out))
+    shared = ran_out * (weights / fsum(weights[active].tolist())) + left / np.count_nonzero(active)
+    return np.where(active, residual + shared, 0.0)

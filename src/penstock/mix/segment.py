@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ..types import Ints
 from .shape import WHOLE, Floats, Shape
@@ -42,8 +43,7 @@ class Segment:
     residual: Floats
     members: Ints
     shape: Shape
-    left: Ints
-    right: Ints
+    children: Ints
     over: Ints
     weights: Ints
     edges: Ints
@@ -69,7 +69,7 @@ class Segment:
             carry = part >= over
             gone[a:b], left_over[a:b] = whole + lead[a:b] + carry, part - over * carry
             left = np.maximum(gone[a:b], 0)
-            out[self.left[a:b]], out[self.right[a:b]] = left, above - left
+            out[self.children[a:b, 1]], out[self.children[a:b, 0]] = left, above - left
         return out, gone, left_over
 
     def counts(self, m: Ints) -> Ints:
@@ -95,46 +95,36 @@ class Segment:
 
     def _near(self, m: Ints, share: Ints, behind: Ints, rest: Ints) -> tuple[Ints, Ints]:
         """Down the tree from one position on, which all nodes know their place at."""
-        n, over = self.shape.leaves, self.over
+        n, over, children = self.shape.leaves, self.over, self.children.reshape(-1)
         waits = bool(behind.any())
-        node = np.full(len(m), 2 * n - 2)
-        descent = _Descent(len(m))
-        while (active := descent.drop(node, n, m)) is not None:
-            node, m, _ = active
-            at = node - n
+        descent = _Descent(m, 2 * n - 2)
+        while descent.drop(n):
+            m = descent.m
+            at = descent.node - n
             a, d = share[at], over[at]
-            product = a * m + rest[at]
-            gone = product // d
-            product -= gone * d
-            left = product >= d - a
+            gone, part = _divided(a * m + rest[at], d)
+            left = part >= d - a
             if waits:
                 gone += behind[at]
                 left &= gone >= 0
                 np.maximum(gone, 0, out=gone)
-            m = np.where(left, gone, m - gone)
-            node = np.where(left, self.left[at], self.right[at])
+            descent.turn(gone, left, children[2 * at + left])
         return descent.leaf, descent.count
 
     def _anywhere(self, m: Ints) -> tuple[Ints, Ints]:
         """Down the tree from positions anywhere in the segment."""
-        n, stairs = self.shape.leaves, self.tables.share.shape[1]
+        n, stairs, children = self.shape.leaves, self.tables.share.shape[1], self.children.reshape(-1)
         share, lead, rest, first = (table.reshape(-1) for table in self.tables)
-        node, row = np.full(len(m), 2 * n - 2), self.rows(m)
-        descent = _Descent(len(m))
-        while (active := descent.drop(node, n, m, row)) is not None:
-            node, m, row = active
-            at = node - n
-            flat, d = at * stairs + row, self.over[at]
+        descent = _Descent(m, 2 * n - 2, self.rows(m))
+        while descent.drop(n):
+            at = descent.node - n
+            flat, d = at * stairs + descent.row, self.over[at]
             a = share[flat]
-            gone, part = muldiv(a, m - first[node * (stairs + 1) + row], d)
-            part += rest[flat]
-            carry = part >= d
-            part -= d * carry
-            gone += lead[flat] + carry
+            gone, part = muldiv(a, descent.m - first[descent.node * (stairs + 1) + descent.row], d)
+            more, part = _divided(part + rest[flat], d)
+            gone += lead[flat] + more
             left = (part >= d - a) & (gone >= 0)
-            np.maximum(gone, 0, out=gone)
-            m = np.where(left, gone, m - gone)
-            node = np.where(left, self.left[at], self.right[at])
+            descent.turn(np.maximum(gone, 0), left, children[2 * at + left])
         return descent.leaf, descent.count
 
     # ------------------------------------------------------------ backwards
@@ -155,7 +145,7 @@ class Segment:
             if not len(where):
                 return np.minimum(out, FAR)
             a, d, before = share[up, row], self.over[up], first[n + up, row]
-            is_left = self.left[up] == node
+            is_left = self.children[up, 1] == node
             whole = np.where(is_left, j + 1 - lead[up, row], j - before + lead[up, row])
             part = np.where(is_left, -rest[up, row], rest[up, row] + 1)
             m = before + ceildiv(whole, d, part, np.where(is_left, a, d - a))
@@ -192,11 +182,11 @@ def build(
         mean = shape.sums(weights.sum(axis=1).astype(np.float64))
     owed = _corrections(shape, mean / mean[-1], shape.sums(mine), _patience(mine) if patient else np.inf)
     turned = owed < 0  # the side that must wait becomes the left one: then only one end of its count needs a bound
-    left, right = np.where(turned, shape.right, shape.left), np.where(turned, shape.left, shape.right)
+    children = np.stack([np.where(turned, shape.left, shape.right), np.where(turned, shape.right, shape.left)], axis=1)
     share = np.where(turned[:, None], over[:, None] - share, share)
     offset = over // 2 - np.rint(np.abs(owed) * over).astype(np.int64)
-    tables = _climb(shape, left, right, over, share, offset, edges)
-    return Segment(start, base, residual, members, shape, left, right, over, weights, edges, tables)
+    tables = _climb(shape, children, over, share, offset, edges)
+    return Segment(start, base, residual, members, shape, children, over, weights, edges, tables)
 
 
 def _shares(left: Ints, both: Ints) -> Ints:
@@ -234,7 +224,7 @@ def _corrections(shape: Shape, weight: Floats, owed: Floats, patience: float) ->
     return out
 
 
-def _climb(shape: Shape, left: Ints, right: Ints, over: Ints, share: Ints, offset: Ints, edges: Ints) -> Tables:
+def _climb(shape: Shape, children: Ints, over: Ints, share: Ints, offset: Ints, edges: Ints) -> Tables:
     """Where every node stands at the beginning of every stair, by cumulative sums of integers."""
     n, stairs = shape.leaves, share.shape[1]
     lead, rest = np.empty((2, n - 1, stairs), np.int64)
@@ -252,7 +242,7 @@ def _climb(shape: Shape, left: Ints, right: Ints, over: Ints, share: Ints, offse
         whole, part = whole + lead[a:b, :1] + carry, part - carry * d
         lead[a:b, 1:], rest[a:b, 1:] = whole[:, :-1], part[:, :-1]
         gone = np.maximum(whole, 0)
-        first[left[a:b], 1:], first[right[a:b], 1:] = gone, above[:, 1:] - gone
+        first[children[a:b, 1], 1:], first[children[a:b, 0], 1:] = gone, above[:, 1:] - gone
     return Tables(share, lead, rest, first)
 
 
@@ -276,22 +266,35 @@ def ceildiv(j: Ints, d: Ints, k: Ints, b: Ints) -> Ints:
 
 
 class _Descent:
-    """Elements on their way down; those that arrive at a leaf are written down and leave."""
+    """Elements on their way down, each with its number `m` in its node; those that reach a leaf are written down and leave."""
 
-    def __init__(self, size: int) -> None:
-        self.leaf, self.count = np.empty(size, np.int64), np.empty(size, np.int64)
-        self.where = np.arange(size)
+    def __init__(self, m: Ints, root: int, row: Ints | None = None) -> None:
+        self.leaf, self.count = np.empty_like(m), np.empty_like(m)
+        self.where, self.m, self.node, self.row = np.arange(len(m)), m, np.full(len(m), root), row
 
-    def drop(self, node: Ints, leaves: int, m: Ints, row: Ints | None = None) -> tuple[Ints, Ints, Ints] | None:
-        """Take out what arrived; None when nothing is left."""
-        arrived = node < leaves
-        row = node if row is None else row
+    def drop(self, leaves: int) -> bool:
+        """Take out what has arrived; whether anything is left."""
+        arrived = self.node < leaves
         if arrived.any():
-            there = self.where[arrived]
-            self.leaf[there], self.count[there] = node[arrived], m[arrived]
-            on = ~arrived
-            self.where, node, m, row = self.where[on], node[on], m[on], row[on]
-        return (node, m, row) if len(node) else None
+            there = np.flatnonzero(arrived)
+            self.leaf[self.where[there]], self.count[self.where[there]] = self.node[there], self.m[there]
+            on = np.flatnonzero(~arrived)
+            self.where, self.node, self.m = self.where[on], self.node[on], self.m[on]
+            self.row = None if self.row is None else self.row[on]
+        return len(self.node) > 0
+
+    def turn(self, gone: Ints, left: npt.NDArray[np.bool_], node: Ints) -> None:
+        """Go down: left, as number `gone` there, or right. Arithmetic, because a selection costs far more on random turns."""
+        right = self.m - gone
+        gone -= right
+        gone *= left
+        gone += right
+        self.m, self.node = gone, node
+
+
+def _divided(x: Ints, d: Ints) -> tuple[Ints, Ints]:
+    quotient = x // d
+    return quotient, x - quotient * d
 
 
 def stair_weights(weights: Floats) -> Ints:

@@ -7,7 +7,7 @@ was split; 0 for padding).
 
 from .folds import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
 from .options import METHODS, Packing
-from .plan import Plan, plan
+from .plan import Columns, Pieces, Plan, plan
 from .row import build_row
 
 __all__ = [

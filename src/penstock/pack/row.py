@@ -88,6 +88,8 @@ def _columns(
             raise DataError(f"features= and unpacked= name entries of mappings, but a document is a {_type(first)}")
         return {"tokens": docs}, {}
     keys = list(cast("Mapping[str, Any]", first))
+    # What with_source() adds says where a document is from: listed, one entry a segment, without being asked for.
+    unpacked = [*unpacked, *(key for key in keys if key.startswith("__") and key not in {*unpacked, *(features or ())})]
     names = list(features) if features is not None else [key for key in keys if key not in unpacked]
     wanted = {*names, *unpacked}
     if not names or OWN & wanted:

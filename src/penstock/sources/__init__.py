@@ -69,22 +69,29 @@ def index_lines(
     progress: Progress | None = None,
     format: str | None = None,
 ) -> int:
-    """Make what reading a file of lines or CSV needs (index, unpacked copy, table); returns the number of its rows.
+    """Make what reading files of lines or CSV needs (index, unpacked copy, table); returns the number of rows.
 
     What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a stale index.
     `open_files` makes the same when it meets a file for the first time; give both the same `cache`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "notes.txt").write_text("one\\n\\ntwo\\n")
+    ...     index_lines(f"{folder}/notes.txt")
+    2
     """
-    (origin,) = found = find(path)
+    found = find(path)
     kind = one_format(found, format)
     if kind in ("parquet", "arrow"):
-        raise ConfigError(f"{origin}: {kind} files carry their own index, there is nothing to make")
-    if kind == "csv":
-        convert.table(origin, cache=cache, progress=progress, rebuild=rebuild)
-    else:
+        raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make")
+    for origin in found:
+        if kind == "csv":
+            convert.table(origin, cache=cache, progress=progress, rebuild=rebuild)
+            continue
         plain = convert.plain(origin, cache=cache, progress=progress, rebuild=rebuild)
-        if not (plain.suffix.lower() == ".json" and lines.array_of(plain, origin) is not None):
+        if not (kind == "jsonl" and plain.suffix.lower() == ".json" and lines.array_of(plain, origin) is not None):
             lines.make_index(plain, origin, cache=cache, progress=progress, rebuild=rebuild)
-    return len(open_files(origin, format=kind, cache=cache))
+    return len(open_files(found, format=kind, cache=cache))
 
 
 def _opened(

@@ -15,7 +15,7 @@ from ..types import Ints
 from . import sidecar
 from .chain import by_part, starts_of
 from .held import Shared
-from .rows import arrow, check, rows_of, together
+from .rows import arrow, check, mapped, rows_of, together
 
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 
@@ -97,10 +97,7 @@ class Arrow:
             return _read(self._starts, indices, batch, views=not self._index.compressed)
 
     def _mapped(self) -> Any:
-        def mapped() -> tuple[int, Any]:
-            return 1, arrow().memory_map(str(self._path)).read_buffer()
-
-        return self._shared.files.get(self._path, mapped)
+        return self._shared.files.get(self._path, lambda: (1, mapped(self._path)))
 
     def _opened(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:
         ipc: Any = arrow("pyarrow.ipc")

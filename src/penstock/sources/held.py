@@ -24,6 +24,7 @@ class Held:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._used = 0
         self._values: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
         self._making: dict[Any, Future[Any]] = {}
 
@@ -62,17 +63,22 @@ class Held:
             mine.set_result(value)
         finally:
             del self._making[key]
-        self._trim()
+        # Threads that add at the same moment may lose a cost here; it is found when the sum is next taken.
+        self._used += cost
+        if self._used > self._limit:
+            self._trim()
         return value
 
     def _trim(self) -> None:
+        """Let go until an eighth of the room is free, so that the sum is not taken again for every new value."""
         used = sum(cost for cost, _ in list(self._values.values()))
-        while used > self._limit and len(self._values) > 1:
+        while used > self._limit - self._limit // 8 and len(self._values) > 1:
             try:
                 _, (cost, _) = self._values.popitem(last=False)
             except KeyError:
-                return
+                break
             used -= cost
+        self._used = used
 
 
 class Shared(NamedTuple):

@@ -22,6 +22,7 @@ from ..seams import Stat
 from ..types import Ints
 from . import sidecar
 from .held import Held
+from .rows import mapped
 from .sidecar import Progress
 
 _CHUNK = 16 << 20  # bytes a pass over the file reads at once
@@ -78,7 +79,7 @@ class Lines:
         if stamp.total != self._rows or stamp.length != 8 * (self._rows + 1):
             raise self._foreign()
         with sidecar.storage(self._index):
-            return 1, np.asarray(np.memmap(self._index, "<u8", "r", offset=sidecar.HEADER))
+            return 1, np.frombuffer(mapped(self._index), "<u8", offset=sidecar.HEADER)
 
     def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Rows in the order of the file, a block of neighbours at a time."""

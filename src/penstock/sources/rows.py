@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,15 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 _NUMBERS = (*_INTEGERS, "halffloat", "float", "double", "bool")
 
 
+@cache
 def arrow(module: str = "pyarrow") -> Any:
     """A module of pyarrow, imported when it is first needed."""
     return importlib.import_module(module)
+
+
+def mapped(path: Path) -> Any:
+    """The bytes of a file as a buffer, mapped. Unlike `mmap` it keeps no file handle, so there may be many."""
+    return arrow().memory_map(str(path)).read_buffer()
 
 
 def rows_of(table: Any, indices: Ints, *, views: bool) -> list[dict[str, Any]]:
@@ -78,41 +86,49 @@ def check(array: Any) -> None:
 
     `Array.validate` looks at sizes only, and with `full=True` at all bytes of all texts; this looks at the offsets.
     """
-    types, kind = arrow("pyarrow.types"), array.type
-    if isinstance(array, arrow().ExtensionArray):
+    kind = array.type
+    how = _checks().get(kind.id)
+    if how is None and isinstance(array, arrow().ExtensionArray):
         check(array.storage)
-    elif types.is_dictionary(kind):
+    elif how is None:
+        array.validate(full=True)  # views, unions, run-end encodings
+    elif how == "dictionary":
         places = array.indices.drop_null().to_numpy(zero_copy_only=False)
         if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(array.dictionary):
             raise ValueError("a damaged column: an index lies outside of its dictionary")
         check(array.dictionary)
-    elif types.is_string(kind) or types.is_binary(kind):
-        _check_offsets(array, "<i4", array.buffers()[2])
-    elif types.is_large_string(kind) or types.is_large_binary(kind):
-        _check_offsets(array, "<i8", array.buffers()[2])
-    elif types.is_list(kind) or types.is_map(kind):
-        _check_offsets(array, "<i4", array.values)
-        check(array.values)
-    elif types.is_large_list(kind):
-        _check_offsets(array, "<i8", array.values)
-        check(array.values)
-    elif types.is_fixed_size_list(kind):
-        check(array.values)
-    elif types.is_struct(kind):
+    elif how == "struct":
         for field in range(kind.num_fields):
             check(array.field(field))
-    elif not (types.is_primitive(kind) or types.is_fixed_size_binary(kind) or types.is_decimal(kind)):
-        array.validate(full=True)  # views, unions and run-end encodings
+    elif how != "plain":
+        held, width, values = array.buffers(), _WIDTHS.get(how), array.values if how in _LISTS else None
+        if width and held[1] is not None and len(array):
+            offsets = np.frombuffer(held[1], width)[array.offset : array.offset + len(array) + 1]
+            size = len(values) if how in _LISTS else held[2].size if held[2] else 0
+            if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
+                raise ValueError("a damaged column: an offset lies outside of its values")
+        if how in _LISTS:
+            check(values)
 
 
-def _check_offsets(array: Any, dtype: str, values: Any) -> None:
-    held = array.buffers()[1]
-    if held is None or not len(array):
-        return
-    offsets = np.frombuffer(held, dtype)[array.offset : array.offset + len(array) + 1]
-    size = 0 if values is None else len(values)
-    if offsets[0] < 0 or offsets[-1] > size or bool((offsets[1:] < offsets[:-1]).any()):
-        raise ValueError("a damaged column: an offset lies outside of its values")
+_WIDTHS = {"text": "<i4", "large text": "<i8", "list": "<i4", "large list": "<i8"}
+_LISTS = ("list", "large list", "fixed list")
+
+
+@cache
+def _checks() -> dict[int, str]:
+    """What there is to check in arrays of each type."""
+    pa = arrow()
+    plain = [pa.null(), pa.bool_(), pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.duration("s")]
+    plain += [getattr(pa, name)() for name in _INTEGERS]
+    plain += [pa.timestamp("s"), pa.time32("s"), pa.time64("us"), pa.decimal128(1), pa.decimal256(1), pa.binary(1)]
+    item = pa.int8()
+    found = {kind.id: "plain" for kind in plain}
+    found |= {kind.id: "text" for kind in (pa.string(), pa.binary())}
+    found |= {kind.id: "large text" for kind in (pa.large_string(), pa.large_binary())}
+    found |= {kind.id: "list" for kind in (pa.list_(item), pa.map_(item, item))}
+    found |= {pa.large_list(item).id: "large list", pa.list_(item, 1).id: "fixed list", pa.struct([]).id: "struct"}
+    return {**found, pa.dictionary(item, item).id: "dictionary"}
 
 
 def _bare(values: Any) -> Any:

@@ -244,7 +244,8 @@ def assert_elastic(
     the sequence of `make(0, 1)`. Then each world is stopped after the numbers of samples in `switch_at` (default:
     after one round, and half-way), its states are sent through JSON, and the list of them is loaded on every rank of
     each other world. A stop is moved up to a multiple of both worlds. `steps` samples are compared (default: the
-    first pass, at most 1,000).
+    first pass, at most 1,000). In a pipeline of lanes the order of the ranks holds until the first lane ends: give
+    fewer `steps` than that.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(20)).shuffle(seed=1)

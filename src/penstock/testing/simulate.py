@@ -69,7 +69,7 @@ class TornDisk:
         self._dice = _Dice(seed)
         self._names: dict[Path, _File] = {}
         self._safe: dict[Path, _File] = {}
-        self._journal: list[tuple[Path, _File | None]] = []  # changes of names that no sync has made safe
+        self._journal: list[dict[Path, _File | None]] = []  # changes of names that no sync has made safe
         self._dead = False
 
     def read(self, path: Path, /) -> bytes:
@@ -87,20 +87,19 @@ class TornDisk:
         if path in self._names:
             self._names[path].safe = self._names[path].data
             return
-        for name, file in self._journal:
-            if name.parent == path:
-                self._apply(self._safe, name, file)
-        self._journal = [change for change in self._journal if change[0].parent != path]
+        for change in self._journal:
+            if any(name.parent == path for name in change):
+                self._apply(self._safe, change)
+        self._journal = [c for c in self._journal if all(name.parent != path for name in c)]
 
     def replace(self, source: Path, target: Path, /) -> None:
         self._effect(lambda: None)
-        self._name(target, self._file(source))
-        self._name(source, None)
+        self._change({target: self._file(source), source: None})  # a rename is one change: never a half of it
 
     def unlink(self, path: Path, /) -> None:
         self._effect(lambda: None)
         if path in self._names:
-            self._name(path, None)
+            self._change({path: None})
 
     def free(self, path: Path, /) -> int:
         return 0 if self.how == "full" and self.fail_at is not None else 1 << 40
@@ -111,8 +110,8 @@ class TornDisk:
 
     def crash(self) -> None:
         """End the process and the power: only what was synced surely survives. The disk then works again."""
-        for name, file in self._journal[: self._dice.below(len(self._journal) + 1)]:
-            self._apply(self._safe, name, file)
+        for change in self._journal[: self._dice.below(len(self._journal) + 1)]:
+            self._apply(self._safe, change)
         for file in self._safe.values():
             if file.safe != file.data:
                 torn = file.data[: self._dice.below(len(file.data) + 1)]
@@ -143,18 +142,19 @@ class TornDisk:
         if path in self._names:
             self._names[path].data = data
         else:
-            self._name(path, _File(data))
+            self._change({path: _File(data)})
 
-    def _name(self, path: Path, file: _File | None) -> None:
-        self._apply(self._names, path, file)
-        self._journal.append((path, file))
+    def _change(self, change: dict[Path, _File | None]) -> None:
+        self._apply(self._names, change)
+        self._journal.append(change)
 
     @staticmethod
-    def _apply(names: dict[Path, _File], path: Path, file: _File | None) -> None:
-        if file is None:
-            names.pop(path, None)
-        else:
-            names[path] = file
+    def _apply(names: dict[Path, _File], change: dict[Path, _File | None]) -> None:
+        for path, file in change.items():
+            if file is None:
+                names.pop(path, None)
+            else:
+                names[path] = file
 
 
 class _Promise(Future[Any]):

@@ -1,0 +1,47 @@
+"""Building many planned rows at once, where documents are plain vectors: a handful of NumPy calls for hundreds of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .folds import Piece
+from .plan import Columns, Pieces
+
+_RAMP = np.arange(1 << 16, dtype=np.int32)
+
+
+def build_plain(groups: Sequence[Sequence[Piece]], length: int, dtype: Any) -> list[dict[str, Any]] | None:
+    """What `build_row` makes of each group, or None where that takes more: padding, features, lists, mixed dtypes.
+
+    Rows are views of arrays that hold all of them.
+    """
+    first, last = groups[0], groups[-1]
+    if not isinstance(first, Pieces) or not isinstance(last, Pieces):
+        return None
+    a, b = first.start, last.stop
+    docs, starts, stops = Columns(*(column[a:b] for column in first.columns))
+    # Documents of one dtype, and whole rows: the rest goes the careful way, which also says what is wrong.
+    if set(map(type, docs)) != {np.ndarray} or {(doc.dtype, doc.ndim) for doc in docs} != {(docs[0].dtype, 1)}:
+        return None
+    takes = np.subtract(stops, starts)
+    bounds = np.asarray([group.start for group in groups if isinstance(group, Pieces)], np.int64) - a
+    full = len(bounds) == len(groups) and bool((np.add.reduceat(takes, bounds) == length).all())
+    kind = docs[0].dtype if dtype is None else np.dtype(dtype)
+    if not full or max(len(docs), max(stops)) >= len(_RAMP) or not np.can_cast(docs[0].dtype, kind, "same_kind"):
+        return None
+    pieces = [doc[start:stop] for doc, start, stop in zip(docs, starts, stops, strict=True)]
+    if list(map(len, pieces)) != takes.tolist():
+        return None
+    tokens, segments, positions = (np.empty((len(groups), length), t) for t in (kind, np.int32, np.int32))
+    np.concatenate(pieces, out=tokens.reshape(-1), casting="same_kind")
+    np.concatenate([_RAMP[start:stop] for start, stop in zip(starts, stops, strict=True)], out=positions.reshape(-1))
+    # The number of a document in its row: counted over all rows, less those before its row.
+    counts = np.empty_like(bounds)
+    counts[:-1], counts[-1] = bounds[1:] - bounds[:-1], len(docs) - bounds[-1]
+    segment = _RAMP[1 : len(docs) + 1] - np.repeat(bounds.astype(np.int32), counts)
+    segments.reshape(-1)[:] = np.repeat(segment, takes)
+    rows = zip(tokens, segments, positions, strict=True)
+    return [{"tokens": x, "segment_ids": y, "positions": z} for x, y, z in rows]
