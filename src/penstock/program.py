@@ -19,7 +19,7 @@ from .errors import DataError, Skip
 from .pack import Columns, Pieces, Plan, plan
 from .random import generator
 from .rows import Rows, bounds_of, join_rows
-from .types import Fold, Ints, Item, Order, Part, Shards, Source, Transform, Vectorised
+from .types import Fold, Ints, Order, Shards, Source, Transform, Vectorised
 
 
 class Failed(Exception):

@@ -24,7 +24,7 @@ Words = npt.NDArray[np.uint64]
 
 _SMALL = 4096  # up to here a permutation is a sorted table of hashes; above it is a Feistel network
 _ROUNDS = 6
-_TABLE = 1 << 17  # half-domains up to here have their round functions tabulated
+_TABLE = 1 << 11  # half-domains up to here have their round functions tabulated: worth it for many short calls
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
@@ -153,7 +153,7 @@ def _rounds(n: int, key: int, tweak: int) -> list[int]:
     return [key_of(key, tweak, n, r) for r in range(_ROUNDS)]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _tables(n: int, key: int, tweak: int) -> list[Ints]:
     a, b = _sides(n)
     words = _rounds(n, key, tweak)

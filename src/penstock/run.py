@@ -120,10 +120,11 @@ class Opener:
         """The stream of a flow."""
         if why_not(flow) is None and not _has_tail(flow):
             positions = Positions(self.builder.program(flow, seed, path), self.spread)
+            work = Work(positions, positions.program, [], self.hired, grain)
             if (line := straight(flow)) is not None:
                 a, b = line
-                self._furthest[path] = lambda cursor: a * (positions.furthest if cursor is None else cursor) + b
-            return Work(positions, positions.program, [], self.hired, grain)
+                self._furthest[path] = lambda cursor: a * as_int(work.furthest() if cursor is None else cursor) + b
+            return work
         match flow:
             case Hold(below, Batch(n, drop)):
                 return Batches(self.open(below, seed, path, grain * n), n, drop)
@@ -153,8 +154,7 @@ class Opener:
         if flow.kind == "flat":
             step = Step("flat", _Listed(flow.fn), step.key, step.leaves)
         if isinstance(below, Work):
-            below.steps.append(step)
-            return Work(below.feed, below.program, below.steps, self.hired, below.grain)
+            return below.then(step)
         return Work(Upstream(below), None, [step], self.hired)
 
 

@@ -22,7 +22,7 @@ from .program import Failed
 from .recipe import describe, difference, fingerprint
 from .run import Opener, lane_of, tail_group
 from .seams import Hands, world
-from .streams import Hired, Spread, Tap, Unit, as_int, dropped_between_ranks
+from .streams import Hired, Pace, Spread, Tap, Unit, as_int, dropped_between_ranks
 from .trail import Chunk, Origin
 from .types import Json, Source
 
@@ -62,7 +62,7 @@ class Lane:
     def seek(self, epoch: int, cursor: Json) -> None:
         self.tap.seek(epoch, cursor)
         self._chunk: Chunk | None = None
-        self._used, self._n, self.ended = 0, 1, False
+        self._used, self._pace, self.ended = 0, Pace(), False
 
     def cursor(self) -> Json:
         return self.tap.cursor() if self._chunk is None else self._chunk.trail.at(self._used)
@@ -77,19 +77,14 @@ class Lane:
         return value
 
     def _fill(self) -> Chunk:
-        """Ask for as many items as take about half a millisecond: few enough to stay in cache, many enough to share costs."""
         if self.ended:
             raise StopIteration
         began = world.sched.now()
-        chunk = self.tap.take(self._n)
-        seconds = world.sched.now() - began
+        chunk = self.tap.take(self._pace.size)
+        self._pace.took(len(chunk.values), world.sched.now() - began)
         if not chunk.values:
             self.ended = True
             raise StopIteration
-        if seconds < 0.0003:
-            self._n = min(self._n * 2, 256)
-        elif seconds > 0.001:
-            self._n = max(1, self._n // 2)
         self._count()
         self._chunk, self._used = chunk, 0
         return chunk
@@ -295,10 +290,11 @@ class Session:
                 "other"
             )
         furthest = self._furthest(path)
+        furthest = max([furthest, *(change.event.at for change in self.changes if change.path == path)])
         position = furthest if at is None else at
         if position < furthest:
             raise ConfigError(
-                f"set_weights(at={at}): position {furthest} was drawn already; the past cannot be changed"
+                f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past is fixed"
             )
         change = Change(path, SetWeights(position, weights))
         flow = changed(self.base, (*self.changes, change))

@@ -141,11 +141,6 @@ class Positions:
     def cursor(self) -> Json:
         return self._at
 
-    @property
-    def furthest(self) -> int:
-        """The first position that was not handed out as work."""
-        return self._at
-
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), _FIRST_PLAN
         self._rows, self._used = empty_rows(self.program.depth), 0
@@ -180,7 +175,7 @@ class Positions:
             return False
         shift, lap = (self._epoch * size, 0) if size is not None else (0, self._epoch)
         self._rows, self._used = self.program.locate(places + shift, np.full_like(places, lap)), 0
-        self._plan = min(_LAST_PLAN, self._plan * 2)
+        self._plan = min(max(_LAST_PLAN, 64 * len(np.unique(self._rows.leaf))), self._plan * 2)
         return True
 
     def close(self) -> None:
@@ -242,7 +237,14 @@ class Work:
         self._queue = deque[Unit]()
         self._ahead = deque[tuple[Unit, "Future[Done]"]]()
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
+        self._given: tuple[Trail, int] = (Fixed(feed.cursor()), 0)
         self.pace = Pace()
+
+    def then(self, step: Step) -> Work:
+        """One more function, in the same piece of work."""
+        self.steps.append(step)
+        self._start = self._own(self.feed.cursor(), 0)
+        return self
 
     @property
     def many(self) -> bool:
@@ -252,7 +254,12 @@ class Work:
         return [below, skip] if self.many else below
 
     def cursor(self) -> Json:
-        return self._own(self.feed.cursor(), 0) if self._start is None else self._start
+        return self._start
+
+    def furthest(self) -> Json:
+        """The cursor of the feed behind all that was pulled: what is computed ahead of that can be computed again."""
+        trail, count = self._given
+        return trail.at(count)
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._drop()
@@ -261,6 +268,7 @@ class Work:
             below, skip = as_list(cursor)
             self._skip = as_int(skip)
         self.feed.seek(epoch, below)
+        self._given = (Fixed(self.feed.cursor()), 0)
         self._start = self._own(self.feed.cursor(), self._skip)
 
     def _drop(self) -> None:
@@ -278,6 +286,7 @@ class Work:
         while (found := self._compute(n)) is not None:
             unit, done = found
             trail: Trail = unit.trail
+            self._given = (trail, len(unit))
             if done.origin is not None or self.many:
                 trail = Origin(trail, done.origin or range(len(done.values)), self.many)
             chunk = Chunk(done.values, done.rows, trail)
@@ -298,7 +307,7 @@ class Work:
             except Failed as failure:
                 return self._again(unit, failure, n)
         while len(self._ahead) < self.hired.window:
-            if (unit := self._next(self.pace.items(self.grain))) is None:
+            if (unit := self._next(self.pace.size * self.grain)) is None:
                 break
             self._ahead.append((unit, self.hired.hands.submit(lambda unit=unit: self.compute(unit))))
         if not self._ahead:
@@ -391,19 +400,23 @@ class Work:
 
 
 class Pace:
-    """How many items to compute at a time: two milliseconds' worth, so that neither overhead nor latency rules."""
+    """How many items to compute at a time: more while that makes an item cheaper, but never more than a few milliseconds.
+
+    Only the speed depends on it, never an item or a cursor.
+    """
 
     def __init__(self) -> None:
-        self._size = 1
-
-    def items(self, grain: int) -> int:
-        return self._size * grain if grain > 1 else self._size
+        self.size = 1
+        self._per_item = float("inf")
 
     def took(self, items: int, seconds: float) -> None:
-        if seconds < 0.001:
-            self._size = min(self._size * 2, 256)
-        elif seconds > 0.004:
-            self._size = max(1, self._size // 2)
+        """Learn from what the last `items` took."""
+        per_item = seconds / max(items, 1)
+        if seconds < 0.0003 or (seconds < 0.004 and per_item < 0.9 * self._per_item):
+            self.size = min(self.size * 2, 256)
+        elif seconds > 0.008:
+            self.size = max(1, self.size // 2)
+        self._per_item = per_item
 
 
 # ---------------------------------------------------------------- batches

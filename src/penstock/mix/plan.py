@@ -21,6 +21,7 @@ Flags = npt.NDArray[np.bool_]
 
 NEVER = 1 << 62  # beyond every position
 _STAIRS = 8192  # a ramp is followed in at most so many
+_STRAY = 0.25  # how far weights may move, in sum, before the tree is grown anew
 _CELLS = 1 << 18  # stairs are worked out in pieces of about so many nodes times stairs
 
 
@@ -37,6 +38,15 @@ class Rules:
     goal: Ints
 
 
+class Kept(NamedTuple):
+    """A tree, the sources over which it stands, and the span and weights that it was grown for."""
+
+    span: Span
+    shape: Shape
+    members: Ints
+    weights: Floats
+
+
 class State(NamedTuple):
     """Where a plan stands: the draws made, what each source was given too much, who dropped out; the tree, to keep it."""
 
@@ -44,7 +54,7 @@ class State(NamedTuple):
     counts: Ints
     residual: Floats
     out: Flags
-    kept: tuple[Span, Shape, Ints] | None = None
+    kept: Kept | None = None
 
 
 class Grown(NamedTuple):
@@ -171,7 +181,7 @@ class Plan:
                     "start them earlier, or let a source with weight go on (stop='restart', or a larger max_epochs)"
                 )
             return Grown(segments, state.position, None)
-        segment, stop = self._segment(state, span, active)
+        segment, kept, stop = self._segment(state, span, active)
         ending = self._ending(segment, active, later & ~active)
         drops = self._drops(segment, active)
         stop = min(stop, ending, int(drops.min()) + 1)
@@ -182,7 +192,6 @@ class Plan:
         end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
         if stop == ending:
             return Grown((*segments, segment), end, None)
-        kept = span, segment.shape, segment.members
         after = State(end, counts, segment.residuals(stop, counts), state.out | (drops < stop), kept)
         return Grown((*segments, segment), end, after)
 
@@ -196,26 +205,25 @@ class Plan:
         bound = self.rules.goal if self.rules.stop == "all_exhausted_oversample" else self.rules.most
         return bool((_weighted(self.spans[-1]) & ~self.begin.out & (bound == FAR)).any())
 
-    def _segment(self, state: State, span: Span, active: Flags) -> tuple[Segment, int]:
+    def _segment(self, state: State, span: Span, active: Flags) -> tuple[Segment, Kept, int]:
         """The segment from a state on, and how far its law goes."""
         residual = settle(state.residual, active, state.out, span.first + span.last)
-        stop = FAR if span.end is None else span.end - state.position
+        position, stop = state.position, FAR if span.end is None else span.end - state.position
+        edges, weights = np.asarray([0, FAR]), span.first[:, None]
+        if not span.constant:
+            edges, blocks = self._stairs(position, span, 2 * len(active))
+            weights, stop = span.means(edges[:-1] + position, blocks, self.rules.block).T, int(edges[-1])
+        weights = np.where(active[:, None], weights, 0.0)
+        now = weights.mean(axis=1)
+        now /= fsum(now.tolist())
         kept = state.kept
-        if kept is not None and kept[0] is span and 4 * np.count_nonzero(active) >= 3 * len(kept[2]):
-            _, shape, members = kept
-        else:
+        if kept is None or _strayed(kept, span, active, now):
             members = np.flatnonzero(active)
-            shape = grow(whole_weights((span.first + span.last)[members]), residual[members])
-        if span.constant:
-            weights = whole_weights(np.where(active, span.first, 0.0)[members])[:, None]
-            edges = np.asarray([0, FAR])
-        else:
-            edges, blocks = self._stairs(state.position, span, 2 * shape.leaves)
-            weights = span.means(edges[:-1] + state.position, blocks, self.rules.block)
-            weights = stair_weights(np.where(active, weights, 0.0).T[members])
-            stop = int(edges[-1])
-        segment = build(state.position, state.counts, residual, members, shape, weights, edges)
-        return segment, stop
+            kept = Kept(span, grow(whole_weights(now[members]), residual[members]), members, now)
+        mine = weights[kept.members]
+        exact = whole_weights(mine[:, 0])[:, None] if span.constant else stair_weights(mine)
+        segment = build(position, state.counts, residual, kept.members, kept.shape, exact, edges)
+        return segment, kept, stop
 
     def _stairs(self, position: int, span: Span, nodes: int) -> tuple[Ints, Ints]:
         """The next stairs of a ramp, as local positions, on the grid of blocks; and the blocks that each begins."""
@@ -268,6 +276,12 @@ def _weighted(span: Span) -> Flags:
 
 def _positions(segment: Segment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
+
+
+def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:
+    """Whether a tree should be grown anew: too many have left it, or its weights are no longer the present ones."""
+    few = 4 * int(np.count_nonzero(active)) < 3 * len(kept.members)
+    return few or kept.span is not span or fsum(np.abs(kept.weights - now).tolist()) > _STRAY
 
 
 def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floats:
