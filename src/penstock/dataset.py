@@ -14,7 +14,7 @@ from .errors import ConfigError, IndexedError, Skip
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
 from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Rule, Sizer, Turns, Weighted
 from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice
-from .pack import Packing, Rebatch, join_parts
+from .pack import PackedBatches, Packing, Rebatch, join_parts
 from .program import HOLE, Failed, Program, Run
 from .session import Session, Setting
 from .sources.memory import Memory
@@ -302,7 +302,12 @@ class Dataset:
         {'x': array([0, 1])}
         """
         _positive("batch", n)
-        return self._with(Each(Hold(self.flow, Batch(n, drop_remainder)), "map", collate or default_collate))
+        match self.flow:
+            case Each(groups, "map", Packing() as packing) if collate is None:
+                # Packed rows are built straight into their batch instead of being copied there.
+                return self._with(Each(Hold(groups, Batch(n, drop_remainder)), "map", PackedBatches(packing)))
+            case flow:
+                return self._with(Each(Hold(flow, Batch(n, drop_remainder)), "map", collate or default_collate))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Batches of `n` rows, cut from batches of other sizes.

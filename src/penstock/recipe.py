@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from .build import name_of
 from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
-from .pack import Packing
+from .pack import PackedBatches, Packing
 from .schedule import Schedule
 from .types import Json
 
@@ -25,7 +25,7 @@ def describe(flow: Flow) -> dict[str, Json]:
             return {"read": name, **cast("dict[str, Json]", source.describe())}
         case Reorder(below, order, seed):
             return {**_seeded(seed), **cast("dict[str, Json]", order.describe()), "of": describe(below)}
-        case Each(below, "map", Packing() as packing):
+        case Each(below, "map", PackedBatches(packing)) | Each(below, "map", Packing() as packing):
             return {"pack": packing.describe(), "of": describe(below)}
         case Each(below, kind, fn, seed):
             return {kind: name_of(fn), **_seeded(seed), "of": describe(below)}

@@ -1,4 +1,4 @@
-"""The demo's data: cut in pieces without losing a character, and the three formats hold the same number of rows as said."""
+"""The demo's data: cut in pieces without losing a character, and every format holds the rows it says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from penstock.demo.data import PIECE, Made, build, documented, pieces
+from penstock.demo.data import LIMIT, PIECE, Made, build, documented, pieces
 
 SOURCE = '''
 @decorator
@@ -35,6 +35,13 @@ def test_pieces_are_the_text() -> None:
     for first, piece in found:
         assert len(piece) < PIECE + 60
         assert lines[first - 1] == piece.splitlines()[0] == "@decorator"
+
+
+def test_a_text_without_good_places_is_cut_all_the_same() -> None:
+    text = "x = 1\n" * 10_000
+    found = list(pieces(text, starts=("def ",)))
+    assert "".join(piece for _, piece in found) == text
+    assert max(len(piece) for _, piece in found) <= LIMIT + 6
 
 
 def test_signatures_and_docstrings_make_pairs() -> None:

@@ -74,7 +74,7 @@ ORDER = np.array([7, 0, 7, 3, 9])
         Plain(),
         Many(),
     ],
-    ids=str,
+    ids=lambda x: type(x).__name__,
 )
 def test_any_sequence_is_read_as_by_index(seq: Any) -> None:
     source = Memory(seq)
@@ -143,7 +143,7 @@ def test_tables_give_rows() -> None:
         ({1, 2}, "has no __getitem__"),
         (5, "from_iterable"),
     ],
-    ids=str,
+    ids=lambda x: type(x).__name__,
 )
 def test_what_is_no_sequence_is_refused(thing: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=f"{type(thing).__qualname__} is no sequence: .*{reason}"):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from penstock.errors import missing_extra
+
 
 def main() -> None:
     """Run the command line; the entry point of the script `penstock`."""
     try:
-        import rich  # noqa: F401
-        import typer  # noqa: F401
+        from .app import app
     except ImportError as error:
-        sys.exit(f"penstock: the command line needs the package {error.name!r}: pip install 'penstock[cli]'")
-    from .app import app
-
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(f"penstock: {missing_extra(error.name, 'cli', 'the command line')}")
     app()

@@ -32,7 +32,9 @@ def demo(
         from penstock.demo.story import Failed, Settings
         from penstock.demo.story import demo as play
     except ImportError as error:
-        raise _stop(str(missing_extra(error.name or "tokenizers", "demo", "penstock demo"))) from None
+        if error.name != "tokenizers":
+            raise
+        raise _stop(str(missing_extra(error.name, "demo", "penstock demo"))) from None
     console = Console(quiet=as_json)
     try:
         outcome = play(Settings(out, steps=steps), console)

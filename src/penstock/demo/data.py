@@ -20,6 +20,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 PIECE = 2_000  # characters; a text is cut at the first good place after this many
+LIMIT = 4 * PIECE  # and at the end of any line after this many
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 PROSE_NAMES = ("license", "licence", "copying", "notice", "authors", "readme", "metadata")
 
@@ -107,7 +108,7 @@ def pieces(text: str, starts: tuple[str, ...] | None) -> Iterator[tuple[int, str
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         good = line.startswith(starts) if starts else bool(held) and not held[-1].strip()
         # A decorator belongs to what it decorates.
-        if good and size >= PIECE and not (held[-1].startswith("@")):
+        if (good and size >= PIECE and not held[-1].startswith("@")) or size >= LIMIT:
             yield first, "".join(held)
             held, first, size = [], number, 0
         held.append(line)

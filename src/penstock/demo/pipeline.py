@@ -24,7 +24,7 @@ SCHEDULE = ps.Schedule(
     [(0, {"code": 0.7, "prose": 0.2, "pairs": 0.1}), (6_000, {"code": 0.2, "prose": 0.3, "pairs": 0.5})],
     interpolation="linear",
 )
-CAPS = {"pairs": 0.25}
+CAPS = {"pairs": 0.15}
 
 
 def plan(sizes: Mapping[str, int], samples: int = 100_000) -> Callable[[int], Mapping[str, float]]:

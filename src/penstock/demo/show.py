@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .journal import Record
-from .picture import GLYPHS, TERMINAL, columns
+from .picture import GLYPHS, TERMINAL, Shares, columns
 
-WINDOW = 24  # steps over which shares and speed are taken
+WINDOW = 24  # steps over which shares are taken
+SECONDS = 3.0  # over which speed is taken: workers finish several steps at once
 BARS = "▁▂▃▄▅▆▇█"
 
 Plan = Callable[[int], Mapping[str, float]]
@@ -45,11 +46,13 @@ class Board:
 
     steps: int
     sizes: Mapping[str, int]
+    caps: Mapping[str, float]
     plan: Plan
     console: Console
     runs: list[Run] = field(default_factory=list[Run])
     message: str = ""
     _recent: deque[Record] = field(default_factory=lambda: deque[Record](maxlen=WINDOW))
+    _timed: deque[Record] = field(default_factory=deque[Record])
     _totals: Counter[str] = field(default_factory=Counter[str])
     _speeds: deque[float] = field(default_factory=lambda: deque[float](maxlen=40))
     _memory: deque[float] = field(default_factory=lambda: deque[float](maxlen=40))
@@ -71,6 +74,7 @@ class Board:
         """Another process takes over; `totals` are the samples that the steps before it have used."""
         self.runs.append(run)
         self._recent.clear()
+        self._timed.clear()
         self._speeds.clear()
         self._memory.clear()
         self._totals = Counter(totals)
@@ -88,9 +92,12 @@ class Board:
         run = self.runs[-1]
         run.step = record.step
         self._recent.append(record)
+        self._timed.append(record)
+        while self._timed[0].seconds < record.seconds - SECONDS:
+            self._timed.popleft()
         self._totals.update(record.samples)
-        if len(self._recent) > 1 and record.step % 4 == 0:
-            self._speeds.append(self._per_second(record.tokens))
+        if record.step % 4 == 0:
+            self._speeds.append(self._speed()[1])
             self._memory.append(record.memory)
         if self._live is None and record.step % max(1, self.steps // 8) == 0:
             self.console.print(self._line(), highlight=False, markup=False, soft_wrap=True)
@@ -102,16 +109,11 @@ class Board:
 
     # ---------------------------------------------------------------- numbers
 
-    def _per_second(self, tokens: int) -> float:
-        span = self._recent[-1].seconds - self._recent[0].seconds
-        return tokens * (len(self._recent) - 1) / span if span > 0 else 0.0
-
-    def _samples_per_second(self) -> float:
-        if len(self._recent) < 2:
-            return 0.0
-        counted = sum(sum(record.samples.values()) for record in list(self._recent)[1:])
-        span = self._recent[-1].seconds - self._recent[0].seconds
-        return counted / span if span > 0 else 0.0
+    def _speed(self) -> tuple[float, float]:
+        """Samples and tokens a second."""
+        span = max(min(SECONDS, self._timed[-1].seconds), 1e-3)
+        samples = sum(sum(record.samples.values()) for record in self._timed)
+        return samples / span, sum(record.tokens for record in self._timed) / span
 
     def _shares(self) -> dict[str, float]:
         recent = Counter[str]()
@@ -131,9 +133,10 @@ class Board:
         shares, plan = self._shares(), self._planned()
         text = ", ".join(f"{name} {shares[name]:.0%} (plan {plan[name]:.0%})" for name in shares)
         last = self._recent[-1]
+        samples, tokens = self._speed()
         return (
-            f"  step {last.step:>4}/{self.steps}  {self._samples_per_second():>6,.0f} samples/s "
-            f"{self._speeds[-1] if self._speeds else 0:>9,.0f} tokens/s  {text}  {last.memory / 1e6:.0f} MB"
+            f"  step {last.step:>4}/{self.steps}  {samples:>5,.0f} samples/s {tokens:>9,.0f} tokens/s  "
+            f"{text}  {last.memory / 1e6:.0f} MB"
         )
 
     def render(self) -> RenderableType:
@@ -160,7 +163,7 @@ class Board:
 
     def _table(self, width: int) -> Table:
         table = Table.grid(padding=(0, 2))
-        cells = max(10, width - 54)
+        cells = max(10, width - 62)
         shares, plan = self._shares(), self._planned()
         for (name, size), colour in zip(self.sizes.items(), TERMINAL, strict=False):
             full, tick = round(shares[name] * cells), min(cells - 1, round(plan[name] * cells))
@@ -173,15 +176,16 @@ class Board:
                 bar,
                 f"{shares[name]:4.0%}, plan {plan[name]:4.0%}",
                 f"{used:>6,} samples",
-                f"{used / size:.2f} epochs",
+                f"{used / size:.2f} epochs" + (f" of {self.caps[name]}" if name in self.caps else ""),
             )
         return table
 
     def _gauges(self) -> Table:
         table = Table.grid(padding=(0, 2))
-        tokens = self._speeds[-1] if self._speeds else 0.0
-        table.add_row("speed", Text(spark(self._speeds), style="cyan"), f"{tokens:,.0f} tokens/s")
-        table.add_row("", "", f"{self._samples_per_second():,.0f} samples/s")
+        samples, tokens = self._speed()
+        table.add_row(
+            "speed", Text(spark(self._speeds), style="cyan"), f"{tokens:,.0f} tokens/s, {samples:,.0f} samples/s"
+        )
         table.add_row("memory", Text(spark(self._memory), style="magenta"), f"{self._recent[-1].memory / 1e6:,.0f} MB")
         return table
 
@@ -192,7 +196,7 @@ def spark(values: deque[float]) -> str:
     return "".join(BARS[min(7, int(value / top * 7.999))] for value in values)
 
 
-def draw_shares(console: Console, real: Mapping[str, list[float]], width: int = 72, height: int = 12) -> None:
+def draw_shares(console: Console, real: Shares, width: int = 72, height: int = 12) -> None:
     """The shares over the run as a stack of bands."""
     names = list(real)
     for row, cells in enumerate(columns(real, width, height)):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from rich.console import Console
 from .data import Made, build
 from .journal import Proof, Record, Tail, compare
 from .picture import Chart, svg
-from .pipeline import SOURCES, plan, train_tokenizer
+from .pipeline import CAPS, SOURCES, plan, train_tokenizer
 from .show import Board, Run, draw_shares
 from .train import step_of
 
@@ -79,6 +79,7 @@ class Outcome:
             f"resumed from {self.resumed_from} with {after}, against {whole} workers never stopped",
             style="bold green" if proof.holds else "bold red",
             highlight=False,
+            soft_wrap=True,
         )
         plain: list[str] = [
             f"{proof.again} steps were done twice, before the kill and after the resume, and came out equal",
@@ -104,15 +105,16 @@ def demo(settings: Settings, console: Console) -> Outcome:
     runs.mkdir(parents=True)
     made = _prepare(folder, console)
     sizes = {one.name: one.samples for one in made}
-    with Board(settings.steps, sizes, plan(sizes), console) as board:
+    with Board(settings.steps, sizes, CAPS, plan(sizes), console) as board:
         before, saved = _until_killed(settings, board)
         after = _resumed(settings, board, before, saved)
-        whole = _undisturbed(settings, board)
+        whole = _undisturbed(settings, board, {record.step: record.digest for record in (*before, *after)})
         proof = compare(before, after, whole, settings.steps)
         board.say("every step equal" if proof.holds else "THE RUNS DIFFER")
     picture = folder / "shares.svg"
     killed, resumed = before[-1].step, after[0].step - 1
-    chart = _chart(whole, sizes, {killed: f"killed at {killed}, resumed from {resumed}"})
+    events = {killed: f"killed at {killed}, resumed from {resumed}", **_used_up(whole, sizes)}
+    chart = _chart(whole, sizes, events)
     picture.write_text(svg(chart, "Share of samples over the run"), encoding="utf-8")
     console.print()
     draw_shares(console, chart.real)
@@ -152,12 +154,15 @@ def _prepare(folder: Path, console: Console) -> list[Made]:
 def _until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]:
     run = Run("first run", settings.workers[0], start=0)
     # Half-way, and between two saves, so that some steps are lost and must be done again.
-    fatal = settings.steps // 2 + settings.save_every // 2
+    fatal = settings.steps // 2
     board.begin(run, {})
     with _child(settings, "first", run.workers) as (process, tail):
         for _ in _watch(process, tail, board):
-            if tail.records and tail.records[-1].step >= fatal:
+            step = tail.records[-1].step if tail.records else 0
+            if step >= fatal and step % settings.save_every >= settings.save_every // 4:
                 break
+        if process.poll() is not None:
+            raise Failed("the first run was over before it could be killed; ask for more --steps")
         process.kill()
         process.wait()
     for record in tail.more():
@@ -174,16 +179,19 @@ def _resumed(settings: Settings, board: Board, before: Sequence[Record], state: 
     run = Run("resumed", settings.workers[1], start=step, step=step)
     board.begin(run, _totals(before, step))
     with _child(settings, "resumed", run.workers, state) as (process, tail):
-        _to_the_end(process, tail, board)
+        for _ in _watch(process, tail, board):
+            pass
     run.note, run.over = f"from {step}", True
     return tail.records
 
 
-def _undisturbed(settings: Settings, board: Board) -> list[Record]:
+def _undisturbed(settings: Settings, board: Board, known: Mapping[int, str]) -> list[Record]:
     run = Run("untouched", settings.workers[2], start=0)
     board.begin(run, {})
     with _child(settings, "untouched", run.workers) as (process, tail):
-        _to_the_end(process, tail, board)
+        for _ in _watch(process, tail, board):
+            equal = sum(known.get(record.step) == record.digest for record in tail.records)
+            board.message = f"{equal} of {len(tail.records)} steps so far equal to those of the killed and resumed run"
     run.note, run.over = "never stopped", True
     return tail.records
 
@@ -233,15 +241,23 @@ def _watch(process: subprocess.Popen[bytes], tail: Tail, board: Board) -> Iterat
         raise Failed(f"a training process ended with exit code {process.returncode}\n{tail.errors()}")
 
 
-def _to_the_end(process: subprocess.Popen[bytes], tail: Tail, board: Board) -> None:
-    for _ in _watch(process, tail, board):
-        pass
-
-
 # ---------------------------------------------------------------- the picture
 
 
-def _chart(records: Sequence[Record], sizes: dict[str, int], events: dict[int, str], windows: int = 60) -> Chart:
+def _used_up(records: Sequence[Record], sizes: Mapping[str, int]) -> dict[int, str]:
+    """The step at which each capped source gave its last sample."""
+    events: dict[int, str] = {}
+    for name, cap in CAPS.items():
+        left = int(cap * sizes[name])
+        for record in records:
+            left -= record.samples[name]
+            if left <= 0:
+                events[record.step] = f"{name} used up: {cap} epochs"
+                break
+    return events
+
+
+def _chart(records: Sequence[Record], sizes: Mapping[str, int], events: Mapping[int, str], windows: int = 60) -> Chart:
     """Shares in windows of steps, beside the plan at each window's middle."""
     planned = plan(sizes)
     real: dict[str, list[float]] = {name: [] for name in SOURCES}

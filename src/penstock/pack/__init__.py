@@ -6,7 +6,7 @@ was split; 0 for padding).
 """
 
 from .folds import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
-from .options import METHODS, Packing
+from .options import METHODS, PackedBatches, Packing
 from .plan import Columns, Pieces, Plan, plan
 from .row import build_row
 
@@ -14,9 +14,12 @@ __all__ = [
     "METHODS",
     "BestFit",
     "ConcatSplit",
+    "Columns",
     "FirstFit",
+    "PackedBatches",
     "Packing",
     "Piece",
+    "Pieces",
     "Plan",
     "Rebatch",
     "build_row",

@@ -13,17 +13,16 @@ from .plan import Columns, Pieces
 _RAMP = np.arange(1 << 16, dtype=np.int32)
 
 
-def build_plain(groups: Sequence[Sequence[Piece]], length: int, dtype: Any) -> list[dict[str, Any]] | None:
-    """What `build_row` makes of each group, or None where that takes more: padding, features, lists, mixed dtypes.
+def build_plain(groups: Sequence[Sequence[Piece]], length: int, dtype: Any) -> dict[str, np.ndarray[Any, Any]] | None:
+    """All rows of the groups, stacked: what `build_row` makes of each, with one more axis in front.
 
-    Rows are views of arrays that hold all of them.
+    None where that takes more: padding, features, lists, mixed dtypes, or anything that is wrong and must be named.
     """
     first, last = groups[0], groups[-1]
     if not isinstance(first, Pieces) or not isinstance(last, Pieces):
         return None
     a, b = first.start, last.stop
     docs, starts, stops = Columns(*(column[a:b] for column in first.columns))
-    # Documents of one dtype, and whole rows: the rest goes the careful way, which also says what is wrong.
     if set(map(type, docs)) != {np.ndarray} or {(doc.dtype, doc.ndim) for doc in docs} != {(docs[0].dtype, 1)}:
         return None
     takes = np.subtract(stops, starts)
@@ -35,13 +34,12 @@ def build_plain(groups: Sequence[Sequence[Piece]], length: int, dtype: Any) -> l
     pieces = [doc[start:stop] for doc, start, stop in zip(docs, starts, stops, strict=True)]
     if list(map(len, pieces)) != takes.tolist():
         return None
-    tokens, segments, positions = (np.empty((len(groups), length), t) for t in (kind, np.int32, np.int32))
-    np.concatenate(pieces, out=tokens.reshape(-1), casting="same_kind")
-    np.concatenate([_RAMP[start:stop] for start, stop in zip(starts, stops, strict=True)], out=positions.reshape(-1))
+    tokens = np.empty(len(groups) * length, kind)
+    np.concatenate(pieces, out=tokens, casting="same_kind")
+    positions = np.concatenate([_RAMP[start:stop] for start, stop in zip(starts, stops, strict=True)])
     # The number of a document in its row: counted over all rows, less those before its row.
     counts = np.empty_like(bounds)
     counts[:-1], counts[-1] = bounds[1:] - bounds[:-1], len(docs) - bounds[-1]
-    segment = _RAMP[1 : len(docs) + 1] - np.repeat(bounds.astype(np.int32), counts)
-    segments.reshape(-1)[:] = np.repeat(segment, takes)
-    rows = zip(tokens, segments, positions, strict=True)
-    return [{"tokens": x, "segment_ids": y, "positions": z} for x, y, z in rows]
+    segments = np.repeat(_RAMP[1 : len(docs) + 1] - np.repeat(bounds.astype(np.int32), counts), takes)
+    columns = {"tokens": tokens, "segment_ids": segments, "positions": positions}
+    return {name: column.reshape(-1, length) for name, column in columns.items()}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 from ..errors import ConfigError, DataError
+from ..tree import collate
 from ..types import Fold, Json
 from .folds import BestFit, ConcatSplit, FirstFit, Long, Piece
 from .many import build_plain
@@ -126,10 +128,14 @@ class Packing:
 
     def many(self, groups: list[Sequence[Piece]]) -> list[dict[str, Any]]:
         """The rows of many groups; equal to `build` on each, and faster for plain arrays."""
+        if (stacked := self.stacked(groups)) is None:
+            return [self.build(group) for group in groups]
+        return [dict(zip(stacked, row, strict=True)) for row in zip(*stacked.values(), strict=True)]
+
+    def stacked(self, groups: Sequence[Sequence[Piece]]) -> dict[str, Any] | None:
+        """All rows in one, where they are plain; see `build_plain`."""
         plain = self.features is None and not self.unpacked and not self.extra and not isinstance(self.dtype, Mapping)
-        if groups and plain and (rows := build_plain(groups, self.length, self.dtype)) is not None:
-            return rows
-        return [self.build(group) for group in groups]
+        return build_plain(groups, self.length, self.dtype) if groups and plain else None
 
     def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
         """The row of these parts, see `build_row`."""
@@ -147,6 +153,24 @@ class Packing:
     def describe(self) -> Json:
         """Every option as plain JSON, for fingerprints."""
         return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class PackedBatches:
+    """Batches of packed rows, built in place: what collating the rows of `packing` gives, without copying them once more."""
+
+    packing: Packing
+
+    def __call__(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
+        return self.many([groups])[0]
+
+    def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
+        """The batches of many lists of groups."""
+        stacked = self.packing.stacked([group for batch in batches for group in batch])
+        if stacked is None:
+            return [collate(self.packing.many(batch)) for batch in batches]
+        ends = [0, *accumulate(map(len, batches))]
+        return [{name: column[a:b] for name, column in stacked.items()} for a, b in pairwise(ends)]
 
 
 def _or(value: int | None, default: int) -> int:
