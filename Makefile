@@ -38,7 +38,7 @@ soak: .venv/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -q --hypothesis-profile=nightly tests
 
 docs: .venv/.dev
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv build dist site demo-data .pytest_cache .ruff_cache .hypothesis

@@ -31,7 +31,7 @@ def labelled(name: str, i: int) -> tuple[str, int]:
 class Count:
     """The place of each sample in its pass, counted by a function that is called once for each, in order.
 
-    For streams: there `map_with_index` would be another random stream's neighbour, a `map` is nobody's.
+    For streams and for what skips: an index there may be the place before the samples that were dropped.
     """
 
     def __init__(self, length: int | None) -> None:
@@ -85,7 +85,7 @@ class Orders:
         return bare if self._seed is None else ("seed", bare, self._seed)
 
     def _placed(self, child: Any, counts: list[Count]) -> Any:
-        if indexed(child):
+        if indexed(child) and "skip_map" not in repr(child):
             return ("map_with_index", child, place)
         length = None if endless(child) else sum(1 for _ in passes(child, 0, self))
         counts.append(Count(length))
@@ -109,7 +109,7 @@ def model(recipe: Any, k: int, most: int, orders: Orders | None = None) -> list[
 
 
 def plain(x: Any) -> Any:
-    """A sample as plain Python. Random numbers and epochs are gone: they are tested by themselves."""
+    """A sample as plain Python. Random numbers, epochs and names are gone: they are tested by themselves."""
     if isinstance(x, float):
         return "~"
     if isinstance(x, np.ndarray | np.generic):
@@ -117,7 +117,7 @@ def plain(x: Any) -> Any:
     if isinstance(x, dict):
         if "segment_ids" in x:
             return row(x)
-        return {k: plain(v) for k, v in x.items() if k != "__epoch__"}
+        return {k: plain(v) for k, v in x.items() if k not in ("__epoch__", "__source__")}
     if isinstance(x, list | tuple):
         return type(x)(plain(v) for v in x)
     return x

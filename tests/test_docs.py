@@ -70,6 +70,7 @@ def run(code: str, names: dict[str, Any], where: str, first: int) -> None:
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder the pages are run in."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("data/code", "data/text"):
         (tmp_path / name).mkdir(parents=True)
     for part in range(2):
@@ -97,6 +98,13 @@ def test_a_wrong_value_is_found() -> None:
     run("x = 2\nx + 1  # 3\n", {}, "here", 1)
     with pytest.raises(AssertionError, match="line 12: the page says 4, it is 3"):
         run("x = 2\n\nx + 1  # 4\n", {}, "here", 10)
+
+
+def test_promises_name_tests_that_exist() -> None:
+    named = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    for test, file in named:
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"there is no {test} in {file}"
 
 
 def test_links_lead_somewhere() -> None:

@@ -25,7 +25,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "words": ("types", "errors", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
-    "describe": ("nodes", "program", "build", "recipe", "edits"),
+    "describe": ("nodes", "program", "weaving", "build", "recipe", "edits"),
     "run": ("trail", "streams", "hold", "weave", "run", "cursor", "session"),
     "load": ("dataset", "inputs", "loader"),
     "faces": ("testing", "demo", "cli"),

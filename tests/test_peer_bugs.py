@@ -429,7 +429,7 @@ def test_levanter_1248_a_source_that_cannot_be_read_is_an_error_not_a_smaller_mi
 
 
 def test_webdataset_an_empty_source_is_refused_by_name() -> None:
-    with pytest.raises(ps.errors.ConfigError, match="empty"):
+    with pytest.raises(ps.errors.PenstockError, match="empty"):
         list(islice(ps.mix({"good": numbers(3), "empty": numbers(9).filter(lambda x: False)}), 20))
 
 

@@ -162,7 +162,9 @@ class Dataset:
             places = range(start, stop, step)
         else:
             places = range(size)[bounds]
-        return self._with(Reorder(self.flow, Slice(places.start, len(places), places.step)))
+        # The set must not depend on where the slice is put, so seeds are settled now.
+        fixed = _seeded(self.flow, self._seed or 0)
+        return self._with(Reorder(fixed, Slice(places.start, len(places), places.step)))
 
     def shard(self, index: int, count: int) -> Dataset:
         """The `index`-th of `count` disjoint shares: `ds[index::count]`. (A `Loader` shares out between ranks by
@@ -229,7 +231,7 @@ class Dataset:
         """
         if why_not(self.flow) is None:
             return self._with(Each(self.flow, "index", fn))
-        counter = Dataset(Read(Memory(range(1 << 62)), "index"))
+        counter = Dataset(Read(Memory(range(1 << 48)), "index"))
         return counter.zip(self).map(_Spread(fn))
 
     def random_map(self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None) -> Dataset:
@@ -371,9 +373,7 @@ class Dataset:
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
         packing = Packing(length, method, **options)  # pyright: ignore[reportArgumentType]
-        return self._with(
-            Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing)
-        )
+        return self._with(Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing))
 
     def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:
         """Groups by a fold of your own; `build` makes each out of its samples.

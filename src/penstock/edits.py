@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from .build import mixture
 from .errors import ConfigError, StateError
 from .mix import Adopt, Event, event_from_json
-from .nodes import Before, Flow, Mix, Read, Weighted
+from .nodes import Before, Flow, Mix, Path, Read, Weighted, inputs_of, under
 from .recipe import describe
 from .schedule import Schedule
 from .types import Json
+from .weaving import mixture
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Change:
     an end to.
     """
 
-    path: tuple[str, ...]
+    path: Path
     event: Event
     before: Before | None = None
 
@@ -48,30 +48,29 @@ class Change:
             ) from error
 
 
-def mixtures(flow: Flow, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Mix]:
+def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
     """All weighted mixtures of a tree by their path of names."""
     match flow:
         case Read():
             return {}
-        case Mix(flows, names, rule):
+        case Mix(_, _, rule):
             found = {path: flow} if isinstance(rule, Weighted) else {}
-            for child, name in zip(flows, names, strict=True):
-                found |= mixtures(child, (*path, name))
+            for child, place in inputs_of(flow, path):
+                found |= mixtures(child, place)
             return found
         case _:
-            return mixtures(flow.flow, path)
+            return mixtures(flow.flow, under(flow, path))
 
 
-def changed(flow: Flow, changes: Sequence[Change], path: tuple[str, ...] = ()) -> Flow:
+def changed(flow: Flow, changes: Sequence[Change], path: Path = ()) -> Flow:
     """The tree with these changes made."""
     if not changes:
         return flow
     match flow:
         case Read():
             return flow
-        case Mix(flows, names, rule):
-            pairs = zip(flows, names, strict=True)
-            inner = tuple(changed(child, changes, (*path, name)) for child, name in pairs)
+        case Mix(_, names, rule):
+            inner = tuple(changed(child, changes, place) for child, place in inputs_of(flow, path))
             mine = [change for change in changes if change.path == path]
             if mine and isinstance(rule, Weighted):
                 last = max((i for i, change in enumerate(mine) if change.before), default=0)
@@ -79,10 +78,10 @@ def changed(flow: Flow, changes: Sequence[Change], path: tuple[str, ...] = ()) -
                 rule = replace(rule, events=events, before=mine[last].before)
             return Mix(inner, names, rule)
         case _:
-            return replace(flow, flow=changed(flow.flow, changes, path))
+            return replace(flow, flow=changed(flow.flow, changes, under(flow, path)))
 
 
-def locate_mixture(flow: Flow, weights: Any) -> tuple[str, ...]:
+def locate_mixture(flow: Flow, weights: Any) -> Path:
     """The path of the mixture whose inputs these weights name."""
     asked = set(weights.names) if isinstance(weights, Schedule) else set(weights)
     found = mixtures(flow)
@@ -91,7 +90,7 @@ def locate_mixture(flow: Flow, weights: Any) -> tuple[str, ...]:
     exact = [path for path, mix in found.items() if set(mix.names) == asked]
     if len(exact) == 1 or (not exact and len(found) == 1):
         return (exact or list(found))[0]
-    listed = "; ".join("/".join(path) + ": " + ", ".join(mix.names) for path, mix in found.items())
+    listed = "; ".join("/".join(map(str, path)) + ": " + ", ".join(mix.names) for path, mix in found.items())
     raise ConfigError(
         f"set_weights names {sorted(asked)}, which fits {len(exact)} of the mixtures of the pipeline ({listed})"
     )
@@ -100,18 +99,18 @@ def locate_mixture(flow: Flow, weights: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------- adopting another mixture
 
 
-def old_mixtures(description: Any, changes: Sequence[Change]) -> dict[tuple[str, ...], Before]:
+def old_mixtures(description: Any, changes: Sequence[Change]) -> dict[Path, Before]:
     """The weighted mixtures that a saved description tells of, with the changes made to them."""
-    found = dict[tuple[str, ...], Before]()
+    found = dict[Path, Before]()
 
-    def walk(node: Any, path: tuple[str, ...]) -> None:
+    def walk(node: Any, path: Path) -> None:
         inner = node.get("of")
         if "mix" not in node:
             if inner is not None:
-                walk(inner, path)
+                walk(inner, (*path, -1) if node.get("order") == "slice" else path)
             return
-        for name, child in inner.items():
-            walk(child, (*path, name))
+        for i, (name, child) in enumerate(inner.items()):
+            walk(child, (*path, name if node["mix"] == "weighted" else i))
         if node["mix"] == "weighted":
             rule = rule_from_json(node)
             mine = [change for change in changes if change.path == path]
@@ -127,7 +126,7 @@ def old_mixtures(description: Any, changes: Sequence[Change]) -> dict[tuple[str,
     return found
 
 
-def adopted(changes: Sequence[Change], path: tuple[str, ...], old: Before, new: Mix, at: int) -> tuple[Change, ...]:
+def adopted(changes: Sequence[Change], path: Path, old: Before, new: Mix, at: int) -> tuple[Change, ...]:
     """The changes by which a new mixture goes on at a position where an old one stops, each input where it was."""
     counts = mixture(old.rule, old.names, old.sizes, path).counts(at)
     held = {name: int(count) for name, count in zip(old.names, counts.tolist(), strict=True) if name in new.names}

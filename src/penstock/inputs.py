@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .build import Builder, mixture, why_not
+from .build import Builder, why_not
 from .dataset import Dataset
 from .errors import ConfigError
 from .nodes import Mix, Read, Weighted
@@ -15,6 +15,7 @@ from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .types import Shards, Source
+from .weaving import mixture
 
 
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from .mix import Event
+from .order import Slice
 from .schedule import Schedule
 from .types import Fold, Order, Shards, Source, Transform
 
@@ -57,6 +58,36 @@ class Hold:
     fold: Batch | Fold
     size: Sizer | None = None
     seed: int | None = None
+
+
+Path: TypeAlias = tuple[str | int, ...]
+"""A place in a tree: the names of the mixtures' inputs on the way there, and numbers for inputs that have no name."""
+
+_SLICE = -1
+
+
+def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
+    """The inputs of a mix and their places."""
+    places = flow.names if isinstance(flow.rule, Weighted) else range(len(flow.flows))
+    return [(child, (*path, place)) for child, place in zip(flow.flows, places, strict=True)]
+
+
+def under(flow: Reorder | Each | Hold, path: Path) -> Path:
+    """The place of what lies below a node with one input."""
+    return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, Slice) else path
+
+
+def keyed_by(path: Path) -> tuple[str, ...]:
+    """The names that go into keys. Concat, zip and limit have none: they change nothing in what they hold. Nor has what lies
+    above a slice: a slice is a fixed set of samples wherever it is put, or a split would leak.
+    """
+    start = len(path) - path[::-1].index(_SLICE) if _SLICE in path else 0
+    return tuple(place for place in path[start:] if isinstance(place, str))
+
+
+def shown_as(path: Path) -> str:
+    """The name by which a source at this place is known."""
+    return "/".join(place for place in path if isinstance(place, str))
 
 
 Flow: TypeAlias = Read | Reorder | Mix | Each | Hold

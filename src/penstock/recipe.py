@@ -45,7 +45,7 @@ def _seeded(seed: int | None) -> dict[str, Json]:
 def _rule(rule: Any) -> dict[str, Json]:
     match rule:
         case Weighted(weights, seed, block_size, stop, unit, max_epochs, temperature):
-            asked = weights.describe() if isinstance(weights, Schedule) else weights and dict(weights)
+            asked = weights.to_json() if isinstance(weights, Schedule) else weights and dict(weights)
             caps = dict(max_epochs) if isinstance(max_epochs, tuple) else max_epochs
             return {
                 "mix": "weighted", "weights": asked, "seed": seed, "block_size": block_size, "stop": stop, "unit": unit,

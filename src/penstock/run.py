@@ -11,10 +11,26 @@ from typing import Any, cast
 
 import numpy as np
 
-from .build import Builder, mixture, require_indexed, why_not
+from .build import Builder, require_indexed, why_not
 from .errors import ConfigError, DataError
 from .hold import Holding
-from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Sizer, Turns, Weighted
+from .nodes import (
+    Again,
+    Batch,
+    Chain,
+    Each,
+    Flow,
+    Head,
+    Hold,
+    Mix,
+    Path,
+    Read,
+    Reorder,
+    Sizer,
+    Turns,
+    Weighted,
+    inputs_of,
+)
 from .order import Repeat, Slice, Stride
 from .program import Leaf, Step, empty_rows
 from .rows import Rows
@@ -22,6 +38,7 @@ from .streams import Batches, Hired, Positions, Spread, Stream, Upstream, Work, 
 from .trail import Chunk, Fixed
 from .types import Json, Shards
 from .weave import ByWeight, Draws, FirstOnes, InTurn, OneByOne, Passes, Weave
+from .weaving import mixture
 
 
 def tail_group(flow: Flow) -> int | None:
@@ -105,9 +122,9 @@ class Opener:
 
     def __init__(self, builder: Builder, hired: Hired, spread: Spread) -> None:
         self.builder, self.hired, self.spread = builder, hired, spread
-        self._furthest = dict[tuple[str, ...], Callable[[int | None], int]]()
+        self._furthest = dict[Path, Callable[[int | None], int]]()
 
-    def furthest(self, path: tuple[str, ...], cursor: int | None) -> int:
+    def furthest(self, path: Path, cursor: int | None) -> int:
         """The first position of the mixture at a path that nobody has drawn yet, given the cursor of a lone program."""
         if path not in self._furthest:
             raise ConfigError(
@@ -116,7 +133,7 @@ class Opener:
             )
         return self._furthest[path](cursor)
 
-    def open(self, flow: Flow, seed: int = 0, path: tuple[str, ...] = (), grain: int = 1) -> Stream:
+    def open(self, flow: Flow, seed: int = 0, path: Path = (), grain: int = 1) -> Stream:
         """The stream of a flow."""
         if why_not(flow) is None and not _has_tail(flow):
             positions = Positions(self.builder.program(flow, seed, path), self.spread)
@@ -133,10 +150,9 @@ class Opener:
                 return Holding(self.open(below, seed, path), fold, size or Sizer(_one), key)
             case Each(below):
                 return self._each(flow, self.open(below, seed, path, grain), seed, path)
-            case Mix(flows, names, rule):
+            case Mix(_, names, rule):
                 inner = rule.seed if isinstance(rule, Weighted) else seed
-                pairs = zip(flows, names, strict=True)
-                streams = [self.open(child, inner, (*path, name)) for child, name in pairs]
+                streams = [self.open(child, inner, place) for child, place in inputs_of(flow, path)]
                 weave = Weave(streams, names, draws_of(flow, path), depth_of(flow))
                 if isinstance(rule, Weighted):
                     self._furthest[path] = lambda _: weave.position
@@ -149,7 +165,7 @@ class Opener:
                 )
                 raise AssertionError("an indexed reorder is a program")
 
-    def _each(self, flow: Each, below: Stream, seed: int, path: tuple[str, ...]) -> Stream:
+    def _each(self, flow: Each, below: Stream, seed: int, path: Path) -> Stream:
         step = self.builder.step(flow, seed, path)
         if flow.kind == "flat":
             step = Step("flat", _Listed(flow.fn), step.key, step.leaves)
@@ -185,7 +201,7 @@ def depth_of(flow: Flow) -> int:
             return depth_of(below)
 
 
-def draws_of(flow: Mix, path: tuple[str, ...]) -> Draws:
+def draws_of(flow: Mix, path: Path) -> Draws:
     """The rule of a mix of streams at run time."""
     match flow.rule:
         case Turns():

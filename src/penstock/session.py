@@ -205,7 +205,8 @@ class Session:
             "at": at["0"] if self.group else at,
         }
         if not self.group:
-            body |= {"lanes": self.lanes, "turn": self.turn}
+            ended = [number for number, lane in sorted(self._lanes.items()) if lane.ended]
+            body |= {"lanes": self.lanes, "turn": self.turn, **({"ended": ended} if ended else {})}
         if self.changes:
             body["changes"] = [change.to_json() for change in self.changes]
         if self.journal:
@@ -236,6 +237,8 @@ class Session:
             if not self.group:
                 self._check_lanes(as_int(body.get("lanes")), cursors)
             self._open(cursors)
+            for number in set(_entries(body, "ended")) & self._lanes.keys():
+                self._lanes[number].ended = True
         except BaseException:
             self.flow, self.epoch, self.turn, self.changes, self.journal, self.lanes = before
             raise
@@ -294,7 +297,8 @@ class Session:
         position = furthest if at is None else at
         if position < furthest:
             raise ConfigError(
-                f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past is fixed"
+                f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past "
+                "is fixed"
             )
         change = Change(path, SetWeights(position, weights))
         flow = changed(self.base, (*self.changes, change))
@@ -369,5 +373,12 @@ def _merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int,
             if cursors and cursors[0] != at:
                 raise StateError(f"the states are of different moments: one stands at {cursors[0]}, another at {at}")
             cursors[0] = at
-    turns = [as_int(other.get("turn", 0)) for other in bodies]
-    return {**body, "turn": max(turns)} if "turn" in body else body, cursors
+    if "turn" not in body:
+        return body, cursors
+    turns = [as_int(other.get("turn")) for other in bodies]
+    ended = [lane for other in bodies for lane in _entries(other, "ended")]
+    if len(set(turns)) > 1 and not ended:
+        raise StateError(
+            f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the same step"
+        )
+    return {**body, "turn": max(turns), "ended": ended}, cursors

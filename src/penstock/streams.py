@@ -400,7 +400,8 @@ class Work:
 
 
 class Pace:
-    """How many items to compute at a time: more while that makes an item cheaper, but never more than a few milliseconds.
+    """How many items to compute at a time: more while that makes an item cheaper, but never more than a few
+    milliseconds.
 
     Only the speed depends on it, never an item or a cursor.
     """

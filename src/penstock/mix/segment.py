@@ -18,6 +18,7 @@ from .shape import WHOLE, Floats, Shape
 FAR = 1 << 60
 """A draw that never comes, as far as this segment knows."""
 
+SLACK = 0.25
 _WINDOW = 1 << 14  # positions that are walked relative to their first one: products with a share stay below 2^62
 
 
@@ -210,7 +211,7 @@ def _corrections(shape: Shape, weight: Floats, owed: Floats, patience: float) ->
     """
     n = shape.leaves
     with np.errstate(divide="ignore"):
-        each = np.where(weight[:n] > 0, np.maximum(patience + owed[:n], 0) / weight[:n], np.float64(FAR))
+        each = np.where(weight[:n] > 0, np.maximum(patience + owed[:n], SLACK) / weight[:n], np.float64(FAR))
     until, waited, out = shape.least(np.minimum(each, FAR)), np.zeros(2 * n - 1), np.empty(n - 1)
     for a, b in reversed(shape.rounds):
         left, right, above = shape.left[a:b], shape.right[a:b], waited[n + a : n + b]

@@ -288,7 +288,10 @@ def _mix(dice: _Dice, names: Any, f: _Flow, left: int, *, endless: bool, streams
         weights[dice.between(0, len(flows) - 1)] = 0
     caps: Any = None
     if finite and stop in ("restart", "all_exhausted"):
-        caps = dice.one((None, None, 1, 1.5, 2, tuple(dice.one((1, 1.5, 2)) for _ in flows)))
+        some: tuple[float, ...] = (
+            (1, 2, 1.5) if all(g.indexed for g in flows) else (1, 2)
+        )  # of a stream only whole passes
+        caps = dice.one((None, None, *some, tuple(dice.one(some) for _ in flows)))
     return _Flow(
         ("mix", tuple((f"m{i}", g.recipe) for i, g in enumerate(flows)), tuple(weights), dice.one((1, 1, 3, 10, 1000)),
          stop, caps, dice.between(0, 3)),

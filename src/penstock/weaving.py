@@ -1,0 +1,181 @@
+"""The schedules of mixes as programs see them: position to (input, draw), for every rule.
+
+What an indexed mix needs beside `penstock.mix`: concatenation, turns, and a mixture that took over from another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import ConfigError, StateError
+from .mix import Mixture
+from .nodes import Before, Chain, Mix, Path, Read, Turns, Weighted, keyed_by
+from .program import Program, Run, Schedule
+from .random import key_of
+from .types import Ints, Source
+
+
+def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Schedule:
+    """The schedule of an indexed mix."""
+    sizes = tuple(program.size for program in programs)
+    match flow.rule:
+        case Weighted() as rule:
+            measured = mean_lengths(flow, programs) if rule.unit == "tokens" else None
+            found = mixture(rule, flow.names, sizes, path, measured)
+            if rule.before is None:
+                return found
+            return Spliced(past_of(rule.before, path, flow.names), rule.events[0].at, found)
+        case Chain():
+            if None in sizes[:-1]:
+                raise ConfigError("concat: an endless dataset hides all that comes after it; limit it first")
+            return ChainSchedule(sizes)
+        case Turns():
+            return TurnsSchedule(sizes)
+        case _:
+            raise AssertionError("limit and repeat are orders where the flow is indexed")
+
+
+def mean_lengths(flow: Mix, programs: tuple[Program, ...]) -> tuple[float, ...]:
+    """Tokens per sample of each input: from known lengths, or measured on 256 samples of its first pass."""
+    out = list[float]()
+    for name, child, program in zip(flow.names, flow.flows, programs, strict=True):
+        if isinstance(child, Read) and isinstance(child.source, Source):
+            lengths = child.source.lengths()
+            if lengths is not None and len(lengths):
+                out.append(float(int(lengths.sum())) / len(lengths))
+                continue
+        size = program.size
+        many = 256 if size is None else min(256, size)
+        places = np.arange(many) * ((size or many) // max(many, 1))
+        rows = program.locate(places, np.zeros_like(places))
+        measured = [tokens_of(value, name) for value in program.values(rows, Run())]
+        out.append(max(1.0, sum(measured) / max(1, len(measured))))
+    return tuple(out)
+
+
+def tokens_of(sample: Any, name: str) -> int:
+    """The number of tokens of a sample: its length, or that of the first sequence of a mapping."""
+    if isinstance(sample, Mapping):
+        found = next((v for v in sample.values() if isinstance(v, list | tuple | np.ndarray)), None)  # pyright: ignore[reportUnknownVariableType]
+        if found is None:
+            raise ConfigError(
+                f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise before mixing, or use "
+                "unit='samples'"
+            )
+        return len(found)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(sample, list | tuple | np.ndarray | str | bytes):
+        return len(sample)  # pyright: ignore[reportUnknownArgumentType]
+    raise ConfigError(f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no length")
+
+
+def mixture(
+    rule: Weighted,
+    names: tuple[str, ...],
+    sizes: tuple[int | None, ...],
+    path: Path,
+    lengths: tuple[float, ...] | None = None,
+) -> Mixture:
+    """The schedule of a weighted mix, ready to be asked."""
+    return Mixture(
+        names=names,
+        weights=dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights,
+        sizes=sizes,
+        block_size=rule.block_size,
+        stop=rule.stop,
+        max_epochs=dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else rule.max_epochs,
+        temperature=rule.temperature,
+        key=key_of(rule.seed, *keyed_by(path), "mix"),
+        log=rule.events,
+        lengths=lengths,
+    )
+
+
+@dataclass(frozen=True)
+class Past:
+    """The schedule of a mixture that ended; `now[i]` is its i-th input's place in the present one, -1 if it left."""
+
+    schedule: Schedule
+    now: Ints
+
+
+def past_of(before: Before, path: Path, names: tuple[str, ...]) -> Past:
+    """The past of a mixture, ready to be asked."""
+    found: Schedule = mixture(before.rule, before.names, before.sizes, path)
+    if before.rule.before is not None:
+        found = Spliced(past_of(before.rule.before, path, before.names), before.rule.events[0].at, found)
+    return Past(found, np.asarray([names.index(name) if name in names else -1 for name in before.names], np.int64))
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """One schedule up to a position, another from there on."""
+
+    past: Past
+    start: int
+    present: Schedule
+
+    @property
+    def size(self) -> int | None:
+        return self.present.size
+
+    @property
+    def passes(self) -> Ints:
+        return self.present.passes
+
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
+        old = positions < self.start
+        if not old.any():
+            return self.present.at(positions)
+        source, k = np.empty_like(positions), np.empty_like(positions)
+        source[~old], k[~old] = self.present.at(positions[~old])
+        then, k[old] = self.past.schedule.at(positions[old])
+        source[old] = self.past.now[then]
+        if (source < 0).any():
+            raise StateError(
+                "a buffer still holds samples of an input that is no longer in the mixture; give it weight 0 instead"
+            )
+        return source, k
+
+
+@dataclass(frozen=True)
+class ChainSchedule:
+    """One input after the other."""
+
+    sizes: tuple[int | None, ...]
+
+    @property
+    def size(self) -> int | None:
+        return None if self.sizes[-1] is None else sum(size or 0 for size in self.sizes)
+
+    @property
+    def passes(self) -> Ints:
+        return np.ones(len(self.sizes), np.int64)
+
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
+        stops = np.cumsum([size or 0 for size in self.sizes[:-1]], dtype=np.int64)
+        source = np.searchsorted(stops, positions, side="right").astype(np.int64)
+        return source, positions - np.concatenate([np.zeros(1, np.int64), stops])[source]
+
+
+@dataclass(frozen=True)
+class TurnsSchedule:
+    """One sample of each input in turn, as long as all have one."""
+
+    sizes: tuple[int | None, ...]
+
+    @property
+    def size(self) -> int | None:
+        known = [size for size in self.sizes if size is not None]
+        return min(known) * len(self.sizes) if known else None
+
+    @property
+    def passes(self) -> Ints:
+        return np.ones(len(self.sizes), np.int64)
+
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
+        k = positions // len(self.sizes)
+        return positions - k * len(self.sizes), k
