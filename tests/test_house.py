@@ -32,7 +32,9 @@ FLOORS = {
 }
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
 
-LONG_FILES: dict[str, str] = {}
+LONG_FILES = {
+    "dataset.py": "one class with one method for every step; more than half of it is docstrings",
+}
 LIMIT = 350
 
 # What touches the world. Only `seams` and what a person runs by hand (the command line, the demo) may.

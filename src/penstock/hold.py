@@ -64,13 +64,15 @@ class Holding:
         self._carry: Any = self.fold.init(self.key)
         self._pending: tuple[Group, ...] = ()
         self._number, self._flushed = 0, False
+        self._waiting: Chunk | None = None
         self._log, self._limit = list[Stretch](), 64
 
     def cursor(self) -> Json:
         return cursor_of(self._moment())
 
     def _moment(self) -> Moment:
-        return Moment(self._carry, self._pending, self._number, self._flushed, self._log, Fixed(self.tap.cursor()))
+        end = Fixed(self.tap.cursor()) if self._waiting is None else Fixed(self._waiting.trail.at(0))
+        return Moment(self._carry, self._pending, self._number, self._flushed, self._log, end)
 
     def close(self) -> None:
         self.tap.stream.close()
@@ -85,23 +87,32 @@ class Holding:
         self._number = as_int(first)
         held = dict[int, Item]()
         while self._number < as_int(number):
-            items = self._pull(as_int(number) - self._number)
-            if not items:
+            if (item := self._take()) is None:
                 raise bad_cursor(cursor, "a cursor of this data (it ends too early)")
-            held.update((item.number, item) for item in items)
+            held[item.number] = item
+            self._took()
         self._carry = decode(carry, held)
         self._pending, self._flushed = tuple(decode(pending, held)), bool(flushed)
 
-    def _pull(self, n: int) -> list[Item]:
-        chunk = self.tap.take(n)
+    def _take(self) -> Item | None:
+        """The next item, numbered and measured; taken again if what follows fails."""
+        if self._waiting is None:
+            self._waiting = self.tap.take(1)
+        chunk = self._waiting
         if not chunk.values:
-            return []
-        first, measure, extra = self._number, self.size.measure, self.size.extra
-        self._log.append(Stretch(first, chunk.rows, chunk.trail))
-        self._number += len(chunk.values)
+            self._waiting = None
+            return None
+        size = int(self.size.measure(chunk.values[0])) + self.size.extra
+        return Item(self._number, size, chunk.values[0])
+
+    def _took(self) -> None:
+        """The item went into the carry."""
+        chunk, self._waiting = self._waiting, None
+        assert chunk is not None
+        self._log.append(Stretch(self._number, chunk.rows, chunk.trail))
+        self._number += 1
         if len(self._log) > self._limit:
             self._trim()
-        return [Item(first + i, int(measure(value)) + extra, value) for i, value in enumerate(chunk.values)]
 
     def _trim(self) -> None:
         """Forget the way back to items that are gone. Trails made so far keep the old list."""
@@ -116,12 +127,12 @@ class Holding:
             if not self._pending:
                 if self._flushed:
                     break
-                items = self._pull(1)
-                if items:
-                    self._carry, ready = self.fold.step(self._carry, items[0])
-                else:
-                    ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self.key), True
-                self._pending = tuple(group for group in ready if len(group))
+                try:
+                    self._step()
+                except Exception:
+                    if groups:
+                        break  # what was ready before the failure is delivered before it
+                    raise
                 continue
             group, self._pending = self._pending[0], self._pending[1:]
             groups.append(group)
@@ -131,6 +142,16 @@ class Holding:
             return Chunk([], empty_rows(0), Fixed(None))
         offsets = bounds_of(np.asarray([len(group) for group in groups], np.int64))
         return Chunk(list(groups), join_rows(rows).grouped(offsets), Moments(moments))
+
+    def _step(self) -> None:
+        """One item into the fold, or the end of the pass."""
+        if (item := self._take()) is None:
+            ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self.key), True
+        else:
+            self._carry, ready = self.fold.step(self._carry, item)
+        self._pending = tuple(group for group in ready if len(group))
+        if item is not None:
+            self._took()
 
     def _rows(self, group: Group) -> Rows:
         """Where the items of a group come from; pieces of a document get part numbers of their own."""

@@ -80,7 +80,13 @@ class Lane:
         if self.ended:
             raise StopIteration
         began = world.sched.now()
-        chunk = self.tap.take(self._pace.size)
+        try:
+            chunk = self.tap.take(self._pace.size)
+        except Exception:
+            if self._pace.size == 1:
+                raise
+            self._pace.size = 1  # what comes before the failure is delivered before it
+            chunk = self.tap.take(1)
         self._pace.took(len(chunk.values), world.sched.now() - began)
         if not chunk.values:
             self.ended = True
@@ -379,6 +385,7 @@ def _merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int,
     ended = [lane for other in bodies for lane in _entries(other, "ended")]
     if len(set(turns)) > 1 and not ended:
         raise StateError(
-            f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the same step"
+            f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the "
+            "same step"
         )
     return {**body, "turn": max(turns), "ended": ended}, cursors

@@ -69,7 +69,7 @@ class Tap:
     def take(self, n: int) -> Chunk:
         """Exactly `n` items, fewer only at the end of the pass."""
         parts, missing = list[Chunk](), n
-        while missing and self.ready(missing):
+        while missing and self._ready_or_back(missing, parts):
             rest, start = self._rest, self._used
             assert rest is not None
             stop = min(len(rest.values), start + missing)
@@ -81,13 +81,25 @@ class Tap:
             if stop == len(rest.values):
                 inner = rest.trail.trail if isinstance(rest.trail, After) else rest.trail
                 self._rest, self._end = None, (inner, stop)
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return Chunk([], empty_rows(0), Fixed(self.cursor()))
-        starts = bounds_of(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[:-1]
-        values = [value for part in parts for value in part.values]
-        return Chunk(values, join_rows([part.rows for part in parts]), Joined([part.trail for part in parts], starts))
+        return joined(parts) if parts else Chunk([], empty_rows(0), Fixed(self.cursor()))
+
+    def _ready_or_back(self, n: int, parts: list[Chunk]) -> int:
+        """Like `ready`; if it fails, what was taken already is put back, so that nothing is lost."""
+        try:
+            return self.ready(n)
+        except BaseException:
+            if parts:
+                self._rest, self._used = joined(parts), 0
+            raise
+
+
+def joined(parts: list[Chunk]) -> Chunk:
+    """Chunks one after the other as one."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = bounds_of(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[:-1]
+    values = [value for part in parts for value in part.values]
+    return Chunk(values, join_rows([part.rows for part in parts]), Joined([part.trail for part in parts], starts))
 
 
 # ---------------------------------------------------------------- work
@@ -302,12 +314,19 @@ class Work:
         if self.hired.hands is None:
             if (unit := self._next(n)) is None:
                 return None
-            try:
-                return unit, self.compute(unit)
-            except Failed as failure:
-                return self._again(unit, failure, n)
+            self._queue.appendleft(unit)
+            return self._inline(n)
         while len(self._ahead) < self.hired.window:
-            if (unit := self._next(self.pace.size * self.grain)) is None:
+            try:
+                unit = self._next(self.pace.size * self.grain)
+            except Exception:
+                if self._ahead:
+                    break  # what was computed before the failure is delivered before it
+                if self.pace.size == 1:
+                    raise
+                self.pace.size = 1
+                continue
+            if unit is None:
                 break
             self._ahead.append((unit, self.hired.hands.submit(lambda unit=unit: self.compute(unit))))
         if not self._ahead:
@@ -318,7 +337,7 @@ class Work:
         except Failed as failure:
             return self._again(unit, failure, n)
         except BaseException:
-            self._ahead.appendleft((unit, self.hired.hands.submit(lambda: self.compute(unit))))
+            self._back([unit])
             raise
         self.pace.took(len(unit), done.seconds)
         return unit, done
@@ -331,14 +350,11 @@ class Work:
         while True:
             if len(unit) > 1 and (self.program is None or not unit.rows.levels):
                 # One by one: the samples before the bad one are delivered first.
-                for _, future in self._ahead:
-                    future.cancel()
-                self._queue.extendleft(reversed([*unit.singles(), *(later for later, _ in self._ahead)]))
-                self._ahead.clear()
+                self._back(unit.singles())
                 return self._inline(n)
             mended = self.hired.verdict(failure, unit)
             if mended is None:
-                self._queue.appendleft(unit)  # the position stays before the sample that failed
+                self._back([unit])  # the position stays before the sample that failed
                 raise failure.cause from None
             unit = mended
             try:
@@ -346,12 +362,22 @@ class Work:
             except Failed as next_failure:
                 failure = next_failure
 
+    def _back(self, units: list[Unit]) -> None:
+        """Put these units, and behind them all that are under way, back to where they are taken from."""
+        for _, future in self._ahead:
+            future.cancel()
+        self._queue.extendleft(reversed([*units, *(later for later, _ in self._ahead)]))
+        self._ahead.clear()
+
     def _inline(self, n: int) -> tuple[Unit, Done] | None:
         unit = self._queue.popleft()
         try:
             return unit, self.compute(unit)
         except Failed as failure:
             return self._again(unit, failure, n)
+        except BaseException:
+            self._back([unit])
+            raise
 
     def compute(self, unit: Unit) -> Done:
         """The values of a unit, and which of its items they came from. Pure; runs in any thread."""

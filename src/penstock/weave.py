@@ -283,7 +283,13 @@ class Weave:
         trail, barren, outcome = self._trail(steps), False, None
         while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
             drawn = self.inputs[source]
-            if not drawn.more(1 + self._choices[-n:].count(source)):
+            try:
+                more = drawn.more(1 + self._choices[-n:].count(source))
+            except Exception:
+                if values:
+                    break  # what was drawn before the failure is delivered before it
+                raise
+            if not more:
                 outcome = self._ended(source)
                 if outcome == "again" and barren:
                     raise DataError("a whole pass gave no sample, so it cannot be repeated", where=self.names[source])
@@ -295,12 +301,19 @@ class Weave:
             self._choices.pop()
             self.position += 1
             self._drawn[source] += 1
-            if self._draws.eager and not drawn.more(1 + self._choices[-n:].count(source)):
+            if self._draws.eager and not self._more(drawn, 1 + self._choices[-n:].count(source)):
                 outcome = self._ended(source)
             steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
             return Chunk([], empty_rows(0), Fixed(None))
         return Chunk(values, self._rows(np.asarray(sources)), trail)
+
+    def _more(self, drawn: Input, n: int) -> bool:
+        """Whether an input goes on; a failure shows when its next item is drawn."""
+        try:
+            return drawn.more(n)
+        except Exception:
+            return True
 
     def _rows(self, sources: Ints) -> Rows:
         """The provenance of what was drawn, put in the order of the draws."""

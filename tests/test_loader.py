@@ -1,0 +1,348 @@
+"""The loader: one run whatever the hands, states, weights changed on the way, bad samples, refusals."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import penstock as ps
+
+LANES = 12
+
+
+def numbers(n: int, start: int = 0) -> ps.Dataset:
+    return ps.from_sequence(range(start, start + n))
+
+
+def mixture(weights: Any = None, **options: Any) -> ps.Dataset:
+    inputs = {"a": numbers(500).shuffle(), "b": numbers(300, 10_000).shuffle(), "c": numbers(70, 20_000).shuffle()}
+    return ps.mix(inputs, weights or {"a": 5, "b": 3, "c": 2}, block_size=10, seed=3, **options)
+
+
+def indexed() -> ps.Dataset:
+    return mixture().map(lambda x: x * 2).batch(3, collate=list)
+
+
+def by_lanes() -> ps.Dataset:
+    kept = mixture().filter(lambda x: x % 7).flat_map(lambda x: [x] * (x % 3))
+    return kept.map(lambda x: [x] * (x % 5 + 1)).pack(16).batch(2)
+
+
+PIPELINES = pytest.mark.parametrize("make", [indexed, by_lanes])
+
+
+def shown(batch: Any) -> str:
+    return json.dumps(batch, default=lambda array: array.tolist())
+
+
+def lockstep(make: Any, ranks: int, steps: int, states: Any = None, workers: int = 0) -> tuple[list[str], list[Any]]:
+    """Items of all ranks, round and round, and every rank's state (through JSON) at the end."""
+    loaders = [ps.Loader(make(), rank=r, world_size=ranks, lanes=LANES, workers=workers) for r in range(ranks)]
+    try:
+        if states is not None:
+            for loader in loaders:
+                loader.load_state_dict(states)
+        runs = [iter(loader) for loader in loaders]
+        items = [shown(next(run)) for _ in range(steps) for run in runs]
+        return items, [json.loads(json.dumps(loader.state_dict())) for loader in loaders]
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+@PIPELINES
+def test_any_number_of_threads_gives_one_run(make):
+    whole = [shown(x) for x in islice(make(), 60)]
+    for workers in (0, 1, 2, 4):
+        with ps.Loader(make(), workers=workers) as loader:
+            assert [shown(x) for x in islice(loader, 60)] == whole
+    with ps.Loader(make(), workers=2, executor="inline") as loader:
+        assert [shown(x) for x in islice(loader, 60)] == whole
+
+
+@PIPELINES
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
+def test_world_sizes_give_one_global_sequence(make, ranks):
+    whole, _ = lockstep(make, 1, 120)
+    assert lockstep(make, ranks, 120 // ranks, workers=ranks % 3)[0] == whole
+
+
+@PIPELINES
+def test_world_size_changes_in_the_middle(make):
+    whole, _ = lockstep(make, 1, 120)
+    first, states = lockstep(make, 2, 20)
+    second, states = lockstep(make, 3, 10, states, workers=2)
+    third, _ = lockstep(make, 1, 50, states)
+    assert first + second + third == whole
+
+
+def test_one_state_of_an_indexed_run_serves_all_ranks():
+    whole, _ = lockstep(indexed, 1, 60)
+    first, states = lockstep(indexed, 3, 8)
+    rest, _ = lockstep(indexed, 4, 9, states[1])
+    assert first + rest == whole
+    assert len({json.dumps(state) for state in states}) == 1
+
+
+def test_a_world_size_that_lanes_cannot_serve_is_refused_with_those_they_can():
+    with pytest.raises(ps.ConfigError, match=r"12 lanes.*5 ranks.*1, 2, 3, 4, 6, 12"):
+        ps.Loader(by_lanes(), rank=0, world_size=5, lanes=LANES)
+
+
+def test_a_missing_rank_is_named_by_its_lanes():
+    _, states = lockstep(by_lanes, 3, 4)
+    with ps.Loader(by_lanes(), lanes=LANES) as loader, pytest.raises(ps.StateError, match=r"lanes \[1, 4, 7, 10\]"):
+        loader.load_state_dict([states[0], states[2]])
+
+
+def test_passes_follow_each_other_and_a_state_at_the_end_goes_on_with_the_next():
+    make = lambda: numbers(10).shuffle().batch(4, collate=list)  # noqa: E731
+    with ps.Loader(make()) as loader:
+        passes = [list(loader) for _ in range(3)]
+        assert all(sorted(sum(p, [])) == list(range(10)) for p in passes)
+        assert passes[0] != passes[1] != passes[2]
+    with ps.Loader(make()) as loader:
+        assert list(loader) == passes[0]
+        state = loader.state_dict()
+    with ps.Loader(make()) as loader:
+        loader.load_state_dict(state)
+        assert [list(loader), list(loader)] == passes[1:]
+
+
+# ---------------------------------------------------------------- weights
+
+
+@pytest.mark.parametrize(("make", "lanes"), [(indexed, 1), (by_lanes, 1), (by_lanes, 4)])
+def test_weights_set_in_a_run_are_saved_resumed_and_replayed(make, lanes):
+    ramp = ps.Schedule([(0, {"a": 1, "b": 1, "c": 1}), (400, {"a": 1, "b": 9, "c": 0})], "linear")
+    with ps.Loader(make(), lanes=lanes) as loader:
+        run, items, saved, places = iter(loader), [], None, []
+        for step in range(80):
+            if step == 13:
+                places.append(loader.set_weights({"a": 1, "b": 0, "c": 9}))
+            if step == 31:
+                places.append(loader.set_weights(ramp))
+            if step == 50:
+                saved = json.dumps(loader.state_dict())
+            items.append(shown(next(run)))
+        end = loader.state_dict()
+    with ps.Loader(make(), lanes=lanes, workers=2) as resumed:
+        resumed.load_state_dict(json.loads(saved))
+        assert [shown(x) for x in islice(resumed, 30)] == items[50:]
+        assert json.dumps(resumed.state_dict()) == json.dumps(end)
+    with ps.Loader(make(), lanes=lanes) as replayed:  # the log alone, moved to the beginning
+        start = {**replayed.state_dict(), "changes": end["changes"]}
+        replayed.load_state_dict(_sealed(start))
+        assert [shown(x) for x in islice(replayed, 80)] == items
+    assert places == sorted(places)
+
+
+def _sealed(state: dict[str, Any]) -> dict[str, Any]:
+    from penstock.cursor import seal
+
+    return seal({k: v for k, v in state.items() if k not in ("penstock", "version", "order", "check")})
+
+
+def test_all_ranks_switch_weights_on_one_sample():
+    def run(ranks: int) -> list[str]:
+        loaders = [ps.Loader(indexed(), rank=r, world_size=ranks, workers=r % 2) for r in range(ranks)]
+        runs, items = [iter(loader) for loader in loaders], []
+        for step in range(48 // ranks):
+            if step * ranks == 24:
+                assert len({loader.set_weights({"a": 0, "b": 1, "c": 9}) for loader in loaders}) == 1
+            items += [shown(next(run)) for run in runs]
+        for loader in loaders:
+            loader.close()
+        return items
+
+    assert run(1) == run(2) == run(4)
+
+
+def test_the_past_cannot_be_changed():
+    with ps.Loader(indexed()) as loader:
+        list(islice(loader, 10))
+        with pytest.raises(ps.ConfigError, match="30 samples were drawn"):
+            loader.set_weights({"a": 1, "b": 1, "c": 1}, at=29)
+        with pytest.raises(ps.ConfigError, match="fits 0 of the mixtures"):
+            ps.Loader(ps.mix({"m": mixture(), "n": numbers(3)})).set_weights({"x": 1})
+        with pytest.raises(ps.ConfigError, match="no mixture"):
+            ps.Loader(numbers(5)).set_weights({"a": 1})
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_was(packed):
+    def make(weights: dict[str, float], *names: str) -> ps.Dataset:
+        starts = {"a": 0, "b": 10_000, "d": 30_000}
+        mixed = ps.mix({n: numbers(400, starts[n]).shuffle() for n in names}, weights, block_size=10)
+        return mixed.map(lambda x: [x] * 3).pack(7).batch(2) if packed else mixed.batch(4, collate=list)
+
+    def draws(loader: ps.Loader, steps: int) -> list[tuple[str, int, int]]:
+        keys = []
+        for _ in islice(loader, steps):
+            for key in loader.keys():
+                keys += [key] if keys[-1:] != [key] else []  # a document may go on in the next row
+        return keys
+
+    with ps.Loader(make({"a": 1, "b": 3}, "a", "b")) as loader:
+        before, state = draws(loader, 20), loader.state_dict()
+        whole = before + draws(loader, 20)
+    with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d")) as loader:
+        with pytest.raises(ps.StateError, match=r"weights.a: saved 1, now 5"):
+            loader.load_state_dict(state)
+        loader.load_state_dict(state, on_mismatch="adopt")
+        after = draws(loader, 40)
+        again = loader.state_dict()
+        rest = [shown(x) for x in islice(loader, 10)]
+    drawn = before + after[before[-1] == after[0] :]
+    for name in "ab":
+        kept = [key for key in drawn if key[0] == name]
+        assert kept == list(dict.fromkeys(kept)), "nothing is drawn twice"
+        alone = [key for key in whole if key[0] == name]
+        assert kept[: len(alone)] == alone[: len(kept)], "the source goes on in its own order"
+    assert sum(key[0] == "d" for key in after) > len(after) * 0.3
+    with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d")) as loader:
+        loader.load_state_dict(json.loads(json.dumps(again)))
+        assert [shown(x) for x in islice(loader, 10)] == rest
+
+
+# ---------------------------------------------------------------- samples that fail
+
+
+def refuse(x: int) -> int:
+    if x % 10 == 3:
+        raise ValueError(f"cannot read {x}")
+    return x
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_raise_names_the_sample_and_stays_before_it(workers):
+    with ps.Loader(numbers(20).map(refuse).batch(2, collate=list), workers=workers) as loader:
+        run = iter(loader)
+        assert next(run) == [0, 1]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="cannot read 3") as caught:
+                next(run)
+            assert "data[3] (pass 0)" in caught.value.__notes__[0]
+        assert loader.state_dict()["at"] == 2
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_skip_drops_and_fills_up(workers):
+    with ps.Loader(numbers(25).map(refuse).batch(4, collate=list), workers=workers, on_error="skip") as loader:
+        assert sum(list(loader), []) == [x for x in range(25) if x % 10 != 3]
+        assert [(e["index"], e["used"]) for e in loader.journal] == [(3, None), (13, None), (23, None)]
+        assert "cannot read 13" in loader.journal[1]["error"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_quarantine_takes_the_next_index_of_the_same_source_and_resumes_so(workers):
+    make = lambda: mixture().map(refuse).batch(8, collate=list)  # noqa: E731
+    clean = [[x + (x % 10 == 3) for x in batch] for batch in islice(mixture().batch(8, collate=list), 60)]
+    with ps.Loader(make(), workers=workers, on_error="quarantine", max_errors=500) as loader:
+        run = iter(loader)
+        head = [next(run) for _ in range(25)]
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert head + [next(run) for _ in range(35)] == clean
+        assert all(e["used"] == e["index"] + 1 and e["source"] in "abc" for e in loader.journal)
+        journal = loader.journal
+    with ps.Loader(make(), on_error="quarantine", max_errors=500) as loader:
+        loader.load_state_dict(state)
+        assert list(islice(loader, 35)) == clean[25:]
+        given = [e for e in journal if e in loader.journal]
+        assert given
+
+
+def test_too_many_errors_stop_the_run():
+    with ps.Loader(numbers(100).map(refuse), on_error="skip", max_errors=4) as loader:
+        with pytest.raises(ps.DataError, match=r"5 samples failed, more than max_errors=4"):
+            list(loader)
+
+
+def test_dropping_samples_between_ranks_without_lanes_is_refused():
+    with ps.Loader(numbers(40).map(refuse), rank=1, world_size=2, on_error="skip") as loader:
+        with pytest.raises(ps.ConfigError, match=r"drift apart.*lanes="):
+            list(loader)
+
+
+# ---------------------------------------------------------------- states that do not fit
+
+
+def state_of(make: Any) -> dict[str, Any]:
+    with ps.Loader(make()) as loader:
+        list(islice(loader, 5))
+        return loader.state_dict()
+
+
+@PIPELINES
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda s: None, "a mapping, not a NoneType"),
+        (lambda s: {}, "not a state of Penstock"),
+        (lambda s: {"next_index": 4}, "next_index"),
+        (lambda s: {**s, "version": 0}, "version 0.*resume with the release that wrote it"),
+        (lambda s: {**s, "order": 99}, "order 99"),
+        (lambda s: {k: v for k, v in s.items() if k != "at"}, "damaged"),
+        (lambda s: {**s, "epoch": 7}, "damaged"),
+        (lambda s: {**s, "check": "0"}, "damaged"),
+        (lambda s: [], "empty list"),
+        (lambda s: _sealed({**s, "epoch": -1}), "-1.*position"),
+        (lambda s: _sealed({**s, "at": "here"}), "here"),
+    ],
+)
+def test_bad_states_are_refused_and_leave_the_loader_where_it_was(make, spoil, message):
+    state = state_of(make)
+    with ps.Loader(make()) as loader:
+        list(islice(loader, 3))
+        before = json.dumps(loader.state_dict())
+        with pytest.raises(ps.StateError, match=message):
+            loader.load_state_dict(spoil(state))
+        assert json.dumps(loader.state_dict()) == before
+        whole = [shown(x) for x in islice(make(), 6)]
+        assert [shown(x) for x in islice(loader, 3)] == whole[3:]
+
+
+def test_a_foreign_pipeline_is_refused_with_the_differences():
+    state = state_of(indexed)
+    other = mixture({"a": 1, "b": 1, "c": 1}).map(lambda x: x * 2).batch(5, collate=list)
+    with ps.Loader(other) as loader, pytest.raises(ps.StateError) as caught:
+        loader.load_state_dict(state)
+    for line in ("batch: saved 3, now 5", "weights.a: saved 5, now 1", "on_mismatch='adopt'"):
+        assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": -1}, "workers=-1"),
+        ({"executor": "fibres"}, "'inline' or 'threads'"),
+        ({"prefetch": 0}, "prefetch=0"),
+        ({"rank": 0}, "both or neither"),
+        ({"rank": 3, "world_size": 3}, "0 to world_size - 1"),
+        ({"lanes": 0}, "lanes=0"),
+        ({"on_error": "ignore"}, "'raise', 'skip' or 'quarantine'"),
+        ({"max_errors": -1}, "max_errors=-1"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ps.ConfigError, match=message):
+        ps.Loader(numbers(5), **options)
+
+
+def test_a_closed_loader_says_so_and_closing_twice_is_fine():
+    loader = ps.Loader(numbers(5), workers=2)
+    loader.close()
+    loader.close()
+    with pytest.raises(ps.ConfigError, match="closed"):
+        next(iter(loader))
+
+
+def test_stats_count_samples_by_source():
+    with ps.Loader(mixture().batch(10, collate=list)) as loader:
+        list(islice(loader, 30))
+        assert loader.stats()["samples"] == {"a": 150, "b": 90, "c": 60}
+        assert loader.stats()["items"] == 30
+        assert len(loader.keys()) == 10
