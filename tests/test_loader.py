@@ -186,9 +186,12 @@ def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_wa
                 keys += [key] if keys[-1:] != [key] else []  # a document may go on in the next row
         return keys
 
+    def joined(first: list[Any], second: list[Any]) -> list[Any]:
+        return first + second[first[-1] == second[0] :]
+
     with ps.Loader(make({"a": 1, "b": 3}, "a", "b")) as loader:
         before, state = draws(loader, 20), loader.state_dict()
-        whole = before + draws(loader, 20)
+        whole = joined(before, draws(loader, 20))
     with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d")) as loader:
         with pytest.raises(ps.StateError, match=r"weights.a: saved 1, now 5"):
             loader.load_state_dict(state)
@@ -196,7 +199,7 @@ def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_wa
         after = draws(loader, 40)
         again = loader.state_dict()
         rest = [shown(x) for x in islice(loader, 10)]
-    drawn = before + after[before[-1] == after[0] :]
+    drawn = joined(before, after)
     for name in "ab":
         kept = [key for key in drawn if key[0] == name]
         assert kept == list(dict.fromkeys(kept)), "nothing is drawn twice"

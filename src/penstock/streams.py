@@ -352,7 +352,11 @@ class Work:
                 # One by one: the samples before the bad one are delivered first.
                 self._back(unit.singles())
                 return self._inline(n)
-            mended = self.hired.verdict(failure, unit)
+            try:
+                mended = self.hired.verdict(failure, unit)
+            except BaseException:
+                self._back([unit])
+                raise
             if mended is None:
                 self._back([unit])  # the position stays before the sample that failed
                 raise failure.cause from None
