@@ -46,7 +46,7 @@ class Count:
 class Orders:
     """`orders(node, k)`: how the library orders pass `k` of a random node that stands in `recipe`.
 
-    A node is run as it stands alone, but for the names of the mixtures above it: they are part of every random key.
+    A node is run as it stands alone, but for the mixtures above it: what has no seed of its own takes theirs.
     """
 
     def __init__(self, recipe: Any) -> None:

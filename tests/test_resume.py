@@ -119,7 +119,7 @@ def test_every_step_resumes_in_a_loader_over_two_passes(name: str, make: Stage) 
 @given(pipelines())
 def test_random_pipelines_resume(recipe: Any) -> None:
     note(show(recipe))
-    assert_resumes(lambda: build(recipe), steps=14 if endless(recipe) else None, at_most=8)
+    assert_resumes(lambda: build(recipe), steps=12 if endless(recipe) else None, at_most=6)
 
 
 @examples(60)

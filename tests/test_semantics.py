@@ -322,10 +322,9 @@ def test_the_second_pass_of_a_mixture_begins_new_passes_of_its_inputs() -> None:
 def test_a_mixture_takes_each_input_in_its_own_order() -> None:
     a, b = numbers(7).shuffle(seed=1), numbers(5, "b").shuffle(seed=2).map(lambda x: 100 + x)
     ds = ps.mix({"a": a, "b": b}, {"a": 2, "b": 1}, stop="all_exhausted_oversample", seed=9)
-    ours = [x for x in ds if x < 100]
-    laps = [ours[i : i + 7] for i in range(0, len(ours), 7)]
-    assert sorted(laps[0]) == list(range(7)) and laps[0] != laps[1]
-    assert all(len(set(lap)) == len(lap) for lap in laps)
+    found = list(ds)
+    for ours, own in (([x for x in found if x < 100], epochs(a, 4)), ([x for x in found if x >= 100], epochs(b, 4))):
+        assert ours == [x for lap in own for x in lap][: len(ours)]
 
 
 # ---------------------------------------------------------------- packing and lanes

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
 from typing import Any
 
 import numpy as np
@@ -153,7 +151,9 @@ class Builder:
                 case Hold(below, fold):
                     found = self.counts(below) + Counter([type(fold).__name__])
                 case Mix(flows, _, rule) if not isinstance(rule, Weighted):
-                    found = reduce(or_, map(self.counts, flows))
+                    found = Counter[str]()
+                    for child in flows:
+                        found |= self.counts(child)
                 case Read() | Mix():
                     found = Counter[str]()
             self._below[id(flow)] = found
@@ -195,6 +195,7 @@ class Builder:
             case Hold(below, Batch(n, drop, whole)):
                 return BatchProgram(self.program(below, seed, path), n, drop, whole)
             case Hold(below, fold, size):
+                assert not isinstance(fold, Batch)
                 inner = self.program(below, seed, path)
                 if inner.size is None:
                     raise IndexedError(

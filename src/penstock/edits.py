@@ -139,7 +139,8 @@ def size_of(node: Any) -> int | None:
         return node.get("rows")
     if "mix" in node:
         sizes = [size_of(child) for child in node["of"].values()]
-        return sum(sizes) if node["mix"] == "concat" and None not in sizes else None
+        known = [size for size in sizes if size is not None]
+        return sum(known) if node["mix"] == "concat" and len(known) == len(sizes) else None
     if "filter" in node or "flat" in node:
         return None
     below = size_of(node["of"])

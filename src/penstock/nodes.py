@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from .mix import Event
 from .order import Slice
 from .schedule import Schedule
-from .types import Fold, Order, Shards, Source, Transform
+from .types import Fold, Order, Shards, Source
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Each:
 
     flow: Flow
     kind: Kind
-    fn: Transform
+    fn: Any
     seed: int | None = None
 
 
@@ -109,7 +110,7 @@ class Batch:
 class Sizer:
     """How large a sample is: measured on the sample, or known from its length alone (`extra` is added to that)."""
 
-    measure: Transform
+    measure: Callable[[Any], int]
     extra: int = 0
 
 

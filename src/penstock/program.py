@@ -150,13 +150,8 @@ class MixProgram:
     schedule: Schedule
     owner: Ints
 
-    @cached_property
-    def size(self) -> int | None:
-        return self.schedule.size
-
-    @cached_property
-    def depth(self) -> int:
-        return max(flow.depth for flow in self.flows)
+    def __post_init__(self) -> None:
+        self.size, self.depth = self.schedule.size, max(flow.depth for flow in self.flows)
 
     @cached_property
     def _advance(self) -> Ints:
@@ -285,13 +280,13 @@ class Step:
 
             def seeded(i: int) -> Callable[[Any], Any]:
                 r = first[i]
-                rng = generator(key ^ leaves[leaf[r]].key, int(epoch[r]), int(place[r]), int(rows.part[r]))
+                rng = generator(key ^ leaves[int(leaf[r])].key, int(epoch[r]), int(place[r]), int(rows.part[r]))
                 return lambda value: fn(value, rng)
 
             return seeded
         if self.kind == "source":
             return lambda i: (
-                lambda value: fn(value, leaves[leaf[first[i]]].name, int(epoch[first[i]]), int(place[first[i]]))
+                lambda value: fn(value, leaves[int(leaf[first[i]])].name, int(epoch[first[i]]), int(place[first[i]]))
             )
         return lambda i: fn
 
@@ -305,14 +300,10 @@ class BatchProgram:
     drop: bool
     whole: bool
 
-    @cached_property
-    def size(self) -> int | None:
+    def __post_init__(self) -> None:
         below = self.flow.size
-        return None if below is None else below // self.n if self.drop else -(-below // self.n)
-
-    @property
-    def depth(self) -> int:
-        return self.flow.depth + 1
+        self.size = None if below is None else below // self.n if self.drop else -(-below // self.n)
+        self.depth = self.flow.depth + 1
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below = self.flow.size
@@ -323,7 +314,7 @@ class BatchProgram:
             place = (positions - epoch * (self.size or 1)) * self.n
             starts, counts = epoch * below + place, np.minimum(below - place, self.n)
         bounds = bounds_of(counts)
-        samples = np.repeat(starts - bounds[:-1], counts) + np.arange(bounds[-1])
+        samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
         return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
 
     def values(self, rows: Rows, run: Run) -> list[Any]:
@@ -355,9 +346,13 @@ class PackProgram:
     node: int
     _plans: dict[int, tuple[Rows, Plan]] = field(default_factory=dict[int, "tuple[Rows, Plan]"], repr=False)
 
-    @cached_property
+    @property
     def size(self) -> int:
-        return len(self._plan(0)[1].bounds) - 1
+        return len(self._first.bounds) - 1
+
+    @cached_property
+    def _first(self) -> Plan:
+        return self._plan(0)[1]
 
     @property
     def depth(self) -> int:
@@ -391,7 +386,7 @@ class PackProgram:
             rows, found = self._plan(first if self.every_pass else 0)
             starts = found.bounds[place]
             bounds = bounds_of(found.bounds[place + 1] - starts)
-            pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+            pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
             samples = rows.take(found.item[pieces])
             counts = np.diff(samples.firsts())
             start, stop = np.repeat(found.start[pieces], counts), np.repeat(found.stop[pieces], counts)

@@ -32,6 +32,7 @@ def describe(flow: Flow) -> dict[str, Json]:
         case Hold(below, Batch(n, drop)):
             return {"batch": n, "drop_remainder": drop, "of": describe(below)}
         case Hold(below, fold, _, seed):
+            assert not isinstance(fold, Batch)
             return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), "of": describe(below)}
         case Mix(flows, names, rule):
             inputs = {name: describe(child) for name, child in zip(names, flows, strict=True)}

@@ -54,7 +54,7 @@ class Rows:
             starts = offsets[picks]
             bounds = bounds_of(offsets[picks + 1] - starts)
             levels.append(bounds)
-            picks = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+            picks = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
         return self._columns(picks, tuple(levels))
 
     def grouped(self, offsets: Ints) -> Rows:

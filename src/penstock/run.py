@@ -146,6 +146,7 @@ class Opener:
             case Hold(below, Batch(n, drop)):
                 return Batches(self.open(below, seed, path, grain * n), n, drop)
             case Hold(below, fold, size):
+                assert not isinstance(fold, Batch)
                 key = self.builder.hold_key(flow, seed, path)
                 return Holding(self.open(below, seed, path), fold, size or Sizer(_one), key)
             case Each(below):

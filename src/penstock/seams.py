@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +142,7 @@ world = World(LocalStore(), LocalDisk(), LocalSched())
 
 
 @contextlib.contextmanager
-def pretend(*, store: Store | None = None, disk: Disk | None = None, sched: Sched | None = None) -> Iterator[None]:
+def pretend(*, store: Store | None = None, disk: Disk | None = None, sched: Sched | None = None) -> Generator[None]:
     """Run a block on other seams: a simulated disk that tears writes, a scheduler that reorders."""
     before = World(world.store, world.disk, world.sched)
     world.store, world.disk, world.sched = store or world.store, disk or world.disk, sched or world.sched

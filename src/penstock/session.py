@@ -17,7 +17,7 @@ from .cursor import seal, unseal
 from .edits import Change, adopted, changed, locate_mixture, mixtures, old_mixtures
 from .errors import ConfigError, DataError, StateError
 from .mix import Adopt, SetWeights
-from .nodes import Flow
+from .nodes import Flow, Path
 from .program import Failed
 from .recipe import describe, difference, fingerprint
 from .run import Opener, lane_of, tail_group
@@ -113,7 +113,7 @@ class Lane:
         if self._chunk is None or not self._used:
             return []
         rows = self._chunk.rows.slice(self._used - 1, self._used)
-        names = [self.builder.leaves[leaf].name for leaf in rows.leaf.tolist()]
+        names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
 
 
@@ -123,7 +123,7 @@ class Session:
     def __init__(self, flow: Flow, setting: Setting, hands: Hands | None) -> None:
         self.base, self.flow, self.setting, self.hands = flow, flow, setting, hands
         self.group = tail_group(flow)
-        self.lanes = 1 if self.group else setting.lanes
+        self.lanes: int = 1 if self.group else setting.lanes
         if not self.group and self.lanes % setting.world_size:
             fits = ", ".join(str(w) for w in range(1, self.lanes + 1) if self.lanes % w == 0)
             raise ConfigError(
@@ -132,7 +132,8 @@ class Session:
                 " (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose lanes= once "
                 "for a run)"
             )
-        self.epoch, self.turn = 0, 0
+        self.epoch: int = 0
+        self.turn: int = 0
         self.changes: tuple[Change, ...] = ()
         self.journal: dict[tuple[str, int, int], dict[str, Any]] = {}
         self.description = describe(flow)
@@ -269,7 +270,7 @@ class Session:
             changes = adopted(changes, path, old, new, probe._furthest(path))
         return changes
 
-    def _furthest(self, path: tuple[str, ...]) -> int:
+    def _furthest(self, path: Path) -> int:
         """The first position of a mixture that no lane of this rank has drawn yet."""
         return max(
             lane.opener.furthest(path, as_int(lane.cursor()) if self.group else None) for lane in self._lanes.values()

@@ -20,7 +20,7 @@ from .program import HOLE, Failed, Program, Run, Step, empty_rows
 from .rows import Rows, bounds_of, join_rows
 from .seams import Hands, world
 from .trail import After, Chunk, Every, Fixed, Joined, Offset, Origin, Span, Trail
-from .types import Ints, Json
+from .types import Json
 
 _FIRST_PLAN, _LAST_PLAN = 1024, 16384  # positions planned at a time: few at first, so that a resume is quick
 
@@ -56,7 +56,9 @@ class Tap:
 
     def ready(self, n: int) -> int:
         """How many items can be taken without another pull; pulls once if there are none."""
-        return len(self._rest.values) - self._used if self._rest is not None or self._fill(n) else 0
+        if self._rest is None and not self._fill(n):
+            return 0
+        return len(self._rest.values) - self._used if self._rest else 0
 
     def _fill(self, n: int) -> bool:
         chunk = self.stream.pull(n)
@@ -148,7 +150,8 @@ class Positions:
     def __init__(self, program: Program, spread: Spread) -> None:
         self.program, self.spread = program, spread
         self._epoch, self._at, self._plan = 0, 0, _FIRST_PLAN
-        self._rows, self._used = empty_rows(program.depth), 0
+        self._rows = empty_rows(program.depth)
+        self._used: int = 0
 
     def cursor(self) -> Json:
         return self._at
@@ -385,48 +388,56 @@ class Work:
 
     def compute(self, unit: Unit) -> Done:
         """The values of a unit, and which of its items they came from. Pure; runs in any thread."""
-        began = world.sched.now()
-        rows, run = unit.rows, Run()
-        values = unit.values if self.program is None else self.program.values(rows, run)
-        assert values is not None
-        origin: list[int] | None = None
-
-        def keep(which: list[int]) -> None:
-            nonlocal values, rows, origin
-            values = [values[i] for i in which]  # pyright: ignore[reportOptionalSubscript]
-            rows = rows.take(np.asarray(which, np.int64))
-            origin = which if origin is None else [origin[i] for i in which]
-            run.holes = False
-
-        def close_up() -> None:
-            if run.holes:
-                if self.hired.strict:
-                    raise dropped_between_ranks()
-                keep([i for i, value in enumerate(values) if value is not HOLE])
-
-        close_up()
+        began, run = world.sched.now(), Run()
+        values = self.program.values(unit.rows, run) if self.program else unit.values or []
+        found = Results(values, unit.rows, None)
+        found.close_up(run, self.hired.strict)
         for step in self.steps:
-            results = step.apply(values, rows, run)
+            results = step.apply(found.values, found.rows, run)
             if step.kind == "filter":
-                chosen = [i for i, flag in enumerate(results) if flag is not HOLE and flag]
-                if len(chosen) < len(values):
-                    keep(chosen)
+                found.keep([i for i, flag in enumerate(results) if flag is not HOLE and flag])
                 run.holes = False
                 continue
-            values = results
-            close_up()
+            found.values = results
+            found.close_up(run, self.hired.strict)
             if step.kind == "flat":
-                counts = np.asarray([len(found) for found in values], np.int64)
-                values = [piece for found in values for piece in found]
-                source = np.repeat(np.arange(len(counts)), counts)
-                rows = self._pieces(rows.take(source), bounds_of(counts), source)
-                origin = source.tolist() if origin is None else [origin[i] for i in source.tolist()]
-        return Done(values, rows, origin, world.sched.now() - began)
+                found.spread()
+        return Done(found.values, found.rows, found.origin, world.sched.now() - began)
 
-    def _pieces(self, rows: Rows, bounds: Ints, source: Ints) -> Rows:
-        """Rows of flat-map pieces: each piece has a part number of its own."""
-        piece = np.arange(len(source)) - bounds[source] + 1
-        return replace(rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts())))
+
+@dataclass
+class Results:
+    """Items on their way through the functions of a unit; `origin` says which of its items each came from."""
+
+    values: list[Any]
+    rows: Rows
+    origin: list[int] | None
+
+    def keep(self, which: list[int]) -> None:
+        """These items only."""
+        if len(which) == len(self.values):
+            return
+        self.values = [self.values[i] for i in which]
+        self.rows = self.rows.take(np.asarray(which, np.int64))
+        self.origin = which if self.origin is None else [self.origin[i] for i in which]
+
+    def close_up(self, run: Run, strict: bool) -> None:
+        """Without the holes that dropped samples left."""
+        if run.holes:
+            if strict:
+                raise dropped_between_ranks()
+            self.keep([i for i, value in enumerate(self.values) if value is not HOLE])
+            run.holes = False
+
+    def spread(self) -> None:
+        """Every value is a list: its entries become the items, each with a part number of its own."""
+        counts = np.asarray([len(value) for value in self.values], np.int64)
+        source = np.repeat(np.arange(len(counts)), counts)
+        piece = np.arange(len(source)) - bounds_of(counts)[source] + 1
+        rows = self.rows.take(source)
+        self.rows = replace(rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts())))
+        self.values = [entry for value in self.values for entry in value]
+        self.origin = source.tolist() if self.origin is None else [self.origin[i] for i in source.tolist()]
 
 
 class Pace:

@@ -183,7 +183,7 @@ class Draw(NamedTuple):
     epochs: tuple[int, ...]
     draws: Draws
     trail: Trail
-    count: int
+    used: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Drawn:
         for step in self.steps[:count]:
             draws, epochs = step.draws, step.epochs
             drawn[step.source] += 1
-            behind[step.source] = step.trail, step.count
+            behind[step.source] = step.trail, step.used
         inputs = [[epoch, trail.at(used)] for epoch, (trail, used) in zip(epochs, behind, strict=True)]
         return [self.position + count, draws.saved(), drawn, inputs]
 
@@ -319,7 +319,7 @@ class Weave:
         """The provenance of what was drawn, put in the order of the draws."""
         parts, order = list[Rows](), list[Ints]()
         for i in np.unique(sources).tolist():
-            drawn = self.inputs[i]
+            drawn = self.inputs[int(i)]
             drawn.settle()
             parts.append(join_rows(drawn.taken).deepened(self.depth))
             order.append(np.flatnonzero(sources == i))

@@ -21,8 +21,9 @@ Flags = npt.NDArray[np.bool_]
 
 NEVER = 1 << 62  # beyond every position
 _STAIRS = 8192  # a ramp is followed in at most so many
-_STRAY = 0.25  # how far weights may move, in sum, before the tree is grown anew
-_CELLS = 1 << 18  # stairs are worked out in pieces of about so many nodes times stairs
+_PIECES = 16  # and worked out in at least so many pieces,
+_CELLS = 1 << 18  # of about so many nodes times stairs at most
+_STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,10 +229,10 @@ class Plan:
     def _stairs(self, position: int, span: Span, nodes: int) -> tuple[Ints, Ints]:
         """The next stairs of a ramp, as local positions, on the grid of blocks; and the blocks that each begins."""
         assert span.end is not None
-        size = self.rules.block
-        each = -(-(span.end - span.begin) // (size * _STAIRS))
+        size, length = self.rules.block, span.end - span.begin
+        each = -(-length // (size * _STAIRS))
         first = -(-(position + 1 - self.start) // size)
-        many = max(1, min(_CELLS // nodes, -(-(span.end - self.start - first * size) // (size * each))))
+        many = max(1, min(_CELLS // nodes, -(-length // (size * each * _PIECES))))
         grid = self.start + (first + each * np.arange(many + 1)) * size
         edges = np.unique(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
