@@ -36,15 +36,14 @@ from .pack import ConcatSplit
 from .program import (
     BatchProgram,
     EachProgram,
-    Leaf,
     MixProgram,
     PackProgram,
     Program,
     ReadProgram,
     ReorderProgram,
-    Step,
 )
 from .random import key_of
+from .step import Leaf, Step
 from .types import Ints, Source
 from .weaving import schedule_of
 

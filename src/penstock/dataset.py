@@ -15,9 +15,10 @@ from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
 from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Rule, Sizer, Turns, Weighted
 from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice
 from .pack import PackedBatches, Packing, Rebatch, join_parts
-from .program import HOLE, Failed, Program, Run
+from .program import Program
 from .session import Session, Setting
 from .sources.memory import Memory
+from .step import HOLE, Failed, Run
 from .tree import collate as default_collate
 from .tree import leading
 from .types import Fold

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from .nodes import Sizer
-from .program import empty_rows
-from .rows import Rows, bounds_of, join_rows
+from .rows import Rows, bounds_of, empty_rows, join_rows
 from .streams import Stream, Tap, as_int, as_list, bad_cursor
 from .trail import Chunk, Fixed, Trail
 from .types import Fold, Item, Json, Part

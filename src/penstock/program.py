@@ -7,7 +7,7 @@ programs, a map, a batch, a pack whose lengths are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -15,44 +15,10 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from .errors import DataError, Skip
 from .pack import Columns, Pieces, Plan, plan
-from .random import generator
-from .rows import Rows, bounds_of, join_rows
-from .types import Fold, Ints, Order, Shards, Source, Transform, Vectorised
-
-
-class Failed(Exception):
-    """A sample that could not be read or computed: which one, and why."""
-
-    def __init__(self, leaf: int, epoch: int, index: int, cause: Exception) -> None:
-        super().__init__(leaf, epoch, index, cause)
-        self.leaf, self.epoch, self.index, self.cause = leaf, epoch, index, cause
-
-
-class Hole:
-    """Stands where a sample was dropped until the list that holds it is closed up."""
-
-
-HOLE = Hole()
-
-
-@dataclass
-class Run:
-    """What one evaluation has to know: which samples to leave out, and whether any was dropped."""
-
-    without: frozenset[tuple[int, int, int]] = frozenset()
-    holes: bool = False
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A source at work: its number, its full name in the tree, the randomness of that name, itself."""
-
-    number: int
-    name: str
-    key: int
-    source: Source | Shards
+from .rows import Rows, bounds_of, empty_rows, join_rows
+from .step import HOLE, Leaf, Run, Step, failed
+from .types import Fold, Ints, Order, Source
 
 
 class Program(Protocol):
@@ -81,31 +47,18 @@ class ReadProgram:
         return Rows(np.full_like(index, self.leaf.number), epoch + laps, index, np.zeros_like(index))
 
     def values(self, rows: Rows, run: Run) -> list[Any]:
-        if not run.without:
-            try:
-                return self.source.read(rows.index)
-            except Exception:
-                if len(rows) > 1:  # find out which one, and whether it fails alone
-                    return [self._one(rows, i) for i in range(len(rows))]
-                raise self._failed(rows, 0) from None
-        out = list[Any]()
-        for i, key in enumerate(zip(rows.leaf.tolist(), rows.epoch.tolist(), rows.index.tolist(), strict=True)):
-            out.append(HOLE if key in run.without else self._one(rows, i))
-            run.holes = run.holes or key in run.without
-        return out
+        try:
+            return self.source.read(rows.index)
+        except Exception as error:
+            if len(rows) == 1:
+                raise failed(rows, 0, error) from error
+            return [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
 
     def _one(self, rows: Rows, i: int) -> Any:
         try:
             return self.source.read(rows.index[i : i + 1])[0]
         except Exception as error:
             raise failed(rows, i, error) from error
-
-    def _failed(self, rows: Rows, i: int) -> Failed:
-        try:
-            self.source.read(rows.index[i : i + 1])
-        except Exception as error:
-            return failed(rows, i, error)
-        return failed(rows, i, DataError("could not be read at first, then could", where=self.leaf.name))
 
 
 @dataclass
@@ -229,69 +182,6 @@ class EachProgram:
 
 
 @dataclass
-class Step:
-    """A function at work: one call a sample, with what its kind needs beside the sample."""
-
-    kind: str
-    fn: Transform
-    key: int
-    leaves: Sequence[Leaf]
-
-    def __post_init__(self) -> None:
-        self.many = self.fn.many if self.kind == "map" and isinstance(self.fn, Vectorised) else None
-
-    def apply(self, values: list[Any], rows: Rows, run: Run, index: Ints | None = None) -> list[Any]:
-        """`fn` on every value; a `Skip` leaves a hole, any other exception names the sample."""
-        if not run.holes:
-            try:
-                return self._all(values, rows, index)
-            except Exception:
-                pass
-        out = list[Any]()
-        calls = self.calls(rows, index)
-        for i, value in enumerate(values):
-            out.append(HOLE if value is HOLE else self._one(calls(i), value, rows, i))
-        run.holes = run.holes or any(value is HOLE for value in out)
-        return out
-
-    def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
-        if self.kind == "map":
-            return self.many(values) if self.many else list(map(self.fn, values))
-        calls = self.calls(rows, index)
-        return [calls(i)(value) for i, value in enumerate(values)]
-
-    def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
-        try:
-            return call(value)
-        except Skip:
-            return HOLE
-        except Exception as error:
-            raise failed(rows, int(rows.firsts()[i]), error) from error
-
-    def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
-        """For the i-th item, the function of its value alone."""
-        fn, key, leaves = self.fn, self.key, self.leaves
-        if self.kind == "index":
-            assert index is not None
-            return lambda i: lambda value: fn(int(index[i]), value)
-        first = rows.firsts()
-        leaf, epoch, place = rows.leaf, rows.epoch, rows.index
-        if self.kind == "random":
-
-            def seeded(i: int) -> Callable[[Any], Any]:
-                r = first[i]
-                rng = generator(key ^ leaves[int(leaf[r])].key, int(epoch[r]), int(place[r]), int(rows.part[r]))
-                return lambda value: fn(value, rng)
-
-            return seeded
-        if self.kind == "source":
-            return lambda i: (
-                lambda value: fn(value, leaves[int(leaf[first[i]])].name, int(epoch[first[i]]), int(place[first[i]]))
-            )
-        return lambda i: fn
-
-
-@dataclass
 class BatchProgram:
     """Groups of `n` neighbours of one pass."""
 
@@ -406,16 +296,3 @@ class PackProgram:
         if run.holes:
             return [[part for part in group if part.item.value is not HOLE] or HOLE for group in groups]
         return groups
-
-
-def failed(rows: Rows, flat: int, error: Exception) -> Failed:
-    """The failure of one sample; an error that already names its sample is passed on as it is."""
-    if isinstance(error, Failed):
-        return error
-    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error)
-
-
-def empty_rows(depth: int) -> Rows:
-    """No items."""
-    none = np.zeros(0, np.int64)
-    return Rows(none, none, none, none, (np.zeros(1, np.int64),) * depth)

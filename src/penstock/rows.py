@@ -105,3 +105,9 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
         levels,
         marks,
     )
+
+
+def empty_rows(depth: int) -> Rows:
+    """No items."""
+    none = np.zeros(0, np.int64)
+    return Rows(none, none, none, none, (np.zeros(1, np.int64),) * depth)

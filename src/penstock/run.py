@@ -13,6 +13,7 @@ import numpy as np
 
 from .build import Builder, require_indexed, why_not
 from .errors import ConfigError, DataError
+from .feed import Positions, Spread, Upstream
 from .hold import Holding
 from .nodes import (
     Again,
@@ -32,13 +33,14 @@ from .nodes import (
     inputs_of,
 )
 from .order import Repeat, Slice, Stride
-from .program import Leaf, Step, empty_rows
-from .rows import Rows
-from .streams import Batches, Hired, Positions, Spread, Stream, Upstream, Work, as_int, as_list
+from .rows import Rows, empty_rows
+from .step import Leaf, Step
+from .streams import Batches, Stream, as_int, as_list
 from .trail import Chunk, Fixed
 from .types import Json, Shards
 from .weave import ByWeight, Draws, FirstOnes, InTurn, OneByOne, Passes, Weave
 from .weaving import mixture
+from .work import Hired, Work
 
 
 def tail_group(flow: Flow) -> int | None:

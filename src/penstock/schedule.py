@@ -249,5 +249,3 @@ def _step(value: Any, what: str) -> int:
 def _one_of(value: str, valid: tuple[str, ...], what: str) -> None:
     if value not in valid:
         raise ConfigError(f"unknown {what} {value!r}: one of {', '.join(valid)}")
-
-

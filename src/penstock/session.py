@@ -16,15 +16,18 @@ from .build import Builder
 from .cursor import seal, unseal
 from .edits import Change, adopted, changed, locate_mixture, mixtures, old_mixtures
 from .errors import ConfigError, DataError, StateError
+from .feed import Spread, Unit
+from .lane import Lane
 from .mix import Adopt, SetWeights
 from .nodes import Flow, Path
-from .program import Failed
 from .recipe import describe, difference, fingerprint
 from .run import Opener, lane_of, tail_group
-from .seams import Hands, world
-from .streams import Hired, Pace, Spread, Tap, Unit, as_int, dropped_between_ranks
-from .trail import Chunk, Origin
+from .seams import Hands
+from .step import Failed
+from .streams import as_int
+from .trail import Origin
 from .types import Json, Source
+from .work import Hired, dropped_between_ranks
 
 OnError = Literal["raise", "skip", "quarantine"]
 
@@ -49,72 +52,6 @@ class Setting:
             raise ConfigError(f"on_error={self.on_error!r}: choose 'raise', 'skip' or 'quarantine'")
         if self.max_errors < 0:
             raise ConfigError(f"max_errors={self.max_errors}: a number of samples, 0 or more")
-
-
-class Lane:
-    """One lane: a stream, and the chunk of it that is being given out."""
-
-    def __init__(self, opener: Opener, flow: Flow) -> None:
-        self.opener, self.builder, self.tap = opener, opener.builder, Tap(opener.open(flow))
-        self.counts = np.zeros(len(self.builder.leaves), np.int64)
-        self.seek(0, None)
-
-    def seek(self, epoch: int, cursor: Json) -> None:
-        self.tap.seek(epoch, cursor)
-        self._chunk: Chunk | None = None
-        self._used, self._pace, self.ended = 0, Pace(), False
-
-    def cursor(self) -> Json:
-        return self.tap.cursor() if self._chunk is None else self._chunk.trail.at(self._used)
-
-    def next(self) -> Any:
-        """The next item, or StopIteration for good."""
-        chunk = self._chunk
-        if chunk is None or self._used == len(chunk.values):
-            chunk = self._fill()
-        value = chunk.values[self._used]
-        self._used += 1
-        return value
-
-    def _fill(self) -> Chunk:
-        if self.ended:
-            raise StopIteration
-        began = world.sched.now()
-        try:
-            chunk = self.tap.take(self._pace.size)
-        except Exception:
-            if self._pace.size == 1:
-                raise
-            self._pace.size = 1  # what comes before the failure is delivered before it
-            chunk = self.tap.take(1)
-        self._pace.took(len(chunk.values), world.sched.now() - began)
-        if not chunk.values:
-            self.ended = True
-            raise StopIteration
-        self._count()
-        self._chunk, self._used = chunk, 0
-        return chunk
-
-    def _count(self) -> None:
-        """Add the items given out of the chunk to the counts by source."""
-        if self._chunk is not None and self._used:
-            given = self._chunk.rows.slice(0, self._used)
-            self.counts += np.bincount(given.leaf, minlength=len(self.counts))
-
-    def given(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Samples given out by source, since this lane was opened."""
-        if self._chunk is None or not self._used:
-            return self.counts
-        given = self._chunk.rows.slice(0, self._used)
-        return self.counts + np.bincount(given.leaf, minlength=len(self.counts))
-
-    def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item."""
-        if self._chunk is None or not self._used:
-            return []
-        rows = self._chunk.rows.slice(self._used - 1, self._used)
-        names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
-        return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
 
 
 class Session:

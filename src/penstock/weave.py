@@ -14,8 +14,7 @@ import numpy as np
 
 from .errors import DataError
 from .mix import Event, Exhausted, Mixture, event_from_json
-from .program import empty_rows
-from .rows import Rows, join_rows
+from .rows import Rows, empty_rows, join_rows
 from .streams import Stream, Tap, as_int, as_list
 from .trail import Chunk, Fixed, Trail
 from .types import Ints, Json

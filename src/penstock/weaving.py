@@ -14,8 +14,9 @@ import numpy as np
 from .errors import ConfigError, StateError
 from .mix import Mixture
 from .nodes import Before, Chain, Mix, Path, Read, Turns, Weighted, keyed_by
-from .program import Program, Run, Schedule
+from .program import Program, Schedule
 from .random import key_of
+from .step import Run
 from .types import Ints, Source
 
 

@@ -1,0 +1,126 @@
+"""Where work comes from: positions of a program, or the items of another stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from .program import Program
+from .rows import Rows, empty_rows
+from .streams import Stream, Tap, as_int
+from .trail import Offset, Span, Trail
+from .types import Json
+
+_FIRST_PLAN, _LAST_PLAN = 1024, 16384  # positions planned at a time: few at first, so that a resume is quick
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of work: what to compute on, and the trail of what it is made of. `values` is None for positions."""
+
+    values: list[Any] | None
+    rows: Rows
+    trail: Trail
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def singles(self) -> list[Unit]:
+        """The same, item by item."""
+        return [
+            Unit(self.values and self.values[i : i + 1], self.rows.slice(i, i + 1), Offset(self.trail, i))
+            for i in range(len(self))
+        ]
+
+
+class Feed(Protocol):
+    """Where work comes from: positions of a program, or the items of another stream."""
+
+    def next(self, n: int, /) -> Unit | None: ...
+    def cursor(self) -> Json: ...
+    def seek(self, epoch: int, cursor: Json, /) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Which positions one rank works on: its group of every `world_size * group` positions."""
+
+    rank: int = 0
+    world_size: int = 1
+    group: int = 1
+
+
+class Positions:
+    """The positions of a program, one pass at a time."""
+
+    def __init__(self, program: Program, spread: Spread) -> None:
+        self.program, self.spread = program, spread
+        self._epoch, self._at, self._plan = 0, 0, _FIRST_PLAN
+        self._rows = empty_rows(program.depth)
+        self._used: int = 0
+
+    def cursor(self) -> Json:
+        return self._at
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), _FIRST_PLAN
+        self._rows, self._used = empty_rows(self.program.depth), 0
+
+    def next(self, n: int, /) -> Unit | None:
+        if self._used == len(self._rows) and not self._locate():
+            return None
+        group, ranks, size = self.spread.group, self.spread.world_size, self.program.size
+        left = len(self._rows) - self._used
+        if n < left and group > 1 and ranks > 1:
+            n = min(left, -(-n // group) * group)
+        n = min(n, left)
+        unit = self._rows.slice(self._used, self._used + n)
+        step = group * ranks if ranks > 1 else 1
+        trail = Span(self._at, group if ranks > 1 else 1, step, size)
+        self._used += n
+        self._at = as_int(trail.at(n))
+        return Unit(None, unit, trail)
+
+    def _locate(self) -> bool:
+        """Plan the next stretch of positions."""
+        rank, ranks, group = self.spread.rank, self.spread.world_size, self.spread.group
+        size = self.program.size
+        if ranks == 1:
+            places = np.arange(self._at, self._at + self._plan)
+        else:
+            groups = np.arange(-(-self._plan // group)) * (group * ranks) + self._at + rank * group
+            places = (groups[:, None] + np.arange(group)).ravel()
+        if size is not None:
+            places = places[places < size]
+        if not places.size:
+            return False
+        shift, lap = (self._epoch * size, 0) if size is not None else (0, self._epoch)
+        self._rows, self._used = self.program.locate(places + shift, np.full_like(places, lap)), 0
+        self._plan = min(max(_LAST_PLAN, 64 * len(np.unique(self._rows.leaf))), self._plan * 2)
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class Upstream:
+    """The items of another stream as work."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.tap = Tap(stream)
+
+    def next(self, n: int, /) -> Unit | None:
+        chunk = self.tap.take(n)
+        return Unit(chunk.values, chunk.rows, chunk.trail) if chunk.values else None
+
+    def cursor(self) -> Json:
+        return self.tap.cursor()
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self.tap.seek(epoch, cursor)
+
+    def close(self) -> None:
+        self.tap.stream.close()

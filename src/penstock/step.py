@@ -1,0 +1,114 @@
+"""A function at work: one call a sample, and what happens when it fails or drops one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import Skip
+from .random import generator
+from .rows import Rows
+from .types import Ints, Shards, Source, Transform, Vectorised
+
+
+class Failed(Exception):
+    """A sample that could not be read or computed: which one, and why."""
+
+    def __init__(self, leaf: int, epoch: int, index: int, cause: Exception) -> None:
+        super().__init__(leaf, epoch, index, cause)
+        self.leaf, self.epoch, self.index, self.cause = leaf, epoch, index, cause
+
+
+def failed(rows: Rows, flat: int, error: Exception) -> Failed:
+    """The failure of one sample; an error that already names its sample is passed on as it is."""
+    if isinstance(error, Failed):
+        return error
+    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error)
+
+
+class Hole:
+    """Stands where a sample was dropped until the list that holds it is closed up."""
+
+
+HOLE = Hole()
+
+
+@dataclass
+class Run:
+    """What one evaluation finds out on its way: whether a sample was dropped."""
+
+    holes: bool = False
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A source at work: its number, its full name in the tree, the randomness of that name, itself."""
+
+    number: int
+    name: str
+    key: int
+    source: Source | Shards
+
+
+@dataclass
+class Step:
+    """A function at work: one call a sample, with what its kind needs beside the sample."""
+
+    kind: str
+    fn: Transform
+    key: int
+    leaves: Sequence[Leaf]
+
+    def __post_init__(self) -> None:
+        self.many = self.fn.many if self.kind == "map" and isinstance(self.fn, Vectorised) else None
+
+    def apply(self, values: list[Any], rows: Rows, run: Run, index: Ints | None = None) -> list[Any]:
+        """`fn` on every value; a `Skip` leaves a hole, any other exception names the sample."""
+        if not run.holes:
+            try:
+                return self._all(values, rows, index)
+            except Exception:
+                pass
+        out = list[Any]()
+        calls = self.calls(rows, index)
+        for i, value in enumerate(values):
+            out.append(HOLE if value is HOLE else self._one(calls(i), value, rows, i))
+        run.holes = run.holes or any(value is HOLE for value in out)
+        return out
+
+    def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
+        if self.kind == "map":
+            return self.many(values) if self.many else list(map(self.fn, values))
+        calls = self.calls(rows, index)
+        return [calls(i)(value) for i, value in enumerate(values)]
+
+    def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
+        try:
+            return call(value)
+        except Skip:
+            return HOLE
+        except Exception as error:
+            raise failed(rows, int(rows.firsts()[i]), error) from error
+
+    def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
+        """For the i-th item, the function of its value alone."""
+        fn, key, leaves = self.fn, self.key, self.leaves
+        if self.kind == "index":
+            assert index is not None
+            return lambda i: lambda value: fn(int(index[i]), value)
+        first = rows.firsts()
+        leaf, epoch, place = rows.leaf, rows.epoch, rows.index
+        if self.kind == "random":
+
+            def seeded(i: int) -> Callable[[Any], Any]:
+                r = first[i]
+                rng = generator(key ^ leaves[int(leaf[r])].key, int(epoch[r]), int(place[r]), int(rows.part[r]))
+                return lambda value: fn(value, rng)
+
+            return seeded
+        if self.kind == "source":
+            return lambda i: (
+                lambda value: fn(value, leaves[int(leaf[first[i]])].name, int(epoch[first[i]]), int(place[first[i]]))
+            )
+        return lambda i: fn

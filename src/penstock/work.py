@@ -1,0 +1,275 @@
+"""Work: users' functions run over units of items, here or on other hands, and given out in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import ConfigError
+from .feed import Feed, Unit
+from .program import Program
+from .rows import Rows, bounds_of, empty_rows
+from .seams import Hands, world
+from .step import HOLE, Failed, Run, Step
+from .streams import as_int, as_list
+from .trail import Chunk, Fixed, Offset, Origin, Trail
+from .types import Json
+
+
+class Done(NamedTuple):
+    """A unit, computed: what came out, which items of the unit it came from, how long it took, what went wrong."""
+
+    values: list[Any]
+    rows: Rows
+    origin: list[int] | None
+    seconds: float
+
+
+Verdict = Callable[[Failed, Unit], "Unit | None"]
+"""What to do about a sample that failed: go on with another unit, or (None) raise."""
+
+
+@dataclass
+class Hired:
+    """Who works: some threads or none, how many units may be under way, what to do about failures."""
+
+    verdict: Verdict
+    hands: Hands | None = None
+    window: int = 0
+    strict: bool = False
+    """Every sample must give exactly one: ranks share out positions without lanes."""
+
+
+class Work:
+    """Functions over items, in order: read, map, filter, flat-map. The only stream that runs users' functions.
+
+    With hands, units are computed ahead by them; results come in order all the same, so nobody can tell.
+    """
+
+    def __init__(self, feed: Feed, program: Program | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
+        self.feed, self.program, self.steps, self.hired, self.grain = feed, program, steps, hired, grain
+        self._queue = deque[Unit]()
+        self._ahead = deque[tuple[Unit, "Future[Done]"]]()
+        self._skip, self._start = 0, self._own(feed.cursor(), 0)
+        self._given: tuple[Trail, int] = (Fixed(feed.cursor()), 0)
+        self.pace = Pace()
+
+    def then(self, step: Step) -> Work:
+        """One more function, in the same piece of work."""
+        self.steps.append(step)
+        self._start = self._own(self.feed.cursor(), 0)
+        return self
+
+    @property
+    def many(self) -> bool:
+        return any(step.kind == "flat" for step in self.steps)
+
+    def _own(self, below: Json, skip: int) -> Json:
+        return [below, skip] if self.many else below
+
+    def cursor(self) -> Json:
+        return self._start
+
+    def furthest(self) -> Json:
+        """The cursor of the feed behind all that was pulled: what is computed ahead of that can be computed again."""
+        trail, count = self._given
+        return trail.at(count)
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._drop()
+        below = cursor
+        if self.many and cursor is not None:
+            below, skip = as_list(cursor)
+            self._skip = as_int(skip)
+        self.feed.seek(epoch, below)
+        self._given = (Fixed(self.feed.cursor()), 0)
+        self._start = self._own(self.feed.cursor(), self._skip)
+
+    def _drop(self) -> None:
+        for _, future in self._ahead:
+            future.cancel()
+        self._ahead.clear()
+        self._queue.clear()
+        self._skip = 0
+
+    def close(self) -> None:
+        self._drop()
+        self.feed.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        while (found := self._compute(n)) is not None:
+            unit, done = found
+            trail: Trail = unit.trail
+            self._given = (trail, len(unit))
+            if done.origin is not None or self.many:
+                trail = Origin(trail, done.origin or range(len(done.values)), self.many)
+            chunk = Chunk(done.values, done.rows, trail)
+            if self._skip and chunk.values:
+                skip, self._skip = self._skip, 0
+                chunk = Chunk(chunk.values[skip:], chunk.rows.slice(skip, len(chunk.values)), Offset(trail, skip))
+            if chunk.values:
+                return chunk
+        return Chunk([], empty_rows(0), Fixed(None))
+
+    def _compute(self, n: int) -> tuple[Unit, Done] | None:
+        """The next unit and what it came to; None at the end."""
+        if self.hired.hands is None:
+            if (unit := self._next(n)) is None:
+                return None
+            self._queue.appendleft(unit)
+            return self._inline(n)
+        while len(self._ahead) < self.hired.window:
+            try:
+                unit = self._next(self.pace.size * self.grain)
+            except Exception:
+                if self._ahead:
+                    break  # what was computed before the failure is delivered before it
+                if self.pace.size == 1:
+                    raise
+                self.pace.size = 1
+                continue
+            if unit is None:
+                break
+            self._ahead.append((unit, self.hired.hands.submit(lambda unit=unit: self.compute(unit))))
+        if not self._ahead:
+            return None
+        unit, future = self._ahead.popleft()
+        try:
+            done = future.result()
+        except Failed as failure:
+            return self._again(unit, failure, n)
+        except BaseException:
+            self._back([unit])
+            raise
+        self.pace.took(len(unit), done.seconds)
+        return unit, done
+
+    def _next(self, n: int) -> Unit | None:
+        return self._queue.popleft() if self._queue else self.feed.next(n)
+
+    def _again(self, unit: Unit, failure: Failed, n: int) -> tuple[Unit, Done] | None:
+        """A sample of the unit failed: deliver what comes before it, then let the verdict decide."""
+        while True:
+            if len(unit) > 1 and (self.program is None or not unit.rows.levels):
+                # One by one: the samples before the bad one are delivered first.
+                self._back(unit.singles())
+                return self._inline(n)
+            try:
+                mended = self.hired.verdict(failure, unit)
+            except BaseException:
+                self._back([unit])
+                raise
+            if mended is None:
+                self._back([unit])  # the position stays before the sample that failed
+                raise failure.cause from None
+            unit = mended
+            try:
+                return unit, self.compute(unit)
+            except Failed as next_failure:
+                failure = next_failure
+
+    def _back(self, units: list[Unit]) -> None:
+        """Put these units, and behind them all that are under way, back to where they are taken from."""
+        for _, future in self._ahead:
+            future.cancel()
+        self._queue.extendleft(reversed([*units, *(later for later, _ in self._ahead)]))
+        self._ahead.clear()
+
+    def _inline(self, n: int) -> tuple[Unit, Done] | None:
+        unit = self._queue.popleft()
+        try:
+            return unit, self.compute(unit)
+        except Failed as failure:
+            return self._again(unit, failure, n)
+        except BaseException:
+            self._back([unit])
+            raise
+
+    def compute(self, unit: Unit) -> Done:
+        """The values of a unit, and which of its items they came from. Pure; runs in any thread."""
+        began, run = world.sched.now(), Run()
+        values = self.program.values(unit.rows, run) if self.program else unit.values or []
+        found = Results(values, unit.rows, None)
+        found.close_up(run, self.hired.strict)
+        for step in self.steps:
+            results = step.apply(found.values, found.rows, run)
+            if step.kind == "filter":
+                found.keep([i for i, flag in enumerate(results) if flag is not HOLE and flag])
+                run.holes = False
+                continue
+            found.values = results
+            found.close_up(run, self.hired.strict)
+            if step.kind == "flat":
+                found.spread()
+        return Done(found.values, found.rows, found.origin, world.sched.now() - began)
+
+
+@dataclass
+class Results:
+    """Items on their way through the functions of a unit; `origin` says which of its items each came from."""
+
+    values: list[Any]
+    rows: Rows
+    origin: list[int] | None
+
+    def keep(self, which: list[int]) -> None:
+        """These items only."""
+        if len(which) == len(self.values):
+            return
+        self.values = [self.values[i] for i in which]
+        self.rows = self.rows.take(np.asarray(which, np.int64))
+        self.origin = which if self.origin is None else [self.origin[i] for i in which]
+
+    def close_up(self, run: Run, strict: bool) -> None:
+        """Without the holes that dropped samples left."""
+        if run.holes:
+            if strict:
+                raise dropped_between_ranks()
+            self.keep([i for i, value in enumerate(self.values) if value is not HOLE])
+            run.holes = False
+
+    def spread(self) -> None:
+        """Every value is a list: its entries become the items, each with a part number of its own."""
+        counts = np.asarray([len(value) for value in self.values], np.int64)
+        source = np.repeat(np.arange(len(counts)), counts)
+        piece = np.arange(len(source)) - bounds_of(counts)[source] + 1
+        rows = self.rows.take(source)
+        self.rows = replace(rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts())))
+        self.values = [entry for value in self.values for entry in value]
+        self.origin = source.tolist() if self.origin is None else [self.origin[i] for i in source.tolist()]
+
+
+class Pace:
+    """How many items to compute at a time: more while that makes an item cheaper, but never more than a few
+    milliseconds.
+
+    Only the speed depends on it, never an item or a cursor.
+    """
+
+    def __init__(self) -> None:
+        self.size = 1
+        self._per_item = float("inf")
+
+    def took(self, items: int, seconds: float) -> None:
+        """Learn from what the last `items` took."""
+        per_item = seconds / max(items, 1)
+        if seconds < 0.0003 or (seconds < 0.004 and per_item < 0.9 * self._per_item):
+            self.size = min(self.size * 2, 256)
+        elif seconds > 0.008:
+            self.size = max(1, self.size // 2)
+        self._per_item = per_item
+
+
+def dropped_between_ranks() -> ConfigError:
+    """Ranks that share out positions cannot close a gap together."""
+    return ConfigError(
+        "a function raised Skip (or a bad sample was to be left out) in a run over several ranks that has no "
+        "lanes, so the "
+        "ranks would drift apart; drop samples with .filter(...) and give the Loader lanes=, or use "
+        "on_error='quarantine'"
+    )
