@@ -113,7 +113,10 @@ class LaneShards:
     def open(self, name: str, row: int, /) -> Iterator[Any]:
         if len(self.shards.names()) >= self.lanes:
             return self.shards.open(name, row)
-        return islice(self.shards.open(name, self.lane + row * self.lanes), 0, None, self.lanes)
+        # Opened at a row that is known to be there: the first of the shard, or the last one that this lane had.
+        if row == 0:
+            return islice(self.shards.open(name, 0), self.lane, None, self.lanes)
+        return islice(self.shards.open(name, self.lane + (row - 1) * self.lanes), self.lanes, None, self.lanes)
 
     def describe(self) -> Json:
         return self.shards.describe()
