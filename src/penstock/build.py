@@ -44,7 +44,7 @@ from .program import (
 )
 from .random import key_of
 from .step import Leaf, Step
-from .types import Ints, Source
+from .types import Ints, is_source
 from .weaving import schedule_of
 
 _STEP = {
@@ -61,9 +61,7 @@ def why_not(flow: Flow) -> str | None:
     """The step that keeps a flow from being indexed, or None if it is."""
     match flow:
         case Read(source, name):
-            return (
-                None if isinstance(source, Source) else f"the source {name or 'stream'!r} can only be read in sequence"
-            )
+            return None if is_source(source) else f"the source {name or 'stream'!r} can only be read in sequence"
         case Reorder(below):
             return why_not(below)
         case Mix(flows, _, rule):
@@ -90,7 +88,7 @@ def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
 def _lengths_known(flow: Flow) -> bool:
     match flow:
         case Read(source):
-            return isinstance(source, Source) and source.lengths() is not None
+            return is_source(source) and source.lengths() is not None
         case Reorder(below):
             return _lengths_known(below)
         case Mix(flows, _, Weighted() | Chain()):
@@ -173,7 +171,7 @@ class Builder:
         """The program of an indexed flow."""
         match flow:
             case Read(source):
-                assert isinstance(source, Source)
+                assert is_source(source)
                 return ReadProgram(self.leaf(flow, path), source, len(source))
             case Reorder(below, order, own):
                 seed_here = seed if own is None else own
@@ -238,7 +236,7 @@ class Builder:
                 return self._numbers(below, under(flow, path))
 
     def _lengths(self, leaf: Leaf) -> Ints:
-        lengths = leaf.source.lengths() if isinstance(leaf.source, Source) else None
+        lengths = leaf.source.lengths() if is_source(leaf.source) else None
         return np.zeros(0, np.int64) if lengths is None else lengths
 
 

@@ -99,7 +99,7 @@ class Positions:
             return False
         shift, lap = (self._epoch * size, 0) if size is not None else (0, self._epoch)
         self._rows, self._used = self.program.locate(places + shift, np.full_like(places, lap)), 0
-        self._plan = min(max(_LAST_PLAN, 64 * len(np.unique(self._rows.leaf))), self._plan * 2)
+        self._plan = min(max(_LAST_PLAN, 256 * len(np.unique(self._rows.leaf))), self._plan * 2)
         return True
 
     def close(self) -> None:

@@ -27,6 +27,8 @@ class Shuffle:
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         n = _finite(below)
+        if positions.size and (first := int(positions.min()) // n) == int(positions.max()) // n:
+            return permute(positions - first * n, n, key, first) + first * n, None  # one pass: the common case
         epoch = positions // n
         return permute(positions - epoch * n, n, key, epoch) + epoch * n, None
 

@@ -22,12 +22,14 @@ from .types import Fold, Ints, Order, Source
 
 
 class Program(Protocol):
-    """An indexed flow, ready to be asked."""
+    """An indexed flow, ready to be asked. `source` is what its values are read from, where that is all there is to them."""
 
     @property
     def size(self) -> int | None: ...
     @property
     def depth(self) -> int: ...
+    @property
+    def source(self) -> Source | None: ...
     def locate(self, positions: Ints, laps: Ints) -> Rows: ...
     def values(self, rows: Rows, run: Run) -> list[Any]: ...
 
@@ -44,7 +46,8 @@ class ReadProgram:
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self.size
         index = positions - epoch * self.size
-        return Rows(np.full_like(index, self.leaf.number), epoch + laps, index, np.zeros_like(index))
+        number = np.full(len(index), self.leaf.number)
+        return Rows(number, epoch + laps, index, np.zeros(len(index), np.int64))
 
     def values(self, rows: Rows, run: Run) -> list[Any]:
         try:
@@ -77,6 +80,10 @@ class ReorderProgram:
     def depth(self) -> int:
         return self.flow.depth
 
+    @property
+    def source(self) -> Source | None:
+        return self.flow.source
+
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below, more = self.order.down(positions, self.flow.size, self.key)
         return self.flow.locate(below, laps if more is None else laps + more)
@@ -105,12 +112,17 @@ class MixProgram:
 
     def __post_init__(self) -> None:
         self.size, self.depth = self.schedule.size, max(flow.depth for flow in self.flows)
+        self._sources = [flow.source for flow in self.flows]
 
     @cached_property
     def _advance(self) -> Ints:
         """How far each input moves on from one pass of the mixture to the next."""
         sizes = np.asarray([flow.size or 0 for flow in self.flows], np.int64)
         return sizes * self.schedule.passes
+
+    @property
+    def source(self) -> Source | None:
+        return None
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         if self.size is None:
@@ -134,14 +146,27 @@ class MixProgram:
         if len(groups) == 1:
             flow = self.flows[groups[0][0]]
             return flow.values(rows.flattened(flow.depth), run)
-        rows, found = rows.take(order), list[Any]()
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        try:
+            found = self._read(rows.index[order], groups) if not self.depth else None
+        except Exception:
+            found = None  # the careful way finds out which sample it was
+        if found is None:
+            rows, found = rows.take(order), list[Any]()
+            for i, a, b in groups:
+                flow = self.flows[i]
+                found += flow.values(rows.slice(a, b).flattened(flow.depth), run)
+        return np.fromiter(found, object, len(found))[back].tolist()
+
+    def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Any] | None:
+        """The values of all groups, if they are nothing but read."""
+        found = list[Any]()
         for i, a, b in groups:
-            flow = self.flows[i]
-            found += flow.values(rows.slice(a, b).flattened(flow.depth), run)
-        out = [None] * len(found)
-        for place, value in zip(order.tolist(), found, strict=True):
-            out[place] = value
-        return out
+            if (source := self._sources[i]) is None:
+                return None
+            found += source.read(index[a:b])
+        return found
 
 
 def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:
@@ -169,6 +194,10 @@ class EachProgram:
     def depth(self) -> int:
         return self.flow.depth
 
+    @property
+    def source(self) -> Source | None:
+        return None
+
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         rows = self.flow.locate(positions, laps)
         if self.step.kind == "index":
@@ -194,6 +223,10 @@ class BatchProgram:
         below = self.flow.size
         self.size = None if below is None else below // self.n if self.drop else -(-below // self.n)
         self.depth = self.flow.depth + 1
+
+    @property
+    def source(self) -> Source | None:
+        return None
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below = self.flow.size
@@ -266,6 +299,10 @@ class PackProgram:
             where = rows.leaf == leaf
             out[where] = self.lengths[leaf][rows.index[where]]
         return out + self.extra
+
+    @property
+    def source(self) -> Source | None:
+        return None
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self.size

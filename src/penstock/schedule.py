@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from math import isfinite
+from math import fsum, isfinite
 from typing import Any, cast
 
 import numpy as np
@@ -82,7 +82,7 @@ class Schedule:
         eased = Fraction(0) if self.interpolation == "step" else t
         if self.interpolation == "cosine":
             eased = Fraction(float(ease(np.asarray([float(t)]))[0]))
-        active = self._active(step)
+        active = self._active(step, self.names)
         at = {n: (a + (b - a) * eased) * on for n, a, b, on in zip(self.names, first, last, active, strict=True)}
         total = sum(at.values())
         return {n: float(w / total) for n, w in at.items()}
@@ -104,15 +104,14 @@ class Schedule:
         knots = {0, *(step for step, _ in self.points)}
         for given in (self.start or {}, self.stop or {}):
             knots.update(given.values())
-        order = [self.names.index(name) for name in names]
         raw = np.asarray([[float(weights[name]) for name in names] for _, weights in self.points])
-        unit = np.asarray([[float(row[i]) for i in order] for row in self._exact])
+        unit = raw / np.asarray([[fsum(row)] for row in raw.tolist()])
         edges: list[int | None] = [*sorted(knots), None]
         out: list[Span] = []
         for begin, end in pairwise(edges):
             assert begin is not None
             before, after, _ = self._around(begin)
-            on = np.asarray(self._active(begin), np.float64)[order]
+            on = np.asarray(self._active(begin, names), np.float64)
             if self.interpolation == "step" or before == after or bool((unit[before] == unit[after]).all()):
                 out.append(Span(begin, end, raw[before] * on, raw[before] * on, begin, begin, "step"))
             else:
@@ -120,8 +119,8 @@ class Schedule:
                 out.append(Span(begin, end, unit[before] * on, unit[after] * on, *ends, self.interpolation))
         return tuple(out)
 
-    def to_json(self) -> dict[str, Json]:
-        """Plain JSON; `from_json` reads it back."""
+    def describe(self) -> dict[str, Json]:
+        """The schedule as plain JSON; `from_json` reads it back."""
         return {
             "points": [[step, dict(weights)] for step, weights in self.points],
             "interpolation": self.interpolation,
@@ -132,7 +131,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Schedule:
-        """The schedule that `to_json` wrote."""
+        """The schedule that `describe` gave."""
         points = [(int(step), weights) for step, weights in data["points"]]
         return cls(points, data["interpolation"], data["unit"], data["start"], data["stop"])
 
@@ -153,9 +152,9 @@ class Schedule:
         begin, end = self.points[after - 1][0], self.points[after][0]
         return after - 1, after, Fraction(step - begin, end - begin)
 
-    def _active(self, step: int) -> list[bool]:
+    def _active(self, step: int, names: Sequence[str]) -> list[bool]:
         start, stop = self.start or {}, self.stop or {}
-        return [start.get(n, step) <= step and not stop.get(n, step + 1) <= step for n in self.names]
+        return [start.get(n, step) <= step and not stop.get(n, step + 1) <= step for n in names]
 
     def _check_never_empty(self) -> None:
         for span in self.spans(self.names):
@@ -236,7 +235,7 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
 def _number(value: Any) -> float | None:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -26,7 +26,7 @@ from .seams import Hands
 from .step import Failed
 from .streams import as_int
 from .trail import Origin
-from .types import Json, Source
+from .types import Json, is_source
 from .work import Hired, dropped_between_ranks
 
 OnError = Literal["raise", "skip", "quarantine"]
@@ -98,6 +98,7 @@ class Session:
             opened[lane].seek(self.epoch, cursors.get(lane))
         self.close()
         self._lanes, self._order, self._next = opened, self._mine(), 0
+        self._only = self.last = opened[0] if self.lanes == 1 else None
 
     _lanes: dict[int, Lane] = {}  # noqa: RUF012 - replaced as a whole, never changed
 
@@ -112,25 +113,26 @@ class Session:
 
     def next(self) -> Any:
         """The next item of this rank; StopIteration at the end of the pass."""
+        if self._only is not None:
+            return self._only.next()
         for _ in range(len(self._order)):
             lane = self._lanes[self._order[self._next]]
             self.last = lane
-            self._next += 1
-            if self._next == len(self._order):
-                self._next = 0
             try:
                 value = lane.next()
             except StopIteration:
-                self.turn += self.setting.world_size
+                self._turned()
                 continue
-            except BaseException:
-                self._next = (self._next or len(self._order)) - 1
-                raise
-            self.turn += self.setting.world_size
+            self._turned()
             return value
         raise StopIteration
 
+    def _turned(self) -> None:
+        self._next = (self._next + 1) % len(self._order)
+        self.turn += self.setting.world_size
+
     last: Lane | None = None
+    _only: Lane | None = None
 
     def next_pass(self) -> None:
         """Go to the beginning of the next pass."""
@@ -265,8 +267,8 @@ class Session:
             failure.cause.add_note(f"penstock: at sample {where}; on_error='skip' or 'quarantine' would pass over it")
             return None
         bad = (unit.rows.leaf == failure.leaf) & (unit.rows.epoch == failure.epoch) & (unit.rows.index == failure.index)
-        swap = setting.on_error == "quarantine" and unit.values is None and isinstance(leaf.source, Source)
-        used = (failure.index + 1) % len(leaf.source) if swap and isinstance(leaf.source, Source) else None
+        swap = setting.on_error == "quarantine" and unit.values is None and is_source(leaf.source)
+        used = (failure.index + 1) % len(leaf.source) if swap and is_source(leaf.source) else None
         entry = {
             "source": leaf.name,
             "epoch": failure.epoch,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,16 @@ class Shards(Protocol):
     def names(self) -> Sequence[str]: ...
     def open(self, name: str, row: int, /) -> Iterator[Any]: ...
     def describe(self) -> Json: ...
+
+
+@cache
+def _reads(kind: type) -> bool:
+    return issubclass(kind, Source)
+
+
+def is_source(source: Source | Shards) -> TypeGuard[Source]:
+    """Whether a leaf has random access. Looked up by type, because protocols are slow to ask."""
+    return _reads(type(source))
 
 
 class Order(Protocol):

@@ -17,7 +17,7 @@ from .nodes import Before, Chain, Mix, Path, Read, Turns, Weighted, keyed_by
 from .program import Program, Schedule
 from .random import key_of
 from .step import Run
-from .types import Ints, Source
+from .types import Ints, is_source
 
 
 def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Schedule:
@@ -44,7 +44,7 @@ def mean_lengths(flow: Mix, programs: tuple[Program, ...]) -> tuple[float, ...]:
     """Tokens per sample of each input: from known lengths, or measured on 256 samples of its first pass."""
     out = list[float]()
     for name, child, program in zip(flow.names, flow.flows, programs, strict=True):
-        if isinstance(child, Read) and isinstance(child.source, Source):
+        if isinstance(child, Read) and is_source(child.source):
             lengths = child.source.lengths()
             if lengths is not None and len(lengths):
                 out.append(float(int(lengths.sum())) / len(lengths))

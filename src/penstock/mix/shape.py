@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 WHOLE = 1 << 48
 """The largest sum of integer weights: a product with a position inside a window stays below 2^62."""
 
+_URGENT = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Shape:
@@ -68,7 +70,8 @@ def grow(weights: Ints, residual: Floats) -> Shape:
     """The tree for these weights, all positive; `residual` is what each source was given too much so far."""
     n = len(weights)
     weight, owed = np.empty(2 * n - 1, np.int64), np.empty(2 * n - 1)
-    weight[:n], owed[:n] = weights, residual
+    # Who waits for more than a whole draw is put nearer to the root, where it is served soon, however light it is.
+    weight[:n], owed[:n] = np.where(residual < -1, weights * _URGENT, weights), residual
     left, right = np.empty(n - 1, np.int64), np.empty(n - 1, np.int64)
     rounds = list[tuple[int, int]]()
     waiting, made = np.arange(n), 0
