@@ -51,7 +51,7 @@ def mixture(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
     _, inputs, weights, block, stop, caps, _ = d
     names = [name for name, w in zip((n for n, _ in inputs), weights, strict=True) if w]
     share = {n: Fraction(w) for (n, _), w in zip(inputs, weights, strict=True) if w}
-    length: Any = {n: None if endless(c) else sum(1 for _ in passes(c, 0, orders)) for n, c in inputs}
+    length: Any = {n: None if endless(c) else sum(1 for _ in passes(c, 0, orders)) for n, c in inputs if n in share}
     cap = dict(zip((n for n, _ in inputs), caps if isinstance(caps, tuple) else [caps] * len(inputs), strict=True))
     most: Any = {n: None if cap[n] is None or length[n] is None else floor(cap[n] * length[n]) for n in names}
     if stop == "all_exhausted":
@@ -79,16 +79,18 @@ def mixture(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
         if drops:
             live.discard(name)
             start, since = Counter(given), t + 1
-    return ending(names, got, given, length, most, stop) if whole else ""
+    return ending(got, given, length, most, stop, block) if whole else ""
 
 
-def ending(names, got, given, length, most, stop):
+def ending(got, given, length, most, stop, block):
+    names = list(length)
     if stop == "first_exhausted" and not any(given[n] == length[n] for n in names):
         return f"ended before an input did: {dict(given)} of {length}"
     if stop in ("all_exhausted", "restart") and any(given[n] != most[n] for n in names):
         return f"ended after {dict(given)} instead of {most}"
     if stop == "all_exhausted_oversample":
+        # The plain interleave ends with the last input's last sample; a block is permuted up to there.
         last = got[-1][0]
-        if any(given[n] < length[n] for n in names) or given[last] != length[last]:
+        if any(given[n] < length[n] for n in names) or (block == 1 and given[last] != length[last]):
             return f"ended after {dict(given)} of {length}, the last from {last}"
     return ""

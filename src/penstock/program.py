@@ -92,7 +92,7 @@ class ReorderProgram:
         return self.flow.values(rows, run)
 
 
-class Schedule(Protocol):
+class Drawing(Protocol):
     """Which input each position of a pass draws from, and which of its draws that is."""
 
     @property
@@ -107,7 +107,7 @@ class MixProgram:
     """Programs woven by a schedule. `owner[leaf]` is the input that a leaf belongs to."""
 
     flows: tuple[Program, ...]
-    schedule: Schedule
+    schedule: Drawing
     owner: Ints
 
     def __post_init__(self) -> None:

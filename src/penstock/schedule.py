@@ -19,7 +19,7 @@ from .types import Ints, Json
 Floats = npt.NDArray[np.float64]
 
 INTERPOLATIONS = ("step", "linear", "cosine")
-UNITS = ("samples", "steps")
+UNITS = ("samples", "tokens", "steps")
 
 _HALF_PI = 1.5707963267948966
 _SINE = [1.0]  # the Taylor series of sin(x)/x in x*x: 12 terms leave less than 1e-19 on [0, pi/2]
@@ -33,7 +33,8 @@ class Schedule:
 
     Between two points `interpolation` is "step" (the earlier point's weights), "linear" or "cosine"; every point's
     weights are normalised first. `start` and `stop` name steps before and from which a source has weight 0. `step`
-    counts samples of the mixture, or training steps with `unit="steps"`: then `in_samples` must convert it.
+    counts samples of the mixture, tokens with `unit="tokens"`, or training steps with `unit="steps"`: then `in_samples` must
+    convert it.
 
     >>> s = Schedule([(0, {"code": 0.2, "text": 0.8}), (10_000, {"code": 1, "text": 1})], interpolation="linear")
     >>> s.weights(5_000)
@@ -99,6 +100,36 @@ class Schedule:
         points = [(step * samples_per_step, weights) for step, weights in self.points]
         return replace(self, points=points, unit="samples", **scaled)
 
+    def in_tokens(self, lengths: Mapping[str, float], by_tokens: bool) -> Schedule:
+        """A schedule whose steps count tokens, in samples; `lengths` are the mean tokens of a sample of each source.
+
+        `by_tokens` says that the weights are shares of tokens, not of samples. Between two points the mean of both ends counts.
+
+        >>> points = [(0, {"a": 1}), (1_000, {"a": 2})]
+        >>> Schedule(points, unit="tokens").in_tokens({"a": 10.0}, by_tokens=False).points[1][0]
+        100
+        """
+
+        def tokens_per_sample(step: int) -> float:
+            shares = {n: w / lengths[n] if by_tokens else w for n, w in self.weights(step).items()}
+            return fsum(share * lengths[n] for n, share in shares.items()) / fsum(shares.values())
+
+        knots = sorted({0, *(step for step, _ in self.points), *(self.start or {}).values(), *(self.stop or {}).values()})
+        ramps = self.interpolation != "step"
+        if ramps:  # what is a straight line in tokens is a bent one in samples: followed in 64 pieces
+            knots = sorted({*knots, *(a + (b - a) * i // 64 for a, b in pairwise(knots) for i in range(64))})
+        samples, total = {0: 0}, 0.0
+        for begin, end in pairwise(knots):
+            total += (end - begin) * 2 / (tokens_per_sample(begin) + tokens_per_sample(end if ramps else end - 1))
+            samples[end] = int(total + 0.5)
+        moved = {f: {n: samples[s] for n, s in getattr(self, f).items()} for f in ("start", "stop")}
+        if not ramps:
+            points = [(samples[step], weights) for step, weights in self.points]
+            return replace(self, points=points, unit="samples", **moved)
+        plain = replace(self, start=None, stop=None)
+        bent = {samples[step]: plain.weights(step) for step in knots}
+        return Schedule(list(bent.items()), "linear", "samples", **moved)
+
     def spans(self, names: Sequence[str]) -> tuple[Span, ...]:
         """The run cut where weights change their law: intervals of constant weights, and ramps. Sources as in `names`."""
         knots = {0, *(step for step, _ in self.points)}
@@ -119,8 +150,8 @@ class Schedule:
                 out.append(Span(begin, end, unit[before] * on, unit[after] * on, *ends, self.interpolation))
         return tuple(out)
 
-    def describe(self) -> dict[str, Json]:
-        """The schedule as plain JSON; `from_json` reads it back."""
+    def to_json(self) -> dict[str, Json]:
+        """Plain JSON; `from_json` reads it back."""
         return {
             "points": [[step, dict(weights)] for step, weights in self.points],
             "interpolation": self.interpolation,
@@ -131,7 +162,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Schedule:
-        """The schedule that `describe` gave."""
+        """The schedule that `to_json` wrote."""
         points = [(int(step), weights) for step, weights in data["points"]]
         return cls(points, data["interpolation"], data["unit"], data["start"], data["stop"])
 

@@ -14,18 +14,21 @@ import numpy as np
 from .errors import ConfigError, StateError
 from .mix import Mixture
 from .nodes import Before, Chain, Mix, Path, Read, Turns, Weighted, keyed_by
-from .program import Program, Schedule
+from .program import Drawing, Program
 from .random import key_of
+from .schedule import Schedule, check_names
 from .step import Run
 from .types import Ints, is_source
 
 
-def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Schedule:
+def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing:
     """The schedule of an indexed mix."""
     sizes = tuple(program.size for program in programs)
     match flow.rule:
         case Weighted() as rule:
-            measured = mean_lengths(flow, programs) if rule.unit == "tokens" else None
+            measured = None
+            if rule.unit == "tokens" or (isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens"):
+                measured = mean_lengths(flow, programs)
             found = mixture(rule, flow.names, sizes, path, measured)
             if rule.before is None:
                 return found
@@ -81,9 +84,13 @@ def mixture(
     lengths: tuple[float, ...] | None = None,
 ) -> Mixture:
     """The schedule of a weighted mix, ready to be asked."""
+    weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
+    if isinstance(weights, Schedule) and weights.unit == "tokens" and lengths is not None:
+        check_names(weights.names, names, "the schedule")
+        weights = weights.in_tokens(dict(zip(names, lengths, strict=True)), rule.unit == "tokens")
     return Mixture(
         names=names,
-        weights=dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights,
+        weights=weights,
         sizes=sizes,
         block_size=rule.block_size,
         stop=rule.stop,
@@ -91,7 +98,7 @@ def mixture(
         temperature=rule.temperature,
         key=key_of(rule.seed, *keyed_by(path), "mix"),
         log=rule.events,
-        lengths=lengths,
+        lengths=lengths if rule.unit == "tokens" else None,
     )
 
 
@@ -99,13 +106,13 @@ def mixture(
 class Past:
     """The schedule of a mixture that ended; `now[i]` is its i-th input's place in the present one, -1 if it left."""
 
-    schedule: Schedule
+    schedule: Drawing
     now: Ints
 
 
 def past_of(before: Before, path: Path, names: tuple[str, ...]) -> Past:
     """The past of a mixture, ready to be asked."""
-    found: Schedule = mixture(before.rule, before.names, before.sizes, path)
+    found: Drawing = mixture(before.rule, before.names, before.sizes, path)
     if before.rule.before is not None:
         found = Spliced(past_of(before.rule.before, path, before.names), before.rule.events[0].at, found)
     return Past(found, np.asarray([names.index(name) if name in names else -1 for name in before.names], np.int64))
@@ -117,7 +124,7 @@ class Spliced:
 
     past: Past
     start: int
-    present: Schedule
+    present: Drawing
 
     @property
     def size(self) -> int | None:

@@ -25,7 +25,7 @@ class SetWeights:
     def to_json(self) -> dict[str, Json]:
         """Plain JSON; `event_from_json` reads it back."""
         if isinstance(self.weights, Schedule):
-            return {"event": "set_weights", "at": self.at, "schedule": self.weights.describe()}
+            return {"event": "set_weights", "at": self.at, "schedule": self.weights.to_json()}
         return {"event": "set_weights", "at": self.at, "weights": dict(self.weights)}
 
 
