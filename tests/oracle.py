@@ -42,6 +42,13 @@ def endless(d):
             return any(map(endless, children(d)))
 
 
+def again(d):
+    """Whether there is a second pass: not of what draws on a pass that never ends."""
+    if leaf(d) or d[0] in ("slice", "shard") or (d[0] == "limit" and indexed(d[1])):
+        return True
+    return not endless(d) and all(map(again, children(d)))
+
+
 def passes(d, k, orders):
     def below(j=k):
         return passes(d[1], j, orders)

@@ -25,8 +25,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "words": ("types", "errors", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
-    "describe": ("nodes", "program", "weaving", "build", "recipe", "edits"),
-    "run": ("trail", "streams", "hold", "weave", "run", "cursor", "session"),
+    "describe": ("nodes", "step", "program", "draws", "build", "recipe", "edits"),
+    "run": ("trail", "streams", "feed", "work", "hold", "weave", "run", "cursor", "lane", "session"),
     "load": ("dataset", "inputs", "loader"),
     "faces": ("testing", "demo", "cli"),
 }

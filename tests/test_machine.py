@@ -29,7 +29,7 @@ from amounts import examples
 from freedom import allowed
 from learned import Orders, model, plain, run
 from meter import our_threads
-from oracle import endless, indexed
+from oracle import again, endless, indexed
 from penstock.seams import pretend, write_whole
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, show
 from penstock.testing.asserts import difference
@@ -78,7 +78,7 @@ class Machine(RuleBasedStateMachine):
         # What skips without lanes behind it cannot be dealt out to several ranks: the loader says so.
         alone = self.indexed and "skip_map" in repr(recipe)
         self.worlds = [w for w in (1, 2, 3, 4, 6) if w == 1 or (not alone and (self.indexed or lanes % w == 0))]
-        count = 1 if self.endless else PASSES
+        count = PASSES if again(recipe) else 1
         most = FEW if self.endless else 1000
         try:
             runs = [run(self.ds, k, most, lanes=lanes) for k in range(count)]
@@ -178,7 +178,7 @@ class Machine(RuleBasedStateMachine):
         """Whether the next round is within what the first run gave."""
         if self.endless:
             return self.at + self.world <= len(self.want[0])
-        return self.k < PASSES
+        return self.k < len(self.want)
 
     # ------------------------------------------------------------ what a run does to it
 

@@ -6,7 +6,7 @@ the number of ranks and workers, and asking what a step held all follow from it.
 >>> import penstock as ps
 >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bbbb")}, {"a": 3, "b": 1}, block_size=1)
 >>> "".join(ds.limit(8))
-'aabaaaba'
+'abaaabaa'
 """
 
 from .cursor import load_state, save_state

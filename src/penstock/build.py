@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .draws import schedule_of
 from .errors import IndexedError
 from .nodes import (
     Again,
@@ -45,7 +46,6 @@ from .program import (
 from .random import key_of
 from .step import Leaf, Step
 from .types import Ints, is_source
-from .weaving import schedule_of
 
 _STEP = {
     "map": "map",

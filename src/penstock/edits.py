@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from .draws import mixture
 from .errors import ConfigError, StateError
 from .mix import Adopt, Event, event_from_json
 from .nodes import Before, Flow, Mix, Path, Read, Weighted, inputs_of, under
 from .recipe import describe
 from .schedule import Schedule
 from .types import Json
-from .weaving import mixture
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from .build import Builder, why_not
 from .dataset import Dataset
+from .draws import mixture
 from .errors import ConfigError
 from .nodes import Mix, Read, Weighted
 from .schedule import Schedule
@@ -15,7 +16,6 @@ from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .types import Shards, Source
-from .weaving import mixture
 
 
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:

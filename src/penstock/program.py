@@ -22,7 +22,9 @@ from .types import Fold, Ints, Order, Source
 
 
 class Program(Protocol):
-    """An indexed flow, ready to be asked. `source` is what its values are read from, where that is all there is to them."""
+    """An indexed flow, ready to be asked. `source` is what its values are read from, where that is all there is to
+    them.
+    """
 
     @property
     def size(self) -> int | None: ...

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from .build import Builder, require_indexed, why_not
+from .draws import mixture
 from .errors import ConfigError, DataError
 from .feed import Positions, Spread, Upstream
 from .hold import Holding
@@ -39,7 +40,6 @@ from .streams import Batches, Stream, as_int, as_list
 from .trail import Chunk, Fixed
 from .types import Json, Shards
 from .weave import ByWeight, Draws, FirstOnes, InTurn, OneByOne, Passes, Weave
-from .weaving import mixture
 from .work import Hired, Work
 
 

@@ -33,8 +33,8 @@ class Schedule:
 
     Between two points `interpolation` is "step" (the earlier point's weights), "linear" or "cosine"; every point's
     weights are normalised first. `start` and `stop` name steps before and from which a source has weight 0. `step`
-    counts samples of the mixture, tokens with `unit="tokens"`, or training steps with `unit="steps"`: then `in_samples` must
-    convert it.
+    counts samples of the mixture, tokens with `unit="tokens"`, or training steps with `unit="steps"`: then
+    `in_samples` must convert it.
 
     >>> s = Schedule([(0, {"code": 0.2, "text": 0.8}), (10_000, {"code": 1, "text": 1})], interpolation="linear")
     >>> s.weights(5_000)
@@ -103,7 +103,8 @@ class Schedule:
     def in_tokens(self, lengths: Mapping[str, float], by_tokens: bool) -> Schedule:
         """A schedule whose steps count tokens, in samples; `lengths` are the mean tokens of a sample of each source.
 
-        `by_tokens` says that the weights are shares of tokens, not of samples. Between two points the mean of both ends counts.
+        `by_tokens` says that the weights are shares of tokens, not of samples. Between two points the mean of both
+        ends counts.
 
         >>> points = [(0, {"a": 1}), (1_000, {"a": 2})]
         >>> Schedule(points, unit="tokens").in_tokens({"a": 10.0}, by_tokens=False).points[1][0]
@@ -114,7 +115,9 @@ class Schedule:
             shares = {n: w / lengths[n] if by_tokens else w for n, w in self.weights(step).items()}
             return fsum(share * lengths[n] for n, share in shares.items()) / fsum(shares.values())
 
-        knots = sorted({0, *(step for step, _ in self.points), *(self.start or {}).values(), *(self.stop or {}).values()})
+        knots = sorted(
+            {0, *(step for step, _ in self.points), *(self.start or {}).values(), *(self.stop or {}).values()}
+        )
         ramps = self.interpolation != "step"
         if ramps:  # what is a straight line in tokens is a bent one in samples: followed in 64 pieces
             knots = sorted({*knots, *(a + (b - a) * i // 64 for a, b in pairwise(knots) for i in range(64))})
@@ -196,7 +199,9 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """An interval `[begin, end)` of one law: constant weights, or a ramp from `first` at `origin` to `last` at `target`."""
+    """An interval `[begin, end)` of one law: constant weights, or a ramp from `first` at `origin` to `last` at
+    `target`.
+    """
 
     begin: int
     end: int | None
@@ -213,7 +218,8 @@ class Span:
     def means(self, positions: Ints, blocks: Ints, block: int) -> Floats:
         """The mean weights of stairs: float64[stairs, sources], not normalised.
 
-        A stair is `blocks` blocks of `block` positions from `positions` on; a block's weights are those at its first position.
+        A stair is `blocks` blocks of `block` positions from `positions` on; a block's weights are those at its first
+        position.
         """
         length = float(self.target - self.origin)
         t = ((positions - self.origin).astype(np.float64) + 0.5 * block * (blocks - 1)) / length

@@ -179,7 +179,7 @@ class Session:
         try:
             self.flow, self.changes = changed(self.base, changes), changes
             self.epoch, self.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
-            self.journal = {(e["source"], e["epoch"], e["index"]): e for e in _entries(body, "journal")}
+            self.journal = {_key(entry): entry for entry in _entries(body, "journal")}
             if not self.group:
                 self._check_lanes(as_int(body.get("lanes")), cursors)
             self._open(cursors)
@@ -314,11 +314,13 @@ def _merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int,
                 )
         at = other.get("at")
         if isinstance(at, Mapping) and "lanes" in other:
-            cursors |= {int(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            cursors |= {_lane(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             if cursors and cursors[0] != at:
                 raise StateError(f"the states are of different moments: one stands at {cursors[0]}, another at {at}")
             cursors[0] = at
+    if None in cursors.values() or not cursors:
+        raise StateError("the state has no cursor; it is damaged, or was never a saved position")
     if "turn" not in body:
         return body, cursors
     turns = [as_int(other.get("turn")) for other in bodies]
@@ -329,3 +331,18 @@ def _merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int,
             "same step"
         )
     return {**body, "turn": max(turns), "ended": ended}, cursors
+
+
+def _lane(number: Any) -> int:
+    """The number of a lane, which JSON keeps as text."""
+    if not isinstance(number, str) or not number.isdecimal():
+        raise StateError(f"the state has a cursor for lane {number!r}, which is no number; it is damaged")
+    return int(number)
+
+
+def _key(entry: Any) -> tuple[str, int, int]:
+    """Which sample an entry of the journal is about."""
+    try:
+        return str(entry["source"]), int(entry["epoch"]), int(entry["index"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"an entry of the state's journal names no sample ({entry!r}); it is damaged") from error

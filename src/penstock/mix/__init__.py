@@ -1,7 +1,7 @@
 """Mixing: which source each position draws from, and which of its draws that is. Integer arithmetic, nothing stored.
 
-A mixture is a plain interleave, exact at every prefix (`shape`, `segment`, `plan`), dealt out in random order inside blocks
-(`blocks`). What happens to it during a run is an event in its log (`events`).
+A mixture is a plain interleave, exact at every prefix (`shape`, `segment`, `plan`), dealt out in random order inside
+blocks (`blocks`). What happens to it during a run is an event in its log (`events`).
 """
 
 from .events import Adopt, Event, Exhausted, SetWeights, event_from_json

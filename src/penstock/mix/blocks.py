@@ -1,6 +1,8 @@
-"""Random order inside blocks: a plan's draws are dealt out anew within every block, so counts at its ends stay exact."""
+"""Random order inside blocks: a plan's draws are dealt out anew within each block; counts at its ends stay exact."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 
@@ -38,7 +40,7 @@ class Blocks:
         if len(local) < 64 * len(cuts):
             return self._scattered(local)
         source, k = np.empty((2, len(local)), np.int64)
-        for a, b in zip(cuts, cuts[1:], strict=False):
+        for a, b in pairwise(cuts):
             number = int(window[a])
             sources, ks = self._window(number)
             source[a:b], k[a:b] = sources[local[a:b] - number * self.span], ks[local[a:b] - number * self.span]
@@ -65,17 +67,19 @@ class Blocks:
     # ------------------------------------------------------------ inside
 
     def _window(self, number: int) -> tuple[Ints, Ints]:
-        if number not in self._windows:
-            begin = number * self.span
-            end = self.plan.end_within(self.plan.start + begin + self.span) - self.plan.start
-            if self.size == 1:
-                found = self.plan.walk(np.arange(begin, end) + self.plan.start)
-            else:
-                found = self._deal(np.arange(begin // self.size, -(-end // self.size)))
-            if len(self._windows) >= _HELD or self.span * len(self._windows) > _BATCH:
-                self._windows = {}
-            self._windows[number] = found
-        return self._windows[number]
+        held = self._windows
+        if number in held:
+            return held[number]
+        begin = number * self.span
+        end = self.plan.end_within(self.plan.start + begin + self.span) - self.plan.start
+        if self.size == 1:
+            found = self.plan.walk(np.arange(begin, end) + self.plan.start)
+        else:
+            found = self._deal(np.arange(begin // self.size, -(-end // self.size)))
+        if len(held) >= _HELD or self.span * len(held) > _BATCH:
+            self._windows = held = {}
+        held[number] = found
+        return found
 
     def _scattered(self, local: Ints) -> tuple[Ints, Ints]:
         """Positions far apart: only their own blocks are worked out."""
@@ -134,4 +138,3 @@ def _orders(size: int, key: int, starts: Ints) -> Ints:
 def _smallest(n: int) -> type[np.unsignedinteger]:
     """The narrowest type for source numbers: sorting those is a matter of a few nanoseconds."""
     return np.uint8 if n <= 1 << 8 else np.uint16 if n <= 1 << 16 else np.uint32
-

@@ -44,7 +44,7 @@ class Exhausted:
 
 @dataclass(frozen=True)
 class Adopt:
-    """The mixture goes on at position `at` where another one stopped, with so many draws of each source made; others with none."""
+    """The mixture goes on at position `at` where another one stopped, with so many draws of each source made."""
 
     at: int
     counts: Mapping[str, int]

@@ -24,9 +24,10 @@ from .segment import Segment
 class Mixture:
     """Named sources drawn from by weight: after any number of draws each count is within 2 of what its weight asks.
 
-    `sizes` are the lengths of one pass, None where endless or unknown. `weights` are relative numbers, a `Schedule`, or None:
-    then equal, or by `temperature`. Inside blocks of `block_size` the order is random, keyed by `key`. With `lengths`, the
-    mean tokens per sample, weights are shares of tokens. Who drops out leaves what it is ahead or behind to those that stay.
+    `sizes` are the lengths of one pass, None where endless or unknown. `weights` are relative numbers, a `Schedule`,
+    or None: then equal, or by `temperature`. Inside blocks of `block_size` the order is random, keyed by `key`. With
+    `lengths`, the mean tokens per sample, weights are shares of tokens. A source that drops out leaves what it is ahead
+    or behind to those that stay.
 
     >>> m = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2), block_size=1)
     >>> source, k = m.at(np.arange(8))
@@ -73,7 +74,7 @@ class Mixture:
     def opened(self) -> tuple[bool, ...]:
         """Which sources are ever given weight."""
         weights = np.asarray([span.first + span.last for law in self._laws for span in law])
-        return tuple((weights > 0).any(axis=0).tolist())
+        return tuple(bool(weight > 0) for weight in weights.max(axis=0))
 
     def at(self, positions: Ints) -> tuple[Ints, Ints]:
         """The source of each position, and which of its draws (0, 1, 2, ...) it is. Neighbours in order are fastest."""
@@ -117,7 +118,8 @@ class Mixture:
         segment = self._segment(position)
         if segment is None:
             return ()
-        return tuple(self.names[i] for i in segment.members[segment.weights.any(axis=1)].tolist())
+        weights = segment.weights.max(axis=1).tolist()
+        return tuple(self.names[int(i)] for i, w in zip(segment.members, weights, strict=True) if w)
 
     # ------------------------------------------------------------ changes
 
@@ -166,7 +168,9 @@ class Mixture:
             eras.append(self._after(eras[-1].plan, event))
         return tuple(eras)
 
-    def _plan(self, law: tuple[Span, ...], at: int, counts: Ints, residual: Any, out: Any, ended: bool = False) -> Blocks:
+    def _plan(
+        self, law: tuple[Span, ...], at: int, counts: Ints, residual: Any, out: Any, ended: bool = False
+    ) -> Blocks:
         out = out | (counts >= self._rules.most)
         return Blocks(Plan(self._rules, law, State(at, counts, residual, out), ended))
 
@@ -177,7 +181,7 @@ class Mixture:
             raise ConfigError(f"the event at position {at} lies behind the end of the mixture, {plan.end_within(at)}")
         counts = Blocks(plan).counts(at)
         residual = plan.residuals(at) + (counts - plan.counts(np.asarray([at]))[0])
-        law, out = plan.spans, plan.begin.out.copy()
+        law, out = tuple(plan.spans), plan.begin.out.copy()
         if isinstance(event, SetWeights):
             law = self._law(event)
         if isinstance(event, Exhausted):
@@ -188,10 +192,10 @@ class Mixture:
     def _era(self, position: int) -> Blocks:
         i = bisect_right(self._eras, position, key=lambda era: era.plan.start)
         if i == 0:
+            start = self._eras[0].plan.start
             raise IndexError(
-                f"position {position} is negative"
-                if position < 0
-                else f"position {position} belongs to the mixture that this one took over from at {self._eras[0].plan.start}"
+                f"position {position} lies before {start}, "
+                + ("where another mixture was taken over: ask that one" if start else "the first one")
             )
         return self._eras[i - 1]
 

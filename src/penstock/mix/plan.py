@@ -1,4 +1,4 @@
-"""The plain interleave of a mixture from one position on: segments, one after the other, made when they are asked for."""
+"""The plain interleave of a mixture from one position on: segments, one after the other, made when asked for."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ _STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What holds for all of a run. `most`: a source drops out after so many draws. `goal`: what a source must be given (or
-    may not pass, for first_exhausted) before a pass of the mixture ends. `FAR` where there is no such number."""
+    """What holds for all of a run; `FAR` where there is no such number.
+
+    `most`: a source drops out after so many draws. `goal`: what a source must be given before a pass of the mixture
+    ends; for first_exhausted, what none may pass.
+    """
 
     names: tuple[str, ...]
     stop: str
@@ -49,7 +52,7 @@ class Kept(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a plan stands: the draws made, what each source was given too much, who dropped out; the tree, to keep it."""
+    """Where a plan stands: the draws made, what each source was given too much, who dropped out, the tree."""
 
     position: int
     counts: Ints
@@ -70,7 +73,7 @@ class Plan:
     """Segments from a state on, as far as they were asked for."""
 
     def __init__(self, rules: Rules, spans: Sequence[Span], state: State, ended: bool = False) -> None:
-        self.rules, self.spans, self.begin = rules, spans, state
+        self.rules, self.spans, self.begin, self._ended = rules, spans, state, ended
         self._begins = [span.begin for span in spans]
         self._grown = Grown((), state.position, None if ended else state)
 
@@ -84,7 +87,7 @@ class Plan:
         """The position at which the plan ends; None if it does not."""
         if self._endless():
             return None
-        if len(self.spans) == 1 and self._grown.state is self.begin and self.rules.stop in ("restart", "all_exhausted"):
+        if len(self.spans) == 1 and not self._ended and self.rules.stop in ("restart", "all_exhausted"):
             active = (self.spans[0].first > 0) & ~self.begin.out
             return self.start + int((self.rules.most - self.begin.counts)[active].sum())
         known = self._known(NEVER)
@@ -288,8 +291,8 @@ def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:
 def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floats:
     """Close the accounts of those who are not drawn from: those who are share what they had too much or too little.
 
-    What a source left when it ran out goes by weight, as its samples would have. Where weights are set to 0 many may leave at
-    once, with more between them than a heavy source could make good: there all take the same.
+    What a source left when it ran out goes by weight, as its samples would have. Where weights are set to 0 many may
+    leave at once, with more between them than a heavy source could make good: there all take the same.
     """
     ran_out, left = (fsum(residual[who].tolist()) for who in (out, ~active & ~out))
     shared = ran_out * (weights / fsum(weights[active].tolist())) + left / np.count_nonzero(active)

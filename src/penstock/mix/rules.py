@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import pairwise
 from math import floor, isfinite
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..schedule import Schedule, Span, check_names, check_weights
 from ..types import Ints
-from .events import Adopt, Event, Exhausted, SetWeights
+from .events import Adopt, Event, Exhausted
 from .plan import Rules
 from .segment import FAR
 
@@ -54,13 +55,17 @@ def rules_of(
     return Rules(names, stop, int(block), key, most, goal)
 
 
-def spans_of(names: tuple[str, ...], sizes: Sizes, weights: Weights, temperature: float | None, lengths: Any) -> tuple[Span, ...]:
+def spans_of(
+    names: tuple[str, ...], sizes: Sizes, weights: Weights, temperature: float | None, lengths: Any
+) -> tuple[Span, ...]:
     """The weights of samples over the run."""
     if temperature is not None and weights is not None:
         raise ConfigError("temperature makes weights from sizes: give either temperature or weights, not both")
     if isinstance(weights, Schedule):
         if weights.unit != "samples":
-            raise ConfigError(f"the schedule counts {weights.unit}: convert it with schedule.in_samples(samples_per_step)")
+            raise ConfigError(
+                f"the schedule counts {weights.unit}: convert it with schedule.in_samples(samples_per_step)"
+            )
         check_names(weights.names, names, "the schedule")
         spans = weights.spans(names)
     else:
@@ -84,10 +89,10 @@ def spans_of(names: tuple[str, ...], sizes: Sizes, weights: Weights, temperature
 def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
     """Refuse events out of order or with names that are not in the mixture."""
     at = [event.at for event in log]
-    if any(b < a for a, b in zip(at, at[1:], strict=False)) or min(at, default=0) < 0:
+    if any(b < a for a, b in pairwise(at)) or min(at, default=0) < 0:
         raise ConfigError(f"the events of a mixture must be in the order of their positions, from 0 on: {at}")
     for event in log:
-        named = {Exhausted: lambda e: [e.source], Adopt: lambda e: e.counts, SetWeights: lambda e: []}[type(event)](event)
+        named = [event.source] if isinstance(event, Exhausted) else event.counts if isinstance(event, Adopt) else ()
         unknown = sorted(set(named) - set(names))
         if unknown:
             raise ConfigError(f"an event at position {event.at} names {unknown}; the mixture has {list(names)}")
@@ -106,12 +111,14 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
         if cap is None:
             continue
         if not _is_number(cap) or cap <= 0:
-            raise ConfigError(f"max_epochs of {name!r} is {cap!r}; it must be a number above 0, or left out for no limit")
+            raise ConfigError(
+                f"max_epochs of {name!r} is {cap!r}; it must be a number above 0, or left out for no limit"
+            )
         if size:
             out[i] = min(FAR, floor(_exact(cap) * size))
             if out[i] == 0:
                 raise ConfigError(
-                    f"max_epochs={cap} of {name!r}, which has {size} samples, is less than one sample: raise it, or give weight 0"
+                    f"max_epochs={cap} of {name!r} with its {size} samples is not one sample: raise it, or give weight 0"
                 )
     return out
 
@@ -121,7 +128,9 @@ def _tempered(names: tuple[str, ...], sizes: Sizes, temperature: float) -> dict[
     if not _is_number(temperature) or temperature <= 0:
         raise ConfigError(f"temperature is {temperature!r}; it must be a number above 0 (1: proportional to size)")
     if unknown := [name for name, size in zip(names, sizes, strict=True) if size is None]:
-        raise ConfigError(f"temperature needs the sizes of all sources; those of {unknown} are not known: give weights instead")
+        raise ConfigError(
+            f"temperature needs the sizes of all sources; those of {unknown} are not known: give weights instead"
+        )
     if empty := [name for name, size in zip(names, sizes, strict=True) if size == 0]:
         raise ConfigError(f"the sources {empty} are empty; leave them out of the mixture")
     context, root = Context(prec=25), Decimal(repr(float(temperature)))

@@ -1,7 +1,7 @@
 """A stretch of a mixture under one law of weights: positions to draws and back, by arithmetic.
 
-Every inner node of the tree sends its m-th element left when `floor((share*m + offset) / over)` steps up there. The offset
-starts at a half, plus what the left side was given too little so far, so a segment repairs what the ones before it left over.
+Every inner node of the tree sends its m-th element left when `floor((share*m + offset) / over)` steps up there. The
+offset starts at a half, less what the left side was given too much so far: a segment repairs what others left over.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .shape import WHOLE, Floats, Shape
 FAR = 1 << 60
 """A draw that never comes, as far as this segment knows."""
 
-SLACK = 0.25
+_SLACK = 0.25  # what even those may fall behind that have most to get, or one of many would stop all others
 _WINDOW = 1 << 14  # positions that are walked relative to their first one: products with a share stay below 2^62
 
 
 class Tables(NamedTuple):
     """One column per stair, one row per inner node (`first`: per node, and one column more).
 
-    In stair `s` a node that has had `m` elements sent `lead + floor((share*(m - first) + rest) / over)` of them left, or none
-    where that is negative: an over-served side waits.
+    In stair `s` a node that has had `m` elements sent `lead + floor((share*(m - first) + rest) / over)` of them left,
+    or none where that is negative: a side that was given too much waits.
     """
 
     share: Ints
@@ -57,7 +57,7 @@ class Segment:
         return np.searchsorted(self.edges[1:-1], m, side="right")
 
     def nodes_at(self, m: Ints) -> tuple[Ints, Ints, Ints]:
-        """How many elements each node had before local positions: int64[nodes, len(m)]; and the splits, as whole and rest."""
+        """How many elements each node had before local positions, int64[nodes, len(m)]; its split, whole and rest."""
         n, row = self.shape.leaves, self.rows(m) if len(self.edges) > 2 else slice(0, 1)
         share, lead, rest, first = (table[:, row] for table in self.tables)
         out = np.empty((2 * n - 1, len(m)), np.int64)
@@ -131,7 +131,7 @@ class Segment:
     # ------------------------------------------------------------ backwards
 
     def locate(self, leaf: Ints, j: Ints) -> Ints:
-        """The local position of the `j`-th draw (within the segment) of leaves, up the tree in closed form; `FAR` if never."""
+        """The local position of leaves' `j`-th draws in the segment, up the tree in closed form; `FAR` if never."""
         n, stairs = self.shape.leaves, self.tables.share.shape[1]
         share, lead, rest, first = self.tables
         row = np.zeros_like(leaf) if stairs == 1 else (first[leaf, 1:] <= j[:, None]).sum(axis=1)
@@ -156,7 +156,7 @@ class Segment:
     # ------------------------------------------------------------ accounts
 
     def residuals(self, length: int, counts: Ints) -> Floats:
-        """What each source has too much after `length` positions, given its counts there: exact up to the last rounding."""
+        """What each source has too much after `length` positions, given its counts there: exact to one rounding."""
         spans = np.diff(np.minimum(self.edges, length))
         total = self.weights[:, :1].sum()
         # Both products may pass 2^64; their difference cannot, so wrapping leaves it exact.
@@ -166,10 +166,8 @@ class Segment:
         return out
 
 
-def build(
-    start: int, base: Ints, residual: Floats, members: Ints, shape: Shape, weights: Ints, edges: Ints, patient: bool = True
-) -> Segment:
-    """A segment whose stairs begin at the local positions `edges[:-1]`, with `weights` int64[members, stairs] of equal sums."""
+def build(start: int, base: Ints, residual: Floats, members: Ints, shape: Shape, weights: Ints, edges: Ints) -> Segment:
+    """A segment with stairs between the local positions `edges`; `weights` int64[members, stairs] have equal sums."""
     n, stairs = shape.leaves, weights.shape[1]
     sums = shape.sums(weights)
     mine = residual[members]
@@ -181,7 +179,7 @@ def build(
         over = np.full(n - 1, WHOLE)
         share = _shares(sums[shape.left], sums[n:])
         mean = shape.sums(weights.sum(axis=1).astype(np.float64))
-    owed = _corrections(shape, mean / mean[-1], shape.sums(mine), _patience(mine) if patient else np.inf)
+    owed = _corrections(shape, mean / mean[-1], shape.sums(mine), _patience(mine))
     turned = owed < 0  # the side that must wait becomes the left one: then only one end of its count needs a bound
     children = np.stack([np.where(turned, shape.left, shape.right), np.where(turned, shape.right, shape.left)], axis=1)
     share = np.where(turned[:, None], over[:, None] - share, share)
@@ -198,7 +196,7 @@ def _shares(left: Ints, both: Ints) -> Ints:
 
 
 def _patience(residual: Floats) -> float:
-    """How far a source may fall behind while others are repaid: no further than the one that is furthest off already."""
+    """How far a source may fall behind while others are repaid: no further than the worst of all is off already."""
     worst = float(np.abs(residual).max())
     return worst if worst > 2 else 1.0
 
@@ -206,12 +204,13 @@ def _patience(residual: Floats) -> float:
 def _corrections(shape: Shape, weight: Floats, owed: Floats, patience: float) -> Floats:
     """By how many elements the left side of each node should wait (negative: the right side).
 
-    In full it is `owed` of the left, less its share of what is owed of both. But a side that waits makes each of its sources wait,
-    and one of them may have been given too little: `until` is how long each side can afford that, `waited` how long it does.
+    In full it is `owed` of the left, less its share of what is owed of both. But a side that waits makes each of its
+    sources wait, and one of them may have been given too little: `until` is how long each side can afford that,
+    `waited` how long it does.
     """
     n = shape.leaves
     with np.errstate(divide="ignore"):
-        each = np.where(weight[:n] > 0, np.maximum(patience + owed[:n], SLACK) / weight[:n], np.float64(FAR))
+        each = np.where(weight[:n] > 0, np.maximum(patience + owed[:n], _SLACK) / weight[:n], np.float64(FAR))
     until, waited, out = shape.least(np.minimum(each, FAR)), np.zeros(2 * n - 1), np.empty(n - 1)
     for a, b in reversed(shape.rounds):
         left, right, above = shape.left[a:b], shape.right[a:b], waited[n + a : n + b]
@@ -250,7 +249,7 @@ def _climb(shape: Shape, children: Ints, over: Ints, share: Ints, offset: Ints, 
 def muldiv(a: Ints, m: Ints, d: Ints) -> tuple[Ints, Ints]:
     """Quotient and rest of `a*m / d` for 0 <= a <= d <= 2^48 and 0 <= m < 2^60.
 
-    The product may pass 2^64: a float estimate of the quotient is off by a few hundred at most, and the difference is exact.
+    The product may pass 2^64. A float estimate of the quotient is off by some hundred at most; the difference is exact.
     """
     near = np.rint(a / d * m).astype(np.int64)
     rest = a * m - near * d
@@ -267,7 +266,7 @@ def ceildiv(j: Ints, d: Ints, k: Ints, b: Ints) -> Ints:
 
 
 class _Descent:
-    """Elements on their way down, each with its number `m` in its node; those that reach a leaf are written down and leave."""
+    """Elements on their way down, each with its number `m` in its node. Who reaches a leaf is written down."""
 
     def __init__(self, m: Ints, root: int, row: Ints | None = None) -> None:
         self.leaf, self.count = np.empty_like(m), np.empty_like(m)
@@ -285,7 +284,7 @@ class _Descent:
         return len(self.node) > 0
 
     def turn(self, gone: Ints, left: npt.NDArray[np.bool_], node: Ints) -> None:
-        """Go down: left, as number `gone` there, or right. Arithmetic, because a selection costs far more on random turns."""
+        """Go down: left, as number `gone` there, or right. By arithmetic: selecting is slow where turns are random."""
         right = self.m - gone
         gone -= right
         gone *= left

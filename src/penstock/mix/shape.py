@@ -1,9 +1,9 @@
 """A tree over the sources of a mixture, as arrays: light sources below, heavy ones near the root.
 
-Huffman's tree (1952) keeps the share of an inner node within its parent at 2/3 or less, so rounding errors of a half at every split
-add up to less than 2 at any leaf. It is built in rounds: all nodes lighter than the two lightest together may be paired with each
-other in any way without losing that. Each round pairs what was given too much with what was given too little, so that what
-is owed to a subtree stays as small as what is owed to a source.
+Huffman's tree (1952) keeps the share of an inner node within its parent at 2/3 or less, so rounding errors of a half at
+every split add up to less than 2 at any leaf. It is built in rounds: all nodes lighter than the two lightest together
+may be paired with each other in any way without losing that. Each round pairs what was given too much with what was
+given too little, so that what is owed to a subtree stays as small as what is owed to a source.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from ..types import Ints
 
 Floats = npt.NDArray[np.float64]
+_T = TypeVar("_T", bound=np.generic)
 
 WHOLE = 1 << 48
 """The largest sum of integer weights: a product with a position inside a window stays below 2^62."""
@@ -47,8 +49,8 @@ class Shape:
         up[self.left] = up[self.right] = np.arange(len(self.left))
         return up
 
-    def sums(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Values of leaves (on the first axis) to values of all nodes, added pair by pair: the same on every platform."""
+    def sums(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
+        """Values of leaves (the first axis) to values of all nodes, added pair by pair: the same on every platform."""
         n = self.leaves
         out = np.empty((2 * n - 1, *values.shape[1:]), values.dtype)
         out[:n] = values
@@ -77,7 +79,7 @@ def grow(weights: Ints, residual: Floats) -> Shape:
     waiting, made = np.arange(n), 0
     while len(waiting) > 1:
         waiting = waiting[np.argsort(weight[waiting], kind="stable")]
-        light = weight[waiting[:2]].sum()
+        light = int(weight[waiting[:2]].sum())
         pairs = max(1, int(np.searchsorted(weight[waiting], light)) // 2)
         batch = waiting[: 2 * pairs]
         batch = batch[np.argsort(owed[batch], kind="stable")]
@@ -93,7 +95,7 @@ def grow(weights: Ints, residual: Floats) -> Shape:
 
 
 def whole_weights(weights: Floats) -> Ints:
-    """Weights as integers in the same proportion: exact for numbers of up to 9 decimals, else to 47 bits. Zero stays zero.
+    """Weights as integers in proportion: exact for numbers of up to 9 decimals, else to 47 bits. Zero stays zero.
 
     >>> whole_weights(np.asarray([0.29, 0.71, 0.0])).tolist()
     [29, 71, 0]

@@ -125,7 +125,8 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
     if flow.batches and streams:
         found += [_rebatch, _rebatch]
     if not flow.endless:
-        found += [_repeat, _skip]
+        found += [_skip]
+        found += [_repeat] if flow.full or (flow.indexed and not flow.skips) else []  # an empty stream is refused
         found += [_filter, _spread, _group, _tokens, _pack] if streams else []
         found += [_repeat_for_ever] if flow.full and endless else []
     if flow.indexed and not flow.skips:
