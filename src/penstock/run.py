@@ -38,8 +38,9 @@ from .rows import Rows, empty_rows
 from .step import Leaf, Step
 from .streams import Batches, Stream, as_int, as_list
 from .trail import Chunk, Fixed
+from .turns import ByWeight, Draws, FirstOnes, InTurn, OneByOne, Passes
 from .types import Json, Shards
-from .weave import ByWeight, Draws, FirstOnes, InTurn, OneByOne, Passes, Weave
+from .weave import Weave
 from .work import Hired, Work
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import fsum, isfinite
+from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -225,8 +226,8 @@ class Span:
         t = ((positions - self.origin).astype(np.float64) + 0.5 * block * (blocks - 1)) / length
         if self.law == "cosine":
             # The mean of cos over equal steps is cos at the middle times sin(n*h)/(n*sin(h)), h half the angle of a step.
-            half = np.full(len(blocks), 0.5 * block / length)
-            shrink = np.where(blocks > 1, _sin(2 * half * blocks) / (blocks * _sin(2 * half)), 1.0)
+            many, one = blocks.astype(np.float64), np.asarray([min(1.0, block / length)])
+            shrink = np.where(blocks > 1, _sin(many * one) / (many * _sin(one)), 1.0)
             t = 0.5 + shrink * (ease(t) - 0.5)
         return self.first + (self.last - self.first) * t[:, None]
 
@@ -277,9 +278,13 @@ def _number(value: Any) -> float | None:
 
 
 def _step(value: Any, what: str) -> int:
-    if not isinstance(value, (int, np.integer)) or value < 0:
+    try:
+        step = index(value)
+    except TypeError:
+        step = -1
+    if step < 0:
         raise ConfigError(f"{what} of the schedule is at step {value!r}: a step is an integer, 0 or more")
-    return int(value)
+    return step
 
 
 def _one_of(value: str, valid: tuple[str, ...], what: str) -> None:

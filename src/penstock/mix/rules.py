@@ -118,7 +118,7 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
             out[i] = min(FAR, floor(_exact(cap) * size))
             if out[i] == 0:
                 raise ConfigError(
-                    f"max_epochs={cap} of {name!r} with its {size} samples is not one sample: raise it, or give weight 0"
+                    f"max_epochs={cap} of {name!r} ({size} samples) is less than one sample: raise it, or give weight 0"
                 )
     return out
 

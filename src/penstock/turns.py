@@ -1,0 +1,181 @@
+"""Whose turn it is in a mix of streams, and what happens when an input ends. One small class for each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from .mix import Event, Exhausted, Mixture, event_from_json
+from .streams import as_int, as_list
+from .types import Json
+
+Outcome = Literal["again", "end", "redraw"]
+
+
+class Draws(Protocol):
+    """A rule at run time. Immutable, so that trails can keep it.
+
+    `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told of an input's end
+    right after its last sample instead of at the first draw that fails. `laps` is how many passes of an input one
+    pass takes at most.
+    """
+
+    @property
+    def eager(self) -> bool: ...
+    @property
+    def laps(self) -> int: ...
+    def choose(self, position: int, n: int, /) -> list[int]: ...
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]: ...
+    def saved(self) -> Json: ...
+    def restored(self, saved: Json, /) -> Draws: ...
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Round robin over `n` inputs; the first that ends, ends all."""
+
+    n: int
+
+    eager, laps = False, 1
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [p % self.n for p in range(position, position + n)]
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        return self, "end"
+
+    def saved(self) -> Json:
+        return None
+
+    def restored(self, saved: Json, /) -> Draws:
+        return self
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Input after input, `n` of them. `at` is the one being read."""
+
+    n: int
+    at: int = 0
+
+    eager, laps = False, 1
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [self.at] * n if self.at < self.n else []
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        return OneByOne(self.n, source + 1), "redraw"
+
+    def saved(self) -> Json:
+        return self.at
+
+    def restored(self, saved: Json, /) -> Draws:
+        return OneByOne(self.n, as_int(saved))
+
+
+@dataclass(frozen=True)
+class FirstOnes:
+    """The first `n` samples of one input."""
+
+    n: int
+
+    eager, laps = False, 1
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [0] * min(n, self.n - position)
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        return self, "end"
+
+    def saved(self) -> Json:
+        return None
+
+    def restored(self, saved: Json, /) -> Draws:
+        return self
+
+
+@dataclass(frozen=True)
+class Passes:
+    """`epochs` passes of one input, or endlessly many."""
+
+    epochs: int | None
+    done: int = 0
+
+    eager = False
+
+    @property
+    def laps(self) -> int:
+        return self.epochs or 1
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [] if self.done == self.epochs else [0] * n
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        done = Passes(self.epochs, self.done + 1)
+        return done, "end" if done.done == self.epochs else "again"
+
+    def saved(self) -> Json:
+        return self.done
+
+    def restored(self, saved: Json, /) -> Draws:
+        return Passes(self.epochs, as_int(saved))
+
+
+@dataclass(frozen=True)
+class ByWeight:
+    """A weighted mixture over inputs of unknown length. `lapped` are the inputs that were given whole at least once."""
+
+    mixture: Mixture
+    stop: str
+    caps: tuple[int | None, ...]
+    passes: tuple[int, ...]
+    over: bool = False
+
+    @property
+    def eager(self) -> bool:
+        return self.stop != "first_exhausted"
+
+    @property
+    def laps(self) -> int:
+        if self.stop == "all_exhausted_oversample":
+            return 1 << 20  # nobody can know; enough that no pass is begun twice
+        return max((cap for cap in self.caps if cap is not None), default=1)
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        return [] if self.over else self.mixture.at(np.arange(position, position + n))[0].tolist()
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        passes = tuple(done + (i == source) for i, done in enumerate(self.passes))
+        cap = self.caps[source]
+        if self.stop == "first_exhausted":
+            return self._with(passes=passes), "end"
+        if self.stop == "all_exhausted" or passes[source] == cap:
+            return self._dropped(source, position, passes, drawn)
+        if self.stop == "all_exhausted_oversample":
+            seen = all(done > 0 for i, done in enumerate(passes) if self.mixture.opened[i])
+            return self._with(passes=passes, over=seen), "end" if seen else "again"
+        return self._with(passes=passes), "again"
+
+    def _dropped(self, source: int, at: int, passes: tuple[int, ...], drawn: Sequence[int]) -> tuple[Draws, Outcome]:
+        mixture = self.mixture.with_event(Exhausted(at, self.mixture.names[source], drawn[source]))
+        left = mixture.live(at)
+        return self._with(mixture=mixture, passes=passes, over=not left), "redraw" if left else "end"
+
+    def _with(self, **changes: Any) -> ByWeight:
+        fields = {name: getattr(self, name) for name in ("mixture", "stop", "caps", "passes", "over")}
+        return ByWeight(**{**fields, **changes})
+
+    def saved(self) -> Json:
+        events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted)]
+        return [list(self.passes), self.over, events]
+
+    def restored(self, saved: Json, /) -> Draws:
+        passes, over, events = as_list(saved, 3)
+        mixture, known = self.mixture, list[Event](self.mixture.log)
+        for event in map(event_from_json, events):
+            known.append(event)
+        mixture = mixture.with_log(tuple(sorted(known, key=lambda event: event.at)))
+        return self._with(mixture=mixture, passes=tuple(passes), over=bool(over))

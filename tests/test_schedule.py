@@ -1,0 +1,146 @@
+"""Schedules: the numbers of the documents, exact integrals, and refusals that name what is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.schedule import Schedule, ease
+
+POINTS: list[tuple[int, dict[str, float]]] = [
+    (50_000, {"code": 0.8, "text": 0.2}),
+    (0, {"code": 0.2, "text": 0.8}),
+    (10_000, {"code": 0.5, "text": 0.5}),
+]
+
+
+@pytest.mark.parametrize(
+    "step,code,text",
+    [(0, 0.2, 0.8), (5_000, 0.35, 0.65), (10_000, 0.5, 0.5), (30_000, 0.65, 0.35), (50_000, 0.8, 0.2)],
+)
+def test_linear_gives_the_numbers_of_the_documents(step: int, code: float, text: float) -> None:
+    assert Schedule(POINTS, "linear").weights(step) == {"code": code, "text": text}
+
+
+def test_cosine_gives_the_number_of_the_documents() -> None:
+    ramp = Schedule(sorted(POINTS)[:2], "cosine")
+    assert ramp.weights(2_500)["code"] == pytest.approx(0.24393398282201786, abs=1e-15)
+    assert ramp.weights(5_000) == {"code": 0.35, "text": 0.65}
+
+
+@pytest.mark.parametrize("interpolation", ["step", "linear", "cosine"])
+def test_the_end_weights_hold_before_and_after(interpolation: str) -> None:
+    schedule = Schedule([(100, {"a": 1, "b": 3}), (200, {"a": 3, "b": 1})], interpolation)
+    assert schedule.weights(0) == schedule.weights(100) == schedule.weights(-5) == {"a": 0.25, "b": 0.75}
+    assert schedule.weights(200) == schedule.weights(10**12) == {"a": 0.75, "b": 0.25}
+
+
+def test_steps_switch_at_the_point_and_not_before() -> None:
+    schedule = Schedule([(10, {"a": 0, "b": 1}), (0, {"a": 1, "b": 0})])
+    assert [schedule.weights(step)["b"] for step in (0, 9, 10, 11)] == [0, 0, 1, 1]
+
+
+def test_every_point_is_normalised_before_interpolation() -> None:
+    schedule = Schedule([(0, {"a": 1, "b": 1}), (10, {"a": 300, "b": 100})], "linear")
+    assert schedule.weights(5) == {"a": 0.625, "b": 0.375}
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "cosine"])
+def test_ramps_are_monotone_and_sum_to_one(interpolation: str) -> None:
+    schedule = Schedule([(0, {"a": 0.1, "b": 0.9}), (97, {"a": 0.7, "b": 0.3})], interpolation)
+    rows = [schedule.weights(step) for step in range(98)]
+    assert all(x["a"] < y["a"] for x, y in zip(rows, rows[1:], strict=False))
+    assert all(abs(sum(row.values()) - 1) < 1e-15 for row in rows)
+
+
+def test_easing_agrees_with_the_cosine() -> None:
+    t = np.linspace(0, 1, 10_001)
+    expected = [(1 - math.cos(math.pi * x)) / 2 for x in t.tolist()]
+    assert float(np.abs(ease(t) - expected).max()) < 1e-12
+    assert ease(np.asarray([0.0, 0.5, 1.0])).tolist() == pytest.approx([0, 0.5, 1], abs=1e-15)
+
+
+def test_start_and_stop_take_sources_out() -> None:
+    points = [(0, {"a": 1, "b": 1, "c": 2})]
+    schedule = Schedule(points, start={"b": 10}, stop={"c": 20})
+    assert schedule.weights(9) == {"a": 1 / 3, "b": 0, "c": 2 / 3}
+    assert schedule.weights(10) == {"a": 0.25, "b": 0.25, "c": 0.5}
+    assert schedule.weights(20) == {"a": 0.5, "b": 0.5, "c": 0}
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "cosine"])
+@pytest.mark.parametrize("block,blocks", [(1, 1), (1, 7), (10, 1), (10, 13), (7, 50)])
+def test_a_stair_has_the_mean_weights_of_its_blocks(interpolation: str, block: int, blocks: int) -> None:
+    schedule = Schedule(POINTS, interpolation)
+    ramp = schedule.spans(("text", "code"))[0]
+    first = np.arange(0, 10_000 - block * blocks, 1_111)
+    means = ramp.means(first, np.full(len(first), blocks), block)
+    for start, found in zip(first.tolist(), means.tolist(), strict=True):
+        rows = [schedule.weights(start + j * block) for j in range(blocks)]
+        assert found == pytest.approx([sum(row[name] for row in rows) / blocks for name in ("text", "code")], abs=1e-12)
+
+
+def test_spans_follow_points_starts_and_stops() -> None:
+    schedule = Schedule([(5, {"a": 1, "b": 1}), (20, {"a": 1, "b": 3})], "linear", start={"a": 3}, stop={"b": 30})
+    spans = schedule.spans(("b", "a"))
+    assert [(span.begin, span.end, span.constant) for span in spans] == [
+        (0, 3, True),
+        (3, 5, True),
+        (5, 20, False),
+        (20, 30, True),
+        (30, None, True),
+    ]
+    assert spans[0].first.tolist() == [1, 0]
+    assert spans[-1].first.tolist() == [0, 1]
+
+
+def test_json_brings_back_the_same_schedule() -> None:
+    schedule = Schedule(POINTS, "cosine", "steps", start={"code": 7}, stop={"text": 60_000})
+    again = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
+    assert again == schedule
+    assert again.weights(3_000) == schedule.weights(3_000)
+
+
+def test_training_steps_become_samples() -> None:
+    schedule = Schedule([(0, {"a": 1, "b": 0}), (15, {"a": 0, "b": 1})], unit="steps", stop={"a": 30})
+    converted = schedule.in_samples(256)
+    assert converted.unit == "samples"
+    assert [step for step, _ in converted.points] == [0, 15 * 256]
+    assert converted.stop == {"a": 30 * 256}
+    with pytest.raises(ConfigError, match="at least 1"):
+        schedule.in_samples(0)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"points": []}, "at least one point"),
+    ({"points": [(0, {})]}, "step 0 has no weights"),
+    ({"interpolation": "quadratic"}, "'quadratic'.*step, linear, cosine"),
+    ({"unit": "parsecs"}, "'parsecs'.*samples"),
+    ({"points": [(0, {"a": 1, "b": -1})]}, "step 0.*'b' is -1"),
+    ({"points": [(0, {"a": float("nan"), "b": 1})]}, "'a' is nan"),
+    ({"points": [(0, {"a": float("inf"), "b": 1})]}, "'a' is inf"),
+    ({"points": [(0, {"a": 10**400, "b": 1})]}, "'a'"),
+    ({"points": [(0, {"a": "much", "b": 1})]}, "'a' is 'much'"),
+    ({"points": [(0, {"a": 1, "b": 1}), (9, {"a": 0, "b": 0})]}, "step 9.*all weights are 0.*'a', 'b'"),
+    ({"points": [(0, {"a": 1, "b": 1}), (9, {"a": 1})]}, "step 9.*missing \\['b'\\]"),
+    ({"points": [(0, {"a": 1}), (9, {"a": 1, "c": 1})]}, "step 9.*unknown \\['c'\\]"),
+    ({"points": [(-1, {"a": 1})]}, "-1.*0 or more"),
+    ({"points": [(0.5, {"a": 1})]}, "0.5.*integer"),
+    ({"points": [(7, {"a": 1}), (7, {"a": 2})]}, "two points.*step 7"),
+    ({"start": {"z": 3}}, "'z'"),
+    ({"stop": {"a": -3}}, "stop of 'a'"),
+    ({"stop": {"a": 5, "b": 9}}, "from step 9 on every source has weight 0"),
+    ({"start": {"a": 5, "b": 9}}, "from step 0 to step 5"),
+]
+
+
+@pytest.mark.parametrize("changes,message", REFUSED)
+def test_what_makes_no_sense_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    settings: dict[str, Any] = {"points": [(0, {"a": 1, "b": 1})], **changes}
+    with pytest.raises(ConfigError, match=message):
+        Schedule(**settings)
