@@ -43,7 +43,9 @@ def endless(d):
 
 
 def again(d):
-    """Whether there is a second pass: not of what draws on a pass that never ends."""
+    """Whether it is said what a second pass is: not of what draws on a pass that never ends, say."""
+    if d[0] == "mix" and d[4] == "all_exhausted_oversample" and not indexed(d):
+        return False
     if leaf(d) or d[0] in ("slice", "shard") or (d[0] == "limit" and indexed(d[1])):
         return True
     return not endless(d) and all(map(again, children(d)))

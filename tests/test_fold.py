@@ -225,7 +225,9 @@ def test_batch_by_tokens_names_the_item_that_is_too_long() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: ShuffleBuffer(0), lambda: GroupByLength((3,), 0), lambda: BatchByTokens(-1)], ids=("buffer", "groups", "tokens")
+    "make",
+    [lambda: ShuffleBuffer(0), lambda: GroupByLength((3,), 0), lambda: BatchByTokens(-1)],
+    ids=("buffer", "groups", "tokens"),
 )
 def test_counts_below_one_are_refused(make: Any) -> None:
     with pytest.raises(ConfigError, match="at least 1"):

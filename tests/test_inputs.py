@@ -20,6 +20,8 @@ import penstock as ps
 from penstock.testing import assert_resumes, recipes
 
 NAN, INF = float("nan"), float("inf")
+WRONG: Any = [1, 2]  # where a dataset or a function belongs
+HALF: Any = 1.5
 
 
 def numbers(n: int, name: str = "a") -> ps.Dataset:
@@ -82,7 +84,7 @@ def test_the_same_mixtures_without_the_fault_are_taken() -> None:
 def test_inputs_of_mixtures_are_checked() -> None:
     refused(lambda: ps.mix({}), "at least one source", "{name: dataset")
     refused(lambda: ps.mix({"a": numbers(3), "hole": numbers(0)}), "'hole'", "empty", "weight 0")
-    refused(lambda: ps.mix({"a": [1, 2]}), "'a'", "list", "ps.from_sequence")  # type: ignore[dict-item]
+    refused(lambda: ps.mix({"a": WRONG}), "'a'", "list", "ps.from_sequence")
     late = ps.Schedule([(0, {"a": 1, "hole": 0}), (99, {"a": 1, "hole": 1})])
     refused(lambda: ps.mix({"a": numbers(3), "hole": numbers(0)}, late), "'hole'", "empty")
     ds = ps.mix({"a": numbers(3), "hole": numbers(0)}, {"a": 1, "hole": 0}, stop="all_exhausted", block_size=1)
@@ -104,7 +106,7 @@ def test_weights_that_are_no_mapping_are_refused(weights: Any) -> None:
 
 @pytest.mark.xfail(reason="an AttributeError from inside")
 def test_a_list_of_datasets_is_refused() -> None:
-    refused(lambda: ps.mix([numbers(3)]), "{name: dataset")  # type: ignore[arg-type]
+    refused(lambda: ps.mix(WRONG), "{name: dataset")
 
 
 BAD_SCHEDULES: list[tuple[str, tuple[Any, ...], list[str]]] = [
@@ -200,7 +202,8 @@ def test_under_quarantine_a_bad_line_is_journalled_and_the_next_index_takes_its_
         assert key == (source, epoch, used(index) if hit else index)
         assert x == (used(index) if hit else good)
     assert Counter(key[0] for key, _ in got) == Counter(key[0] for key, _ in want) == {"code": 40, "other": 60}
-    assert [(e["source"], e["epoch"], e["index"]) for e in journal] == [("code", p, i) for p in (0, 1) for i in sorted(bad)]
+    noted = [(entry["source"], entry["epoch"], entry["index"]) for entry in journal]
+    assert noted == [("code", epoch, i) for epoch in (0, 1) for i in sorted(bad)]
     for entry in journal:
         assert entry["used"] == (entry["index"] + 1) % 20
         assert f"code.jsonl, line {entry['index'] + 1}" in entry["error"]
@@ -359,7 +362,9 @@ def test_numbers_of_arrays_are_plain_and_rows_are_views() -> None:
     assert all(np.shares_memory(row, matrix) for row in ps.from_sequence(matrix))
 
 
-@pytest.mark.parametrize("thing,words", [({"a": 1}, ["dict", "mapping"]), (3, ["int", "no __len__"]), (None, ["None"])], ids=repr)
+@pytest.mark.parametrize(
+    "thing,words", [({"a": 1}, ["dict", "mapping"]), (3, ["int", "no __len__"]), (None, ["None"])], ids=repr
+)
 def test_what_is_no_sequence_is_refused(thing: Any, words: list[str]) -> None:
     refused(lambda: ps.from_sequence(thing), *words, "from_iterable")
 
@@ -421,15 +426,20 @@ def test_a_stream_with_skip_is_not_read_again() -> None:
 
 
 def test_bad_streams_are_refused() -> None:
-    refused(lambda: ps.from_iterable([1, 2]), "list", "no function", "lambda")  # type: ignore[arg-type]
-    refused(lambda: ps.from_iterable(iter([1])), "no function", "lambda")  # type: ignore[arg-type]
+    refused(lambda: ps.from_iterable(WRONG), "list", "no function", "lambda")
+    refused(lambda: ps.from_iterable(iter(WRONG)), "no function", "lambda")
     sizes = iter([9, 3])
     ds = ps.from_iterable(lambda: iter(range(next(sizes))))
     it = iter(ds)
     list(islice(it, 5))
     state = it.state_dict()
     again = iter(ds)
-    refused(lambda: (again.load_state_dict(state), next(again)), "ended after 3", "same samples every time", kind=ps.DataError)
+    refused(
+        lambda: (again.load_state_dict(state), next(again)),
+        "ended after 3",
+        "same samples every time",
+        kind=ps.DataError,
+    )
 
 
 # ---------------------------------------------------------------- token stores
@@ -522,8 +532,8 @@ BAD_CALLS: list[tuple[str, Callable[[ps.Dataset], Any], list[str]]] = [
     ("pack(0)", lambda ds: ds.pack(0), ["pack", "length", "at least 1"]),
     ("pack by magic", lambda ds: ds.pack(4, "magic"), ["pack", "'magic'", "best_fit"]),
     ("endless concat", lambda ds: len(ds.repeat().concat(ds)), ["concat", "endless", "limit it"]),
-    ("concat a list", lambda ds: ds.concat([1]), ["list is not a dataset", "ps.from_sequence"]),
-    ("zip a list", lambda ds: ds.zip([1]), ["list is not a dataset", "ps.from_sequence"]),
+    ("concat a list", lambda ds: ds.concat(WRONG), ["list is not a dataset", "ps.from_sequence"]),
+    ("zip a list", lambda ds: ds.zip(WRONG), ["list is not a dataset", "ps.from_sequence"]),
 ]
 
 
@@ -534,13 +544,13 @@ def test_bad_arguments_are_refused_by_name(call: Any, words: list[str]) -> None:
 
 @pytest.mark.xfail(reason="the messages name the inner rules, chain and turns")
 def test_concat_and_zip_are_named_as_the_user_wrote_them() -> None:
-    refused(lambda: numbers(3).concat([1]), "concat")  # type: ignore[arg-type]
-    refused(lambda: numbers(3).zip([1]), "zip")  # type: ignore[arg-type]
+    refused(lambda: numbers(3).concat(WRONG), "concat")
+    refused(lambda: numbers(3).zip(WRONG), "zip")
 
 
 @pytest.mark.xfail(reason="taken, and len() is then 7.0")
 def test_a_size_that_is_no_integer_is_refused() -> None:
-    refused(lambda: numbers(10).batch(1.5), "batch(1.5)")  # type: ignore[arg-type]
+    refused(lambda: numbers(10).batch(HALF), "batch(1.5)")
 
 
 @pytest.mark.parametrize("place", [1.5, "x"])

@@ -130,7 +130,7 @@ def test_weights_set_in_a_run_are_saved_resumed_and_replayed(make, lanes):
             items.append(shown(next(run)))
         end = loader.state_dict()
     with ps.Loader(make(), lanes=lanes, workers=2) as resumed:
-        resumed.load_state_dict(json.loads(saved))
+        resumed.load_state_dict(json.loads(str(saved)))
         assert [shown(x) for x in islice(resumed, 30)] == items[50:]
         assert json.dumps(resumed.state_dict()) == json.dumps(end)
     with ps.Loader(make(), lanes=lanes) as replayed:  # the log alone, moved to the beginning

@@ -71,7 +71,9 @@ def test_passes_and_keys_differ(order: Any) -> None:
     assert tuple(range(n)) not in passes
 
 
-@pytest.mark.parametrize("order", [Shuffle(), BlockShuffle(3, 2), Repeat(2), Repeat(None), Replay(2), Stride(0, 3)], ids=str)
+@pytest.mark.parametrize(
+    "order", [Shuffle(), BlockShuffle(3, 2), Repeat(2), Repeat(None), Replay(2), Stride(0, 3)], ids=str
+)
 def test_nothing_and_one_sample(order: Any) -> None:
     nothing = np.zeros(0, np.int64)
     assert order.down(nothing, 0, 7)[0].tolist() == []

@@ -99,7 +99,16 @@ def test_every_place_is_equally_likely():
 
 
 def test_keys_tell_types_and_groupings_apart():
-    keys = {key_of(1, 2), key_of(12), key_of("1", "2"), key_of("12"), key_of(1, "2"), key_of("1", 2), key_of(), key_of("")}
+    keys = {
+        key_of(1, 2),
+        key_of(12),
+        key_of("1", "2"),
+        key_of("12"),
+        key_of(1, "2"),
+        key_of("1", 2),
+        key_of(),
+        key_of(""),
+    }
     assert len(keys) == 8
 
 

@@ -1,4 +1,4 @@
-"""Descriptions and fingerprints: equal for equal pipelines, different for all that changes the data, and nothing else."""
+"""Descriptions and fingerprints: equal for equal pipelines, different for what changes the data."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_what_changes_the_data_changes_the_fingerprint(kind: str) -> None:
     found = dict[str, int]()
     for number, make in enumerate(KINDS[kind]):
         mark = printed(make())
-        assert mark not in found, f"numbers {found[mark]} and {number} of {kind} have one fingerprint: {describe(make().flow)}"
+        assert mark not in found, f"{found[mark]} and {number} have one fingerprint: {describe(make().flow)}"
         found[mark] = number
 
 
@@ -189,7 +189,12 @@ def test_another_process_finds_the_same() -> None:
     )
     done = [
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, env={"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+            env={"PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
     ]
@@ -216,8 +221,9 @@ def test_columns_that_are_read_do_matter(tmp_path: Path) -> None:
 
 def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
     ds = ps.read(lines(tmp_path / "code.jsonl", 24)).shuffle(seed=1).batch(2, collate=list)
+    alike: list[dict[str, Any]] = [{}, {"workers": 2}, {"workers": 1, "prefetch": 7}, {"rank": 0, "world_size": 1}]
     states = []
-    for options in ({}, {"workers": 2}, {"workers": 1, "prefetch": 7}, {"rank": 0, "world_size": 1}, {"executor": "inline"}):
+    for options in (*alike, {"executor": "inline"}):
         with ps.Loader(ds, **options) as loader:
             next(iter(loader))
             states.append(loader.state_dict())
@@ -227,7 +233,8 @@ def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_seed_for_all_is_that_seed_for_each() -> None:
-    assert printed(numbers().shuffle().seed(4)) == printed(numbers().seed(4).shuffle()) == printed(numbers().shuffle(seed=4))
+    after, before = numbers().shuffle().seed(4), numbers().seed(4).shuffle()
+    assert printed(after) == printed(before) == printed(numbers().shuffle(seed=4))
     assert printed(numbers().shuffle().seed(4)) != printed(numbers().shuffle().seed(5))
 
 
@@ -255,17 +262,30 @@ def test_equal_pipelines_have_no_difference() -> None:
         (lambda: numbers(20, "a"), lambda: numbers(20, "b"), ['read: saved "a", now "b"']),
         (lambda: mixed({"a": 1, "b": 2}), lambda: mixed({"a": 1, "b": 5}), ["weights.b: saved 2, now 5"]),
         (lambda: mixed(seed=1), lambda: mixed(seed=2), ["seed: saved 1, now 2"]),
-        (lambda: numbers().map(recipes.double), lambda: numbers().map(recipes.paired), ['map: saved "double", now "paired"']),
-        (lambda: docs().pack(8), lambda: docs().pack(9), ["length", "saved 8, now 9"]),
-        (lambda: numbers(), lambda: numbers().shuffle(seed=1), ["order: new", "seed: new, 1", "of: new"]),
+        (
+            lambda: numbers().map(recipes.double),
+            lambda: numbers().map(recipes.paired),
+            ['map: saved "double", now "paired"'],
+        ),
     ],
-    ids=range(8),
-)  # fmt: skip
+    ids=["batch", "rows", "name", "weight", "seed", "function"],
+)
 def test_a_difference_is_one_line_that_says_where(saved: Any, now: Any, words: list[str]) -> None:
     found = lines_between(saved(), now())
     text = "\n".join(found)
     assert all(word in text for word in words), text
-    assert "new" in words[0] or len(found) == 1, f"one change, one line: {found}"
+    assert len(found) == 1, f"one change, one line: {found}"
+
+
+def test_another_length_of_a_pack_is_shown() -> None:
+    assert "pack.length: saved 8, now 9" in lines_between(docs().pack(8), docs().pack(9))
+
+
+@pytest.mark.xfail(reason="': new, {...}': the 'of' of the outermost step has no name")
+def test_every_line_names_a_place() -> None:
+    found = lines_between(numbers(), numbers().shuffle(seed=1))
+    assert 'order: new, "shuffle"' in found
+    assert all(re.match(r"[\w.]+: ", line) for line in found), found
 
 
 def test_a_source_that_came_or_went_is_named() -> None:
@@ -288,9 +308,10 @@ def test_the_place_is_the_way_through_names_and_long_values_are_cut() -> None:
 
 
 def test_a_loader_shows_the_difference_and_stays_where_it_is() -> None:
-    with ps.Loader(mixed({"a": 1, "b": 2}).batch(3, collate=list)) as saved, ps.Loader(
-        mixed({"a": 1, "b": 3}).batch(4, collate=list)
-    ) as loader:
+    with (
+        ps.Loader(mixed({"a": 1, "b": 2}).batch(3, collate=list)) as saved,
+        ps.Loader(mixed({"a": 1, "b": 3}).batch(4, collate=list)) as loader,
+    ):
         next(iter(saved))
         before = loader.state_dict()
         with pytest.raises(ps.StateError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from typing import Any
@@ -54,7 +55,7 @@ def test_every_point_is_normalised_before_interpolation() -> None:
 def test_ramps_are_monotone_and_sum_to_one(interpolation: str) -> None:
     schedule = Schedule([(0, {"a": 0.1, "b": 0.9}), (97, {"a": 0.7, "b": 0.3})], interpolation)
     rows = [schedule.weights(step) for step in range(98)]
-    assert all(x["a"] < y["a"] for x, y in zip(rows, rows[1:], strict=False))
+    assert all(x["a"] < y["a"] for x, y in itertools.pairwise(rows))
     assert all(abs(sum(row.values()) - 1) < 1e-15 for row in rows)
 
 

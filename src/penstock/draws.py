@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -64,13 +64,14 @@ def mean_lengths(flow: Mix, programs: tuple[Program, ...]) -> tuple[float, ...]:
 def tokens_of(sample: Any, name: str) -> int:
     """The number of tokens of a sample: its length, or that of the first sequence of a mapping."""
     if isinstance(sample, Mapping):
-        found = next((v for v in sample.values() if isinstance(v, list | tuple | np.ndarray)), None)  # pyright: ignore[reportUnknownVariableType]
+        values = cast("Mapping[str, Any]", sample).values()
+        found: Any = next((value for value in values if isinstance(value, list | tuple | np.ndarray)), None)
         if found is None:
             raise ConfigError(
                 f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise before mixing, or use "
                 "unit='samples'"
             )
-        return len(found)  # pyright: ignore[reportUnknownArgumentType]
+        return len(found)
     if isinstance(sample, list | tuple | np.ndarray | str | bytes):
         return len(sample)  # pyright: ignore[reportUnknownArgumentType]
     raise ConfigError(f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no length")

@@ -135,7 +135,7 @@ class Schedule:
         return Schedule(list(bent.items()), "linear", "samples", **moved)
 
     def spans(self, names: Sequence[str]) -> tuple[Span, ...]:
-        """The run cut where weights change their law: intervals of constant weights, and ramps. Sources as in `names`."""
+        """The run cut where weights change their law: constant weights and ramps. Sources as in `names`."""
         knots = {0, *(step for step, _ in self.points)}
         for given in (self.start or {}, self.stop or {}):
             knots.update(given.values())
@@ -225,7 +225,7 @@ class Span:
         length = float(self.target - self.origin)
         t = ((positions - self.origin).astype(np.float64) + 0.5 * block * (blocks - 1)) / length
         if self.law == "cosine":
-            # The mean of cos over equal steps is cos at the middle times sin(n*h)/(n*sin(h)), h half the angle of a step.
+            # The mean of cos over n steps is cos at the middle times sin(n*h)/(n*sin(h)), h half the angle of a step.
             many, one = blocks.astype(np.float64), np.asarray([min(1.0, block / length)])
             shrink = np.where(blocks > 1, _sin(many * one) / (many * _sin(one)), 1.0)
             t = 0.5 + shrink * (ease(t) - 0.5)

@@ -205,7 +205,9 @@ def test_no_file_is_held_open(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("few", [0, 10**9])
-def test_both_ways_of_reading_give_the_same(tmp_path: Path, kind: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ways_of_reading_give_the_same(
+    tmp_path: Path, kind: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(chain, "_FEW", few)
     source, rows = open_files(write(tmp_path, kind, table())), expected(table())
     order = np.random.default_rng(3).integers(0, N, 200)
@@ -345,9 +347,10 @@ def test_index_of_reads_headers_only() -> None:
     assert (index.sizes, index.compressed, index.dictionaries) == ([300, 300, 300, 100], False, False)
     schema = ipc.open_stream(body).schema
     for number, (start, stop) in enumerate(index.places):
-        assert ipc.read_record_batch(pa.py_buffer(body[start:stop]), schema) == table().slice(
-            number * 300, 300
-        ).combine_chunks().to_batches()[0]
+        assert (
+            ipc.read_record_batch(pa.py_buffer(body[start:stop]), schema)
+            == table().slice(number * 300, 300).combine_chunks().to_batches()[0]
+        )
 
 
 def test_index_of_takes_any_bytes() -> None:

@@ -88,7 +88,9 @@ def test_any_sequence_is_read_as_by_index(seq: Any) -> None:
 
 
 def test_scalars_are_those_of_python() -> None:
-    assert [type(Memory(seq).read(np.array([1]))[0]) for seq in (range(3), np.arange(3), np.ones(3), np.ones(3) > 0)] == [
+    assert [
+        type(Memory(seq).read(np.array([1]))[0]) for seq in (range(3), np.arange(3), np.ones(3), np.ones(3) > 0)
+    ] == [
         int,
         int,
         float,

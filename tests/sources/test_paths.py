@@ -82,7 +82,9 @@ def test_a_huge_brace_range_is_refused() -> None:
 
 
 def test_the_missing_file_of_a_range_is_named(data: Path) -> None:
-    with pytest.raises(ConfigError, match=r"b/1\.jsonl' is missing from .*b/\{0\.\.2\}\.jsonl.*holds 0\.jsonl, 2\.jsonl"):
+    with pytest.raises(
+        ConfigError, match=r"b/1\.jsonl' is missing from .*b/\{0\.\.2\}\.jsonl.*holds 0\.jsonl, 2\.jsonl"
+    ):
         (data / "b" / "0.jsonl").touch()
         find(str(data / "b" / "{0..2}.jsonl"))
 

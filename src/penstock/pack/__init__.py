@@ -13,8 +13,8 @@ from .row import build_row
 __all__ = [
     "METHODS",
     "BestFit",
-    "ConcatSplit",
     "Columns",
+    "ConcatSplit",
     "FirstFit",
     "PackedBatches",
     "Packing",

@@ -1,4 +1,4 @@
-"""Building many planned rows at once, where documents are plain vectors: a handful of NumPy calls for hundreds of rows."""
+"""Building many planned rows at once, where documents are plain vectors: a few NumPy calls for hundreds of rows."""
 
 from __future__ import annotations
 

@@ -134,8 +134,9 @@ class Packing:
 
     def stacked(self, groups: Sequence[Sequence[Piece]]) -> dict[str, Any] | None:
         """All rows in one, where they are plain; see `build_plain`."""
-        plain = self.features is None and not self.unpacked and not self.extra and not isinstance(self.dtype, Mapping)
-        return build_plain(groups, self.length, self.dtype) if groups and plain else None
+        dtype: Any = self.dtype
+        plain = self.features is None and not self.unpacked and not self.extra and not isinstance(dtype, Mapping)
+        return build_plain(groups, self.length, cast("Any", dtype)) if groups and plain else None
 
     def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
         """The row of these parts, see `build_row`."""
@@ -157,7 +158,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class PackedBatches:
-    """Batches of packed rows, built in place: what collating the rows of `packing` gives, without copying them once more."""
+    """Batches of packed rows, built in place: what collating the rows of `packing` gives, without another copy."""
 
     packing: Packing
 

@@ -84,7 +84,7 @@ def _plan_concat(length: int, lengths: Ints) -> Plan:
 
 
 class Pieces(Sequence[Part]):
-    """The parts of one planned group, kept in columns that all groups of a chunk share: entries `start:stop` are its own."""
+    """The parts of one planned group: entries `start:stop` of columns that all groups of a chunk share."""
 
     __slots__ = ("columns", "start", "stop")
 

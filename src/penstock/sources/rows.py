@@ -104,7 +104,7 @@ def check(array: Any) -> None:
         held, width, values = array.buffers(), _WIDTHS.get(how), array.values if how in _LISTS else None
         if width and held[1] is not None and len(array):
             offsets = np.frombuffer(held[1], width)[array.offset : array.offset + len(array) + 1]
-            size = len(values) if how in _LISTS else held[2].size if held[2] else 0
+            size = len(values) if values is not None else held[2].size if held[2] else 0
             if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
                 raise ValueError("a damaged column: an offset lies outside of its values")
         if how in _LISTS:
@@ -119,7 +119,8 @@ _LISTS = ("list", "large list", "fixed list")
 def _checks() -> dict[int, str]:
     """What there is to check in arrays of each type."""
     pa = arrow()
-    plain = [pa.null(), pa.bool_(), pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.duration("s")]
+    plain = [pa.null(), pa.bool_(), pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64()]
+    plain += [pa.duration("s")]
     plain += [getattr(pa, name)() for name in _INTEGERS]
     plain += [pa.timestamp("s"), pa.time32("s"), pa.time64("us"), pa.decimal128(1), pa.decimal256(1), pa.binary(1)]
     item = pa.int8()

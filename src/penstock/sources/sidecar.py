@@ -68,7 +68,8 @@ def check(kept: Path, kind: int, data: Path) -> Stamp:
     with storage(kept):
         stamp = decode(seams.world.store.read(str(kept), 0, HEADER))
         now, size = stat(data), stat(kept).size
-    remedy = f"run `penstock index --rebuild {data}`, or delete {kept}, or call index_lines({str(data)!r}, rebuild=True)"
+    remedy = f"run `penstock index --rebuild {data}`, or delete {kept}, "
+    remedy += f"or call index_lines({str(data)!r}, rebuild=True)"
     if stamp is None or stamp.kind != kind or size != HEADER + stamp.length:
         raise DataError(f"{kept}, kept for this file, is damaged or not ours: {remedy}", where=str(data))
     if stamp.data != now:

@@ -25,6 +25,7 @@ class _Flow:
     length: int | None = None  # of every pass, where it is known
     full: bool = True  # surely not empty
     endless: bool = False
+    once: bool = False  # nothing says what a second pass of it is
     random: bool = False  # the order is new in every pass
     steady: bool = True  # every pass has the same number of samples
     batches: bool = False
@@ -126,15 +127,16 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
         found += [_rebatch, _rebatch]
     if not flow.endless:
         found += [_skip]
-        found += [_repeat] if flow.full or (flow.indexed and not flow.skips) else []  # an empty stream is refused
+        # An empty stream is refused.
+        found += [_repeat] if not flow.once and (flow.full or (flow.indexed and not flow.skips)) else []
         found += [_filter, _spread, _group, _tokens, _pack] if streams else []
-        found += [_repeat_for_ever] if flow.full and endless else []
+        found += [_repeat_for_ever] if flow.full and endless and not flow.once else []
     if flow.indexed and not flow.skips:
         found += [_slice, _slice]
         found += [] if flow.endless else [_shuffle, _shuffle, _shard]
     if left and not flow.skips:
         found += [_concat, _zip]
-        if flow.full and (flow.steady or flow.endless):
+        if flow.full and (flow.endless or (flow.steady and not flow.once)):
             found += [partial(_mix, endless=endless, streams=streams)] * 3
     return found
 
@@ -203,11 +205,10 @@ def _pack(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n = dice.between(0, 9)
-    full = f.full and (n > 0) and (n == 1 or f.full)
     length = n if f.endless and f.indexed else None if f.length is None else min(n, f.length)
-    return f.then(
-        "limit", n, length=length, full=full, endless=False, random=f.random and not f.indexed, batches=f.batches
-    )
+    changes: dict[str, Any] = {"length": length, "full": f.full and n > 0, "endless": False, "batches": f.batches}
+    first = {"random": False, "once": False} if f.indexed else {"once": f.once or f.endless}
+    return f.then("limit", n, **changes, **first)
 
 
 def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -237,7 +238,17 @@ def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
             a, b, c = -1 - a, None, -c
         length = None if f.length is None else len(range(f.length)[a:b:c])
     return f.then(
-        "slice", a, b, c, length=length, full=bool(length), random=False, endless=False, steady=True, batches=f.batches
+        "slice",
+        a,
+        b,
+        c,
+        length=length,
+        full=bool(length),
+        random=False,
+        endless=False,
+        once=False,
+        steady=True,
+        batches=f.batches,
     )
 
 
@@ -245,7 +256,9 @@ def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n = dice.between(1, 3)
     i = dice.between(0, n - 1)
     length = None if f.length is None else len(range(i, f.length, n))
-    return f.then("shard", i, n, length=length, full=bool(length), random=False, steady=True, batches=f.batches)
+    return f.then(
+        "shard", i, n, length=length, full=bool(length), random=False, steady=True, once=False, batches=f.batches
+    )
 
 
 def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Flow]:
@@ -275,12 +288,13 @@ def _joined(kind: str, flows: list[_Flow], total: Callable[[list[int]], int], fu
         endless=endless,
         random=any(g.random for g in flows),
         steady=all(g.steady for g in flows) and not endless,
+        once=any(g.once or g.endless for g in flows),
     )
 
 
 def _mix(dice: _Dice, names: Any, f: _Flow, left: int, *, endless: bool, streams: bool) -> _Flow:
     others = _others(dice, names, left, False, streams)
-    flows = [f, *(g for g in others if g.full and g.steady)]
+    flows = [f, *(g for g in others if g.full and g.steady and not g.once)]
     finite = not any(g.endless for g in flows)
     stops = ["all_exhausted", "first_exhausted", "all_exhausted_oversample"] if finite else []
     stop = dice.one([*stops, *(["restart"] if endless or f.endless else [])])
@@ -300,4 +314,5 @@ def _mix(dice: _Dice, names: Any, f: _Flow, left: int, *, endless: bool, streams
         endless=not finite or (stop == "restart" and caps is None),
         random=True,
         steady=stop == "all_exhausted" or caps is not None,
+        once=stop == "all_exhausted_oversample" and not all(g.indexed for g in flows),
     )  # fmt: skip
