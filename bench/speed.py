@@ -4,8 +4,8 @@
     python bench/speed.py --json     # one JSON object
 
 Floors: `[fn(data[i]) for i in order]` taken 32 at a time, and a NumPy loop that copies documents into rows. The two
-sides alternate; each figure is the median over the rounds, in CPU time of the one thread that works, so that a busy machine
-disturbs both alike.
+sides alternate; each figure is the median over the rounds, in CPU time of the one thread that works, so that a busy
+machine disturbs both alike.
 """
 
 from __future__ import annotations

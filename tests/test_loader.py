@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pytest
@@ -102,7 +102,7 @@ def test_passes_follow_each_other_and_a_state_at_the_end_goes_on_with_the_next()
     make = lambda: numbers(10).shuffle().batch(4, collate=list)  # noqa: E731
     with ps.Loader(make()) as loader:
         passes = [list(loader) for _ in range(3)]
-        assert all(sorted(sum(p, [])) == list(range(10)) for p in passes)
+        assert all(sorted(chain(*p)) == list(range(10)) for p in passes)
         assert passes[0] != passes[1] != passes[2]
     with ps.Loader(make()) as loader:
         assert list(loader) == passes[0]
@@ -235,7 +235,7 @@ def test_raise_names_the_sample_and_stays_before_it(workers):
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_skip_drops_and_fills_up(workers):
     with ps.Loader(numbers(25).map(refuse).batch(4, collate=list), workers=workers, on_error="skip") as loader:
-        assert sum(list(loader), []) == [x for x in range(25) if x % 10 != 3]
+        assert list(chain(*loader)) == [x for x in range(25) if x % 10 != 3]
         assert [(e["index"], e["used"]) for e in loader.journal] == [(3, None), (13, None), (23, None)]
         assert "cannot read 13" in loader.journal[1]["error"]
 

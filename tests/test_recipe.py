@@ -223,7 +223,8 @@ def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
     ds = ps.read(lines(tmp_path / "code.jsonl", 24)).shuffle(seed=1).batch(2, collate=list)
     alike: list[dict[str, Any]] = [{}, {"workers": 2}, {"workers": 1, "prefetch": 7}, {"rank": 0, "world_size": 1}]
     states = []
-    for options in (*alike, {"executor": "inline"}):
+    more: list[dict[str, Any]] = [*alike, {"executor": "inline"}]
+    for options in more:
         with ps.Loader(ds, **options) as loader:
             next(iter(loader))
             states.append(loader.state_dict())

@@ -5,7 +5,7 @@ What an indexed mix needs beside `penstock.mix`: concatenation, turns, and a mix
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -64,14 +64,14 @@ def mean_lengths(flow: Mix, programs: tuple[Program, ...]) -> tuple[float, ...]:
 def tokens_of(sample: Any, name: str) -> int:
     """The number of tokens of a sample: its length, or that of the first sequence of a mapping."""
     if isinstance(sample, Mapping):
-        values = cast("Mapping[str, Any]", sample).values()
-        found: Any = next((value for value in values if isinstance(value, list | tuple | np.ndarray)), None)
-        if found is None:
+        values: Iterable[Any] = cast("Mapping[str, Any]", sample).values()
+        lengths = [len(cast("Sized", value)) for value in values if isinstance(value, list | tuple | np.ndarray)]
+        if not lengths:
             raise ConfigError(
                 f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise before mixing, or use "
                 "unit='samples'"
             )
-        return len(found)
+        return lengths[0]
     if isinstance(sample, list | tuple | np.ndarray | str | bytes):
         return len(sample)  # pyright: ignore[reportUnknownArgumentType]
     raise ConfigError(f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no length")
