@@ -8,6 +8,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import pairwise
 from math import floor, isfinite
+from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ def _tempered(names: tuple[str, ...], sizes: Sizes, temperature: float) -> dict[
 
 def _exact(number: Any) -> Fraction:
     """The fraction that was written: 0.1 is one tenth."""
-    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
+    return Fraction(number) if isinstance(number, Rational) else Fraction(repr(float(number)))
 
 
 def _is_number(value: Any) -> bool:

@@ -268,7 +268,8 @@ def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) ->
 
 
 def _concat(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:
-    flows = [f, *_others(dice, names, left, False, not f.indexed)]
+    others = _others(dice, names, left, False, not f.indexed)
+    flows = [*others, f] if f.endless else [f, *others]  # nothing comes after what never ends
     return _joined("concat", flows, sum, any(g.full for g in flows), any(g.endless for g in flows))
 
 
