@@ -176,7 +176,6 @@ def test_a_fold_that_keeps_an_array_is_refused_when_a_cursor_is_asked_for() -> N
             it.state_dict()
 
 
-@pytest.mark.xfail(reason="a bare 'Out of range float values are not JSON compliant'")
 def test_a_fold_that_keeps_a_nan_is_refused_with_its_name() -> None:
     with pytest.raises((TypeError, ps.PenstockError), match="carry"):
         encode({"mean": float("nan")})
@@ -208,7 +207,6 @@ def test_the_cursor_of_a_shuffle_buffer_is_small_and_does_not_grow(shuffled: boo
     assert max(sizes) < 16 * 1024, "the flushed groups are waiting"
 
 
-@pytest.mark.xfail(reason="12.4 KB once flushed: every waiting group is written as {'[@': [number]}")
 def test_the_cursor_of_a_flushed_shuffle_buffer_is_small() -> None:
     assert max(state_sizes(ps.from_sequence(range(5000)).shuffle_buffer(1000), 250)) < 8 * 1024
 

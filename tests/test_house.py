@@ -26,7 +26,7 @@ FLOORS = {
     "words": ("types", "errors", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
     "describe": ("nodes", "step", "program", "draws", "build", "recipe", "edits"),
-    "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "lane", "session"),
+    "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
     "load": ("dataset", "inputs", "loader"),
     "faces": ("testing", "demo", "cli"),
 }

@@ -282,7 +282,6 @@ def test_another_length_of_a_pack_is_shown() -> None:
     assert "pack.length: saved 8, now 9" in lines_between(docs().pack(8), docs().pack(9))
 
 
-@pytest.mark.xfail(reason="': new, {...}': the 'of' of the outermost step has no name")
 def test_every_line_names_a_place() -> None:
     found = lines_between(numbers(), numbers().shuffle(seed=1))
     assert 'order: new, "shuffle"' in found

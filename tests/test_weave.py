@@ -284,9 +284,15 @@ def test_other_ways_to_weave_are_those_with_random_access(name: str, join: Any) 
         assert streams == indexed, f"{name} of {lengths}"
 
 
-def test_a_repeat_of_nothing_ends_with_an_error() -> None:
-    with pytest.raises(ps.DataError, match="no sample"):
-        next(iter(ps.from_sequence(range(5)).filter(lambda x: False).repeat()))
+@pytest.mark.parametrize("epochs", [None, 1, 3])
+def test_a_repeat_of_nothing_is_nothing(epochs: int | None) -> None:
+    assert list(ps.from_sequence(range(5)).filter(lambda x: False).repeat(epochs)) == []
+
+
+def test_a_mixture_that_waits_for_an_empty_input_says_so() -> None:
+    empty = ps.from_sequence(range(5)).filter(lambda x: False)
+    with pytest.raises(ps.DataError, match="'?b'?.*no sample"):
+        list(islice(ps.mix({"a": ps.from_sequence(range(5)), "b": empty}), 20))
 
 
 # ---------------------------------------------------------------- resuming

@@ -27,12 +27,14 @@ from .nodes import (
     Path,
     Read,
     Reorder,
+    Turns,
     Weighted,
     inputs_of,
     keyed_by,
     shown_as,
     under,
 )
+from .order import Repeat
 from .pack import ConcatSplit
 from .program import (
     BatchProgram,
@@ -83,6 +85,25 @@ def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
     """Refuse, with the reason and the remedy, what needs random access."""
     if (reason := why_not(flow)) is not None:
         raise IndexedError(f"{wanted} needs random access, but {reason}; {remedy}")
+
+
+def endless(flow: Flow) -> bool:
+    """Whether a flow that is not indexed is known never to end."""
+    match flow:
+        case Mix(_, _, Weighted() as rule):
+            return rule.stop == "restart" and rule.max_epochs is None
+        case Mix(flows, _, Chain()):
+            return any(map(endless, flows))
+        case Mix(flows, _, Turns()):
+            return all(map(endless, flows))
+        case Mix(_, _, Again(epochs)):
+            return epochs is None
+        case Reorder(below, Repeat(epochs)):
+            return epochs is None or endless(below)
+        case Reorder(below) | Each(below) | Hold(below):
+            return endless(below)
+        case _:
+            return False
 
 
 def _lengths_known(flow: Flow) -> bool:

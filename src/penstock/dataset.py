@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 
-from .build import Builder, name_of, require_indexed, why_not
+from .build import Builder, endless, name_of, require_indexed, why_not
 from .errors import ConfigError, IndexedError, Skip
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
 from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Rule, Sizer, Turns, Weighted
@@ -74,16 +75,10 @@ class Dataset:
     def __getitem__(self, index: int | slice, /) -> Any:
         if isinstance(index, slice):
             return self._sliced(index)
-        place = int(index)
+        place = operator.index(index)
         require_indexed(self.flow, f"ds[{place}]", "iterate over the dataset instead")
-        if self._size is not None:
-            if not -self._size <= place < self._size:
-                raise IndexError(f"index {place} of a dataset of {self._size}")
-            place %= self._size
-        elif place < 0:
-            raise IndexError(f"index {place}: an endless dataset has no end to count from")
         try:
-            value = self._read(np.asarray([place], np.int64))[0]
+            value = self._read([place])[0]
         except Failed as failure:
             leaf = failure.leaf
             failure.cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
@@ -92,14 +87,21 @@ class Dataset:
             raise Skip(f"the sample at index {place} was dropped by a function that raised Skip")
         return value
 
-    def _read(self, positions: np.ndarray[Any, np.dtype[np.int64]]) -> list[Any]:
+    def _read(self, places: Sequence[int]) -> list[Any]:
+        size = self._size
+        for place in places:
+            if size is None and place < 0:
+                raise IndexError(f"index {place}: an endless dataset has no end to count from")
+            if size is not None and not -size <= place < size:
+                raise IndexError(f"index {place} of a dataset of {size}")
+        positions = np.asarray([place + size if size and place < 0 else place for place in places], np.int64)
         rows = self._program.locate(positions, np.zeros_like(positions))
         return self._program.values(rows, Run())
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """Many samples at once, for torch's DataLoader and whoever else asks so."""
         require_indexed(self.flow, "ds.__getitems__", "iterate over the dataset instead")
-        return self._read(np.asarray(indices, np.int64))
+        return self._read(indices)
 
     def __iter__(self) -> DatasetIterator:
         return DatasetIterator(self)
@@ -139,6 +141,8 @@ class Dataset:
         if why_not(self.flow) is not None:
             if not reshuffle:
                 require_indexed(self.flow, "repeat(reshuffle=False)", "repeat with reshuffling, or before that step")
+            if endless(self.flow):
+                raise ConfigError("repeat(): the dataset is endless already")
             return self.limit(0) if epochs == 0 else self._with(Mix((self.flow,), ("",), Again(epochs)))
         if self._size is None:
             raise ConfigError("repeat(): the dataset is endless already")
@@ -480,17 +484,15 @@ def _only(values: list[Any]) -> Any:
 
 
 def _positive(step: str, n: int) -> None:
-    if n < 1:
-        raise ConfigError(f"{step}({n}): a size of at least 1")
+    if not isinstance(n, int) or n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"{step}({n}): a whole number of at least 1")
 
 
 def _woven(datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
     for dataset in datasets:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(
-                f"{type(rule).__name__.lower()}: {type(dataset).__name__} is not a dataset; wrap it with "
-                "ps.from_sequence(...)"
-            )
+            step = "concat" if isinstance(rule, Chain) else "zip"
+            raise ConfigError(f"{step}: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
     return Mix(tuple(dataset.flow for dataset in datasets), tuple(f"+{i}" for i in range(len(datasets))), rule)
 
 

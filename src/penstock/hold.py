@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -91,7 +92,7 @@ class Holding:
             held[item.number] = item
             self._took()
         self._carry = decode(carry, held)
-        self._pending, self._flushed = tuple(decode(pending, held)), bool(flushed)
+        self._pending, self._flushed = decode_groups(pending, held), bool(flushed)
 
     def _take(self) -> Item | None:
         """The next item, numbered and measured; taken again if what follows fails."""
@@ -172,7 +173,7 @@ def cursor_of(moment: Moment) -> Json:
     if oldest < moment.number:
         stretch = moment.log[bisect_right(moment.log, oldest, key=lambda stretch: stretch.first) - 1]
         below = stretch.trail.at(oldest - stretch.first)
-    carry, pending = encode(moment.carry), [encode(group) for group in moment.pending]
+    carry, pending = encode(moment.carry), encode_groups(moment.pending)
     return [below, oldest, moment.number, carry, pending, moment.flushed]
 
 
@@ -210,13 +211,32 @@ def encode(tree: Any) -> Json:
             return {mark + "@": [entry.number for entry in entries]}
         inner = [encode(entry) for entry in entries]
         return {"(": inner} if mark == "(" else inner
-    if tree is None or isinstance(tree, bool | int | float | str):
+    if tree is None or isinstance(tree, bool | int | str) or (isinstance(tree, float) and isfinite(tree)):
         return tree
     raise TypeError(
-        f"a fold keeps a {type(tree).__name__} in its carry; carries are made of items, parts, tuples, lists, "
+        f"a fold keeps {_shown(tree)} in its carry; carries are made of items, parts, tuples, lists, "
         "dicts and "
         "plain numbers or strings, so that they can be saved as JSON"
     )
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else f"a {type(value).__name__}"
+
+
+def encode_groups(groups: Sequence[Group]) -> Json:
+    """Groups that wait as JSON: just the numbers where each is one item, as behind a shuffle buffer."""
+    if groups and all(len(group) == 1 and isinstance(group[0], Item) for group in groups):
+        return {"1": [number for group in groups for number in numbers(group)]}
+    return [encode(group) for group in groups]
+
+
+def decode_groups(saved: Any, held: dict[int, Item]) -> tuple[Group, ...]:
+    """The groups that `encode_groups` saved."""
+    if isinstance(saved, dict):
+        waiting = cast("dict[str, Any]", saved).get("1")
+        return tuple([item] for item in decode({"[@": waiting}, held))
+    return tuple(decode(saved, held))
 
 
 def decode(tree: Json, held: dict[int, Item]) -> Any:

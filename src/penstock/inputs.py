@@ -11,6 +11,7 @@ from .dataset import Dataset
 from .draws import mixture
 from .errors import ConfigError
 from .nodes import Mix, Read, Weighted
+from .run import draws_of
 from .schedule import Schedule
 from .sources import open_files
 from .sources.memory import Iterable as Stream
@@ -104,6 +105,12 @@ def mix(
     >>> len(ds), sum(ds)
     (40, 10)
     """
+    if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, ...}}")
+    if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, ...}}, or a Schedule"
+        )
     for name, dataset in datasets.items():
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
@@ -119,4 +126,5 @@ def mix(
         Builder(flow).program(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
     else:
         mixture(rule, flow.names, (None,) * len(flow.names), ())
+        draws_of(flow, ())
     return Dataset(flow)

@@ -145,6 +145,8 @@ class MixProgram:
 
     def values(self, rows: Rows, run: Run) -> list[Any]:
         order, groups = _by_input(self.owner[rows.leaf[rows.firsts()[:-1]]], len(self.flows))
+        if not groups:
+            return []
         if len(groups) == 1:
             flow = self.flows[groups[0][0]]
             return flow.values(rows.flattened(flow.depth), run)
@@ -176,8 +178,8 @@ def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int
     order = np.argsort(source.astype(np.int16 if inputs < 1 << 15 else np.int64), kind="stable")
     stops = np.cumsum(np.bincount(source, minlength=inputs))
     present = np.flatnonzero(np.diff(stops, prepend=0))
-    ends = stops[present].tolist()
-    return order, list(zip(present.tolist(), [0, *ends[:-1]], ends, strict=True))
+    edges = pairwise([0, *stops[present].tolist()])
+    return order, [(i, a, b) for i, (a, b) in zip(present.tolist(), edges, strict=True)]
 
 
 @dataclass

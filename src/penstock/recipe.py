@@ -81,9 +81,9 @@ def difference(saved: Json, now: Json, where: str = "") -> list[str]:
         for name in [*saved, *(name for name in now if name not in saved)]:
             place = where if name == "of" else f"{where}.{name}" if where else str(name)
             if name not in saved:
-                lines.append(f"{place}: new, {_short(now[name])}")
+                lines.append(f"{place or 'input'}: new, {_short(now[name])}")
             elif name not in now:
-                lines.append(f"{place}: gone, was {_short(saved[name])}")
+                lines.append(f"{place or 'input'}: gone, was {_short(saved[name])}")
             else:
                 lines += difference(saved[name], now[name], place)
         return lines

@@ -6,7 +6,7 @@ positions; any other runs as lanes, each with its own cursor, and a rank owns wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from .nodes import Flow, Path
 from .recipe import describe, difference, fingerprint
 from .run import Opener, lane_of, tail_group
 from .seams import Hands
+from .states import entries_of, merged, sample_of
 from .step import Failed
 from .streams import as_int
 from .trail import Origin
@@ -164,8 +165,8 @@ class Session:
         bodies = [unseal(state) for state in (states if isinstance(states, list | tuple) else [states])]  # pyright: ignore[reportUnknownVariableType]
         if not bodies:
             raise StateError("an empty list of states; pass one state, or those of all ranks")
-        body, cursors = _merged(bodies)
-        changes = tuple(Change.from_json(change) for change in _entries(body, "changes"))
+        body, cursors = merged(bodies)
+        changes = tuple(Change.from_json(change) for change in entries_of(body, "changes"))
         if body.get("fingerprint") != fingerprint(self.description) or body.get("pipeline") != self.description:
             lines = difference(body.get("pipeline"), self.description)
             if on_mismatch != "adopt":
@@ -179,11 +180,11 @@ class Session:
         try:
             self.flow, self.changes = changed(self.base, changes), changes
             self.epoch, self.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
-            self.journal = {_key(entry): entry for entry in _entries(body, "journal")}
+            self.journal = {sample_of(entry): entry for entry in entries_of(body, "journal")}
             if not self.group:
                 self._check_lanes(as_int(body.get("lanes")), cursors)
             self._open(cursors)
-            for number in set(_entries(body, "ended")) & self._lanes.keys():
+            for number in set(entries_of(body, "ended")) & self._lanes.keys():
                 self._lanes[number].ended = True
         except BaseException:
             self.flow, self.epoch, self.turn, self.changes, self.journal, self.lanes = before
@@ -281,6 +282,9 @@ class Session:
             count = f"{len(self.journal)} samples failed, more than max_errors={setting.max_errors}"
             raise DataError(f"{count}; the last: {_brief(failure.cause)}", where=where) from failure.cause
         if used is not None:
+            known = sum(key[:2] == (leaf.name, failure.epoch) for key in self.journal)
+            if is_source(leaf.source) and known >= len(leaf.source):
+                raise DataError(f"every sample of the source failed; the last: {entry['error']}", where=where)
             return replace(unit, rows=replace(unit.rows, index=np.where(bad, used, unit.rows.index)))
         if setting.world_size > 1 and self.group:
             raise dropped_between_ranks()
@@ -292,57 +296,3 @@ class Session:
 
 def _brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:200]
-
-
-def _entries(body: Mapping[str, Any], name: str) -> Sequence[Any]:
-    found = body.get(name, [])
-    if not isinstance(found, list):
-        raise StateError(f"the state's {name!r} is a {type(found).__name__}, not a list; it is damaged")
-    return found  # pyright: ignore[reportUnknownVariableType]
-
-
-def _merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
-    """One state out of those of all ranks."""
-    body = bodies[0]
-    cursors = dict[int, Json]()
-    for other in bodies:
-        for name in ("fingerprint", "epoch", "lanes"):
-            if other.get(name) != body.get(name):
-                raise StateError(
-                    f"the states are of different moments or runs: {name} is {body.get(name)!r} in one, "
-                    f"{other.get(name)!r} in another"
-                )
-        at = other.get("at")
-        if isinstance(at, Mapping) and "lanes" in other:
-            cursors |= {_lane(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        else:
-            if cursors and cursors[0] != at:
-                raise StateError(f"the states are of different moments: one stands at {cursors[0]}, another at {at}")
-            cursors[0] = at
-    if None in cursors.values() or not cursors:
-        raise StateError("the state has no cursor; it is damaged, or was never a saved position")
-    if "turn" not in body:
-        return body, cursors
-    turns = [as_int(other.get("turn")) for other in bodies]
-    ended = [lane for other in bodies for lane in _entries(other, "ended")]
-    if len(set(turns)) > 1 and not ended:
-        raise StateError(
-            f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the "
-            "same step"
-        )
-    return {**body, "turn": max(turns), "ended": ended}, cursors
-
-
-def _lane(number: Any) -> int:
-    """The number of a lane, which JSON keeps as text."""
-    if not isinstance(number, str) or not number.isdecimal():
-        raise StateError(f"the state has a cursor for lane {number!r}, which is no number; it is damaged")
-    return int(number)
-
-
-def _key(entry: Any) -> tuple[str, int, int]:
-    """Which sample an entry of the journal is about."""
-    try:
-        return str(entry["source"]), int(entry["epoch"]), int(entry["index"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateError(f"an entry of the state's journal names no sample ({entry!r}); it is damaged") from error

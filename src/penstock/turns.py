@@ -115,6 +115,8 @@ class Passes:
 
     def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
         done = Passes(self.epochs, self.done + 1)
+        if not any(drawn):
+            return done, "end"  # what has no samples has none however often
         return done, "end" if done.done == self.epochs else "again"
 
     def saved(self) -> Json:

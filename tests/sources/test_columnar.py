@@ -267,7 +267,7 @@ def test_a_damaged_row_group_names_file_and_rows(tmp_path: Path) -> None:
     pq.write_table(table().select(["id", "text"]), path, row_group_size=100, write_page_checksum=True)
     column = pq.read_metadata(path).row_group(4).column(1)
     body = bytearray(path.read_bytes())
-    body[column.dictionary_page_offset + column.total_compressed_size - 5] ^= 255
+    body[int(column.dictionary_page_offset or 0) + column.total_compressed_size - 5] ^= 255
     path.write_bytes(bytes(body))
     source = open_files(path)
     with pytest.raises(DataError, match=rf"{path}, row 450: "):

@@ -237,7 +237,7 @@ def _table(table: Any) -> _Read:
 
 
 def _name(thing: Any) -> str:
-    named = cast(Any, thing if hasattr(thing, "__qualname__") else type(thing))
+    named = cast(Any, thing if hasattr(thing, "__qualname__") and hasattr(thing, "__module__") else type(thing))
     return f"{named.__module__}.{named.__qualname__}"
 
 
