@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -258,3 +260,20 @@ def test_restoring_pulls_only_what_is_still_held() -> None:
 def test_a_fold_covers_every_sample_once_over_two_passes() -> None:
     with ps.Loader(ps.from_sequence(range(57)).fold(Sorted(10), size=lambda x: x % 5, build=first)) as loader:
         assert_covers([*loader, *loader], range(57), times=2)
+
+
+def test_the_way_back_to_items_that_are_gone_is_forgotten() -> None:
+    ds = ps.from_sequence(range(1 << 30)).shuffle(seed=1).fold(Sorted(4), size=lambda x: x % 5, build=first)
+    it = iter(ds)
+    tracemalloc.start()
+    try:
+        sizes = list[int]()
+        for _ in range(3):
+            for _ in islice(it, 4000):
+                pass
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        it.close()
+    assert sizes[2] - sizes[1] < 200_000, f"memory grows with the samples that were given: {sizes}"

@@ -234,6 +234,14 @@ def test_hard_cases_of_ramps(n: int, seed: int) -> None:
     assert worst(drawn(mixture, 6_500), ramps(schedule, n)) <= 1.6
 
 
+def test_one_of_many_that_has_much_to_get_does_not_keep_all_others_from_theirs() -> None:
+    rng, n = np.random.default_rng(2), 1_000
+    first, second, third = (rng.pareto(1.2, n) + 1e-3 for _ in range(3))
+    second[0], third = 0, np.where(rng.random(n) < 0.2, 0, third)
+    schedule = Schedule([(100, named(first)), (5_000, named(second)), (10_000, named(third))], "linear")
+    assert worst(drawn(Mixture(names(n), schedule, (None,) * n, 1), 10_500), ramps(schedule, n)) <= 1.6
+
+
 def test_weights_set_inside_a_block_are_kept_to_from_the_next_blocks_on() -> None:
     # What a cut block gave too much of can only wait its turn; with weights this even that is less than a block.
     rng = np.random.default_rng(0)

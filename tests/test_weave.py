@@ -284,9 +284,11 @@ def test_other_ways_to_weave_are_those_with_random_access(name: str, join: Any) 
         assert streams == indexed, f"{name} of {lengths}"
 
 
-@pytest.mark.parametrize("epochs", [None, 1, 3])
-def test_a_repeat_of_nothing_is_nothing(epochs: int | None) -> None:
-    assert list(ps.from_sequence(range(5)).filter(lambda x: False).repeat(epochs)) == []
+def test_a_repeat_of_nothing_is_nothing_but_not_for_ever() -> None:
+    nothing = ps.from_sequence(range(5)).filter(lambda x: False)
+    assert [list(nothing.repeat(n)) for n in (0, 1, 3)] == [[], [], []]
+    with pytest.raises(ps.DataError, match="no sample"):
+        next(iter(nothing.repeat()))
 
 
 def test_a_mixture_that_waits_for_an_empty_input_says_so() -> None:

@@ -115,7 +115,7 @@ class Passes:
 
     def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
         done = Passes(self.epochs, self.done + 1)
-        if not any(drawn):
+        if self.epochs is not None and not any(drawn):
             return done, "end"  # what has no samples has none however often
         return done, "end" if done.done == self.epochs else "again"
 

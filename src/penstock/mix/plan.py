@@ -221,7 +221,7 @@ class Plan:
         now = weights.mean(axis=1)
         now /= fsum(now.tolist())
         kept = state.kept
-        if kept is None or _strayed(kept, span, now):
+        if kept is None or _strayed(kept, span, active, now):
             members = np.flatnonzero(active)
             kept = Kept(span, grow(whole_weights(now[members]), residual[members]), members, now)
         mine = weights[kept.members]
@@ -282,9 +282,10 @@ def _positions(segment: Segment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
 
 
-def _strayed(kept: Kept, span: Span, now: Floats) -> bool:
-    """Whether a tree should be grown anew: sources that leave and ramps make its weights other than the present ones."""
-    return kept.span is not span or fsum(np.abs(kept.weights - now).tolist()) > _STRAY
+def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:
+    """Whether a tree should be grown anew: its weights are no longer those in force, or it is full of dead leaves."""
+    dead = 4 * int(np.count_nonzero(active)) < 3 * len(kept.members)
+    return dead or kept.span is not span or fsum(np.abs(kept.weights - now).tolist()) > _STRAY
 
 
 def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floats:
