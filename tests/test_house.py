@@ -27,8 +27,9 @@ FLOORS = {
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
     "describe": ("nodes", "step", "program", "draws", "build", "recipe", "edits"),
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
-    "load": ("dataset", "inputs", "loader"),
-    "faces": ("testing", "demo", "cli"),
+    "load": ("plan", "dataset", "inputs", "loader", "files"),
+    "frames": ("images", "tasks"),
+    "faces": ("testing", "compat", "demo", "cli"),
 }
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
 
