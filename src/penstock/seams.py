@@ -158,7 +158,7 @@ def write_whole(path: Path, data: bytes) -> None:
     Temporary file beside it, fsync, rename, fsync of the folder; the temporary file goes on any error.
     """
     disk = world.disk
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         disk.write(temporary, data)
         disk.sync(temporary)
