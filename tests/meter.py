@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ def open_files() -> list[str]:
             target = os.readlink(folder / entry)
         except OSError:  # the handle that lists the folder itself
             continue
-        if target.startswith("/") and not target.startswith(("/dev/", "/proc/")):
+        # What installed packages hold open (fonts, libraries) is theirs.
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", sys.prefix)):
             found.append(target)
     return sorted(found)
 
