@@ -370,7 +370,8 @@ class Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions`; options as in `penstock.pack.Packing`.
 
         `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them whole. With a source
-        that knows its lengths (`from_tokens`) rows are planned from these alone, and the dataset stays indexed.
+        that knows its lengths (`from_tokens`, `read(lengths=...)`) rows are planned from these alone, and the dataset
+        stays indexed.
 
         >>> import penstock as ps
         >>> row = ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4).limit(1)

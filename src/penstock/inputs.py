@@ -65,11 +65,14 @@ def read(
     columns: Sequence[str] | None = None,
     name: str | None = None,
     cache: str | Path | None = None,
+    lengths: str | None = None,
 ) -> Dataset:
     """Rows of Parquet, Arrow, JSONL, CSV or text files as mappings, with random access.
 
     `paths`: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted. `format` overrides
     the file extension; `columns` reads only those. Lines are indexed once, beside the data or in `cache`.
+    `lengths` names the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
+    its rows ahead, and the dataset stays indexed.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -77,7 +80,7 @@ def read(
     >>> ps.read(file)[1]
     {'x': 2}
     """
-    source = open_files(paths, format, columns, cache)
+    source = open_files(paths, format, columns, cache, lengths=lengths)
     return Dataset(Read(source, name or getattr(source, "name", "")))
 
 

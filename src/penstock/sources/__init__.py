@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ..errors import ConfigError, DataError
@@ -13,6 +14,7 @@ from .held import Held, Shared
 from .memory import Iterable, Memory, Tokens
 from .paths import find, name_of, one_format
 from .sidecar import Progress
+from .sizes import lengths_of
 
 __all__ = ["Chain", "Iterable", "Memory", "Progress", "Tokens", "index_lines", "open_files"]
 
@@ -26,6 +28,7 @@ def open_files(
     columns: Sequence[str] | None = None,
     cache: str | Path | None = None,
     progress: Progress | None = None,
+    lengths: str | None = None,
 ) -> Chain:
     """The rows of files, as one source in the order of their paths.
 
@@ -33,8 +36,8 @@ def open_files(
     extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text". Only `columns` are read.
     What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
     `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `progress(what, done, total)` is
-    called meanwhile. Raises `ConfigError` for paths and columns that are not there, `DataError` for files that cannot
-    be read.
+    called meanwhile. `lengths` names a column of lists whose lengths are those of the samples. Raises `ConfigError` for
+    paths and columns that are not there, `DataError` for files that cannot be read.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
@@ -59,7 +62,8 @@ def open_files(
         files.append(file)
         if progress:
             progress("open", number, len(found))
-    return Chain(files, format=kind, name=name_of(found))
+    find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
+    return Chain(files, format=kind, name=name_of(found), lengths=find_lengths)
 
 
 def index_lines(

@@ -64,11 +64,16 @@ def by_part(
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
-    `name` is what the source is called where nobody gave it a name.
+    `name` is what the source is called where nobody gave it a name. `lengths` finds the sizes of all rows, where they
+    can be known.
     """
 
-    def __init__(self, files: Sequence[File], *, format: str, name: str) -> None:
+    def __init__(
+        self, files: Sequence[File], *, format: str, name: str, lengths: Callable[[], Ints] | None = None
+    ) -> None:
         self.name = name
+        self._find_lengths = lengths
+        self._lengths: Ints | None = None
         self.format = format
         self._files = list(files)
         self._starts = starts_of([len(file) for file in files])
@@ -84,8 +89,10 @@ class Chain:
         return by_part(self._starts, indices, lambda part, rows: self._files[part].read(rows))
 
     def lengths(self) -> Ints | None:
-        """Nobody knows the sizes of rows without reading them."""
-        return None
+        """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""
+        if self._lengths is None and self._find_lengths is not None:
+            self._lengths = self._find_lengths()
+        return self._lengths
 
     def describe(self) -> Json:
         """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""

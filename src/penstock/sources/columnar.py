@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,11 @@ class Parquet:
     for a few rows: write small row groups (a few MiB), or use Arrow files where that matters.
     """
 
+    slow = True
+
     def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
-        self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
+        self.path = self._path = path
+        self._shared, self._stat = shared, sidecar.stat(path)
         with _named(path):
             footer = arrow("pyarrow.parquet").read_metadata(str(path))
             names: list[str] = footer.schema.to_arrow_schema().names
@@ -48,6 +51,14 @@ class Parquet:
         with _named(self._path, indices):
             return _read(self._starts, indices, group, views=False)
 
+    def column(self, name: str, /) -> Iterator[Any]:
+        """One column, row group by row group."""
+        pq: Any = arrow("pyarrow.parquet")
+        with _named(self._path), pq.ParquetFile(str(self._path)) as file:
+            _wanted(file.schema_arrow.names, [name], self._path)
+            for group in range(file.num_row_groups):
+                yield from file.read_row_group(group, columns=[name], use_threads=False).column(name).chunks
+
     def _decoded(self, group: int) -> tuple[int, Any]:
         pq: Any = arrow("pyarrow.parquet")
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
@@ -66,10 +77,13 @@ class Arrow:
     dictionaries is held whole; the file format has neither limit.
     """
 
+    slow = False
+
     def __init__(
         self, path: Path, *, columns: Sequence[str] | None, shared: Shared, origin: Path | None = None
     ) -> None:
         self._path, self._origin, self._shared = path, origin or path, shared
+        self.path = self._origin
         self._stat = sidecar.stat(path)
         with _named(self._origin):
             buffer = self._mapped()
@@ -95,6 +109,17 @@ class Arrow:
 
         with _named(self._origin, indices):
             return _read(self._starts, indices, batch, views=not self._index.compressed)
+
+    def column(self, name: str, /) -> Iterator[Any]:
+        """One column, batch by batch, where it lies."""
+        with _named(self._origin):
+            _wanted(self._schema.names, [name], self._origin)
+            for batch in self._opened(self._mapped()) if not self._is_file else self._batches():
+                yield batch.column(name)
+
+    def _batches(self) -> Iterator[Any]:
+        reader = self._opened(self._mapped())
+        yield from map(reader.get_batch, range(reader.num_record_batches))
 
     def _mapped(self) -> Any:
         return self._shared.files.get(self._path, lambda: (1, mapped(self._path)))

@@ -20,8 +20,8 @@ from .. import seams
 from ..errors import DataError, StorageError
 from ..seams import Stat
 
-LINES, UNPACKED, TABLE = 1, 2, 3
-"""Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table."""
+LINES, UNPACKED, TABLE, LENGTHS = 1, 2, 3, 4
+"""Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists."""
 
 HEADER = 64
 Progress = Callable[[str, int, int], None]
@@ -103,9 +103,9 @@ def folder(data: Path, cache: str | Path | None) -> Path:
     return root / hashlib.blake2b(str(data.absolute()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
-def place(data: Path, cache: str | Path | None) -> Path:
-    """Where the line index of this file is, or will be if it can."""
-    name = f".{data.name}.penstock-lines"
+def place(data: Path, cache: str | Path | None, what: str = "lines") -> Path:
+    """Where the index of this file is, or will be if it can."""
+    name = f".{data.name}.penstock-{what}"
     beside, cached = data.with_name(name), folder(data, cache) / name
     return beside if cache is None and (beside.exists() or not cached.exists()) else cached
 

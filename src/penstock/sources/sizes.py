@@ -1,0 +1,75 @@
+"""How long the lists of a column are, for every row and without reading the rows: what packing ahead of time needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from .. import seams
+from ..errors import ConfigError, DataError
+from ..types import Ints
+from . import sidecar
+from .chain import File
+from .rows import arrow
+
+
+@runtime_checkable
+class Listed(Protocol):
+    """A file that can give one column by itself, piece by piece. `slow` where that means decoding all of it."""
+
+    path: Path
+    slow: bool
+
+    def __len__(self) -> int: ...
+    def column(self, name: str, /) -> Iterator[Any]: ...
+
+
+def lengths_of(files: Sequence[File], column: str, cache: str | Path | None) -> Ints:
+    """The number of elements of `column` in every row: int64[rows].
+
+    Where finding out means decoding the column, the answer is kept beside the file or in `cache`, checked against the
+    file's size and time.
+    """
+    found = [np.zeros(0, np.int64)]
+    for file in files:
+        if not isinstance(file, Listed):
+            raise ConfigError(
+                f"lengths={column!r}: only Parquet and Arrow files tell the lengths of a column's lists without being "
+                "read; write the tokens into one of these"
+            )
+        found.append(_kept(file, column, cache) if file.slow else _counted(file, column))
+    return np.concatenate(found)
+
+
+def _kept(file: Listed, column: str, cache: str | Path | None) -> Ints:
+    name = f".{file.path.name}.penstock-lengths-{''.join(c if c.isalnum() else '-' for c in column)}"
+    beside, cached = file.path.with_name(name), sidecar.folder(file.path, cache) / name
+    kept = beside if cache is None and (beside.exists() or not cached.exists()) else cached
+    if kept.exists():
+        stamp = sidecar.check(kept, sidecar.LENGTHS, file.path)
+        body = seams.world.store.read(str(kept), sidecar.HEADER, stamp.length)
+        lengths = np.frombuffer(body, np.int64)
+        if len(lengths) != len(file) or (lengths.size and int(lengths.sum()) != stamp.total):
+            raise DataError(f"{kept}, kept for this file, is damaged: delete it", where=str(file.path))
+        return lengths
+    before = sidecar.stat(file.path)
+    lengths = _counted(file, column)
+    body = lengths.tobytes()
+    sidecar.keep(kept, sidecar.Stamp(sidecar.LENGTHS, before, int(lengths.sum()), len(body)), body, otherwise=cached)
+    return lengths
+
+
+def _counted(file: Listed, column: str) -> Ints:
+    compute: Any = arrow("pyarrow.compute")
+    types: Any = arrow("pyarrow.types")
+    pieces = [np.zeros(0, np.int64)]
+    for piece in file.column(column):
+        if not (types.is_list(piece.type) or types.is_large_list(piece.type) or types.is_fixed_size_list(piece.type)):
+            raise ConfigError(f"{file.path}: lengths={column!r}: the column holds {piece.type}, not lists")
+        if piece.null_count:
+            raise DataError(f"column {column!r} has rows without a list: fill or drop them", where=str(file.path))
+        pieces.append(compute.list_value_length(piece).to_numpy(zero_copy_only=False).astype(np.int64))
+    return np.concatenate(pieces)
