@@ -66,13 +66,15 @@ def read(
     name: str | None = None,
     cache: str | Path | None = None,
     lengths: str | None = None,
+    split: str | None = None,
 ) -> Dataset:
-    """Rows of Parquet, Arrow, JSONL, CSV or text files as mappings, with random access.
+    """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings with random access.
 
     `paths`: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted. `format` overrides
     the file extension; `columns` reads only those. Lines are indexed once, beside the data or in `cache`.
     `lengths` names the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
-    its rows ahead, and the dataset stays indexed.
+    its rows ahead, and the dataset stays indexed. `split` is for a folder that Energon prepared: "train" if none is
+    named.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -80,7 +82,7 @@ def read(
     >>> ps.read(file)[1]
     {'x': 2}
     """
-    source = open_files(paths, format, columns, cache, lengths=lengths)
+    source = open_files(paths, format, columns, cache, lengths=lengths, split=split)
     return Dataset(Read(source, name or getattr(source, "name", "")))
 
 

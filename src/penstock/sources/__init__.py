@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import ConfigError, DataError
-from . import convert, lines
+from . import convert, lines, prepared, tar_file, tar_index
 from .chain import Chain, File
 from .columnar import Arrow, Parquet
 from .held import Held, Shared
@@ -29,11 +29,13 @@ def open_files(
     cache: str | Path | None = None,
     progress: Progress | None = None,
     lengths: str | None = None,
+    split: str | None = None,
 ) -> Chain:
     """The rows of files, as one source in the order of their paths.
 
     `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list of these. The
-    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text". Only `columns` are read.
+    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar". Only `columns` are
+    read. A folder that Energon prepared is one source by itself, its `split` "train" unless another is named.
     What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
     `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `progress(what, done, total)` is
     called meanwhile. `lengths` names a column of lists whose lengths are those of the samples. Raises `ConfigError` for
@@ -49,13 +51,22 @@ def open_files(
     """
     if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
         raise ConfigError(f"columns must be a list of different names, not {columns!r}")
+    one = paths if isinstance(paths, str | Path) else None
+    if one is not None and format in (None, "energon") and lengths is None and prepared.is_prepared(one):
+        return prepared.load(one).open(split or "train", columns, cache, progress)
+    if split is not None:
+        raise ConfigError(f"split={split!r}: only a folder that Energon prepared has splits, and {paths!r} is none")
+    if format == "energon":
+        if one is None:
+            raise ConfigError("format='energon' is for one prepared folder or file: read each, then mix or concatenate")
+        return prepared.open_jsonl(one, cache, progress)
     found = find(paths)
     kind = one_format(found, format)
     shared = Shared(Held(_FILES), Held(_DECODED))
     files: list[File] = []
     for number, path in enumerate(found, 1):
         file = _opened(path, kind, columns, cache, progress, shared)
-        if files and kind not in ("jsonl", "text"):
+        if files and kind not in ("jsonl", "text", "tar"):
             file = _alike(file, files[0], found[0], path) or _opened(
                 path, kind, files[0].columns, cache, progress, shared
             )
@@ -93,6 +104,9 @@ def index_lines(
             convert.table(origin, cache=cache, progress=progress, rebuild=rebuild)
             continue
         plain = convert.plain(origin, cache=cache, progress=progress, rebuild=rebuild)
+        if kind == "tar":
+            tar_index.make(plain, origin, cache=cache, progress=progress, rebuild=rebuild)
+            continue
         if not (kind == "jsonl" and plain.suffix.lower() == ".json" and lines.array_of(plain, origin) is not None):
             lines.make_index(plain, origin, cache=cache, progress=progress, rebuild=rebuild)
     return len(open_files(found, format=kind, cache=cache))
@@ -114,6 +128,8 @@ def _opened(
         table = convert.table(path, cache=cache, progress=progress)
         return Arrow(table, columns=columns, shared=shared, origin=path)
     plain = convert.plain(path, cache=cache, progress=progress)
+    if kind == "tar":
+        return tar_file.open_tar(plain, path, columns=columns, cache=cache, held=shared.files, progress=progress)
     return lines.open_lines(
         plain, path, text=kind == "text", columns=columns, cache=cache, held=shared.files, progress=progress
     )

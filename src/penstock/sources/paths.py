@@ -20,9 +20,10 @@ FORMATS = {
     ".json": "jsonl",
     ".csv": "csv",
     ".txt": "text",
+    ".tar": "tar",
 }
 PACKED = (".gz", ".zst")
-_PACKABLE = ("jsonl", "csv", "text")
+_PACKABLE = ("jsonl", "csv", "text", "tar")
 _MOST_NAMES = 1_000_000
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
@@ -93,7 +94,7 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
         if format_of(path) is None:
             raise ConfigError(
                 f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "
-                f"{', '.join(FORMATS)} (and {', '.join(PACKED)} after lines and CSV); or pass format="
+                f"{', '.join(FORMATS)} (and {', '.join(PACKED)} after lines, CSV and tar); or pass format="
             )
         if format_of(path) != format_of(first):
             raise ConfigError(

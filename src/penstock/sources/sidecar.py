@@ -20,8 +20,9 @@ from .. import seams
 from ..errors import DataError, StorageError
 from ..seams import Stat
 
-LINES, UNPACKED, TABLE, LENGTHS = 1, 2, 3, 4
-"""Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists."""
+LINES, UNPACKED, TABLE, LENGTHS, TAR = 1, 2, 3, 4, 5
+"""Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, offsets
+and digests of the samples of a tar archive."""
 
 HEADER = 64
 Progress = Callable[[str, int, int], None]

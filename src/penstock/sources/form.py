@@ -1,0 +1,123 @@
+"""How the samples of a prepared folder are made of their parts: its `dataset.yaml`.
+
+Only data is read. Classes are taken by their names, nothing is imported, and code that lies in such a folder is never
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from ..errors import ConfigError, DataError
+from . import meta
+
+_MODULE = "megatron.energon"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What `dataset.yaml` says of samples. Classes are plain names, `code` is what it would have run.
+
+    `sample_type` is such as "CaptioningSample", or "CrudeSample"; `None` where the file names a class of somebody
+    else's. `options` are all other settings.
+    """
+
+    sample_type: str | None
+    field_map: Mapping[str, str] | None
+    subflavors: Mapping[str, Any]
+    code: tuple[str, ...]
+    options: Mapping[str, Any]
+    where: str
+
+    @cached_property
+    def fields(self) -> Fields:
+        """How fields are made of decoded parts; a `ConfigError` where only code of the folder could tell."""
+        if self.code:
+            raise ConfigError(
+                f"{self.where} asks to run {', '.join(self.code)}, which is never done: pass a function of your own "
+                "that makes a sample from its parts"
+            )
+        if self.field_map is None:
+            raise ConfigError(f"{self.where} has no field_map: pass a function that makes a sample from its parts")
+        return Fields(self.field_map)
+
+
+class Fields:
+    """Fields made of the decoded parts of a sample: `"jpg,png"` is the first that is there, `"json[a]"` a value in one.
+
+    `parts` are the names of all parts that may be needed.
+
+    >>> fields = Fields({"image": "jpg,png", "text": "json[lines][1]"})
+    >>> fields({"__key__": "001", "png": "<image>", "json": {"lines": ["a", "b"]}})
+    {'image': '<image>', 'text': 'b'}
+    """
+
+    def __init__(self, field_map: Mapping[str, str]) -> None:
+        self._steps = {name: [_access(one) for one in how.split(",")] for name, how in field_map.items()}
+        self._map = dict(field_map)
+        self.parts = sorted({steps[0] for options in self._steps.values() for steps in options})
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._value(sample, name, options) for name, options in self._steps.items()}
+
+    def _value(self, sample: Mapping[str, Any], name: str, options: Sequence[Sequence[str]]) -> Any:
+        for steps in options:
+            value: Any = sample
+            try:
+                for step in steps:
+                    value = _item(value, step)
+            except (KeyError, IndexError, ValueError, TypeError):
+                continue
+            return value
+        has = ", ".join(part for part in sample if not part.startswith("__"))
+        raise DataError(
+            f"the field {name!r} is to be {self._map[name]!r}, which is not in this sample; its parts are {has}",
+            where=str(sample.get("__key__", "")),
+        )
+
+
+def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
+    """Read how samples are made of their parts."""
+    where = meta.config(Path(folder).expanduser(), dataset_config)
+    found = dict(meta.mapping(meta.read(where), where))
+    code = [str(found[name]) for name in ("sample_loader",) if found.get(name) is not None]
+    if found.get("part_filter") is not None and not isinstance(found["part_filter"], list):
+        code.append(str(found["part_filter"]))
+    named = found.pop("sample_type", None)
+    sample_type, foreign = _class(named if named is not None else found, where)
+    if named is None and sample_type is not None and sample_type.endswith("Webdataset"):
+        sample_type = f"{sample_type.removesuffix('Webdataset')}Sample"  # the older way to say it
+    fields = found.pop("field_map", None)
+    if fields is not None:
+        fields = {str(name): str(how) for name, how in meta.mapping(fields, where, "field_map").items()}
+    subflavors = meta.mapping(found.pop("subflavors", None) or {}, where, "subflavors")
+    options = {name: value for name, value in found.items() if not name.startswith("__")}
+    return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(where))
+
+
+def _item(value: Any, step: str) -> Any:
+    return value[int(step) if isinstance(value, list) else step]
+
+
+def _access(how: str) -> list[str]:
+    """`json[a][b]` as its steps."""
+    part, *rest = how.split("[")
+    if not part or any(not step.endswith("]") or "]" in step[:-1] or len(step) < 2 for step in rest):
+        raise ConfigError(f"{how!r} names no part: write 'json', 'json[a]' or 'json[a][0]'")
+    return [part, *(step[:-1] for step in rest)]
+
+
+def _class(found: Any, where: Path) -> tuple[str | None, tuple[str, ...]]:
+    """The name of one of Energon's classes; of any other, what would have to be imported."""
+    if not isinstance(found, Mapping):
+        return (str(found), ()) if isinstance(found, str) else (None, ())
+    module, name = (str(cast("Mapping[str, Any]", found).get(key, "")) for key in ("__module__", "__class__"))
+    if not name:
+        return None, ()
+    if module == _MODULE or module.startswith(f"{_MODULE}."):
+        return name, ()
+    return None, (f"{module}.{name}",)

@@ -1,0 +1,223 @@
+"""The headers of tar archives, one member after the other: where each lies, and which part of which sample it is.
+
+Understood are the ustar format, GNU long names and pax headers. Nothing is extracted, and no name becomes a path. What
+cannot be read as it is stored (links, sparse files, volumes) is refused, and so is everything damaged: a shorter
+archive is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..errors import DataError
+
+BLOCK = 512
+_MOST = 1 << 20  # bytes of a long name or of pax records; real ones have a few hundred
+_EMPTY = bytes(BLOCK)
+_FILES, _EXTENSIONS, _NOTES = "07\0", "LKxXg", "DV"
+_WITHOUT_DATA = {"1": "a hard link", "2": "a symbolic link", "3": "a device", "4": "a device", "5": "", "6": "a pipe"}
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+
+Get = Callable[[int, int], bytes]
+"""`get(at, length)`: bytes of the archive, fewer where it ends."""
+
+
+class Member(NamedTuple):
+    """One member: its name and kind, where its first header begins (a long name comes before it), and its data."""
+
+    name: str
+    kind: str
+    start: int
+    data: int
+    size: int
+
+
+class Members:
+    """The members that begin in `[start, stop)`, up to the blocks of zeros that end an archive. `at` is how far it is.
+
+    >>> import io, tarfile
+    >>> file = io.BytesIO()
+    >>> with tarfile.open(fileobj=file, mode="w") as archive:
+    ...     archive.addfile(tarfile.TarInfo("001.txt"), io.BytesIO())
+    >>> whole = file.getvalue()
+    >>> [member.name for member in Members(lambda at, length: whole[at : at + length], 0, len(whole), "x.tar")]
+    ['001.txt']
+    """
+
+    def __init__(self, get: Get, start: int, stop: int, name: str) -> None:
+        self.at = start
+        self._get, self._stop, self._name = get, stop, name
+
+    def __iter__(self) -> Iterator[Member]:
+        while self.at < self._stop:
+            member = self._next()
+            if member is None:
+                return
+            yield member
+
+    def _next(self) -> Member | None:
+        start, long, size, sparse = self.at, "", -1, False
+        while True:
+            at = self.at
+            block = self._get(at, BLOCK)
+            if block == _EMPTY:
+                if at != start:
+                    raise self._bad("the archive ends after a long name or pax header, where a member must follow", at)
+                return None
+            kind, own = self._kind_and_size(block, at)
+            if kind not in _EXTENSIONS:
+                break
+            body = self._body(at, own)
+            if kind == "L":
+                long = _text(body)
+            elif kind == "g":
+                self._refuse_global(records(body), at)
+                start = self.at if at == start else start
+            elif kind in "xX":
+                found = self._records(body, at)
+                long = found.get(b"path", b"").decode("utf-8", "surrogateescape") or long
+                size = int(found.get(b"size", b"%d" % size))
+                sparse |= any(key.startswith(b"GNU.sparse.") for key in found)
+        return self._member(block, kind, start, long, own if size < 0 else size, sparse)
+
+    def _member(self, block: bytes, kind: str, start: int, long: str, size: int, sparse: bool) -> Member:
+        at = self.at
+        name = long or _name(block)
+        if kind in "SM" or sparse:
+            what = "the rest of a file begun in another volume" if kind == "M" else "a sparse file"
+            raise self._bad(f"{name!r} is {what}, which cannot be read in place: make the archive without", at)
+        if kind not in _FILES and kind not in _NOTES and kind not in _WITHOUT_DATA:
+            raise self._bad(f"{name!r} is a member of the unknown type {kind!r}", at)
+        if kind in _FILES and name.endswith("/"):
+            kind = "5"  # how archives from before 1988 write folders
+        self.at = at + BLOCK
+        if kind not in _WITHOUT_DATA:
+            if self.at + size > self._stop:
+                raise self._bad(
+                    f"the archive is cut off: {name!r} has {size:,} bytes, of which {self._stop - self.at:,} are here",
+                    at,
+                )
+            self.at += padded(size)
+        return Member(name, kind, start, at + BLOCK, size)
+
+    def _kind_and_size(self, block: bytes, at: int) -> tuple[str, int]:
+        if len(block) < BLOCK:
+            raise self._bad("the archive is cut off in a header", at)
+        try:
+            stored, size = number(block[148:156]), number(block[124:136])
+            bare = block[:148] + block[156:]
+            total = sum(bare) + 256
+            # Some old programs summed bytes with a sign.
+            fits = stored == total or stored == total - 256 * sum(byte > 127 for byte in bare)
+        except ValueError:
+            fits, size = False, 0
+        if not fits or size < 0:
+            packed = next((word for magic, word in _PACKED.items() if not at and block.startswith(magic)), "")
+            if packed:
+                raise self._bad(f"this is {packed} data, no tar archive: unpack it, or name it .tar.gz or .tar.zst", at)
+            raise self._bad("no tar header where one must be: the archive is damaged, or it is none", at)
+        return chr(block[156]), size
+
+    def _body(self, at: int, size: int) -> bytes:
+        if size > _MOST:
+            raise self._bad(f"a long name or pax header of {size:,} bytes", at)
+        body = self._get(at + BLOCK, size)
+        if len(body) < size:
+            raise self._bad("the archive is cut off in a long name or pax header", at)
+        self.at = at + BLOCK + padded(size)
+        return body
+
+    def _records(self, body: bytes, at: int) -> dict[bytes, bytes]:
+        found = records(body)
+        if found is None or not found.get(b"size", b"0").isdigit() or len(found.get(b"size", b"")) > 20:
+            raise self._bad("damaged pax records", at)
+        return found
+
+    def _refuse_global(self, found: dict[bytes, bytes] | None, at: int) -> None:
+        if found is None:
+            raise self._bad("damaged pax records", at)
+        if {b"path", b"size"} & found.keys() or any(key.startswith(b"GNU.sparse.") for key in found):
+            raise self._bad("a global pax header that names or sizes the members behind it: write the archive anew", at)
+
+    def _bad(self, problem: str, at: int) -> DataError:
+        return DataError(problem, where=f"{self._name}, byte {at}")
+
+
+def sample_part(member: Member, name: str) -> tuple[str, str] | None:
+    """Key and part of a member, `None` where it belongs to no sample: a folder, `__meta__`, a name without a dot.
+
+    The key is the path up to the first dot of its last piece, the part is what follows that dot.
+
+    >>> sample_part(Member("train/000.seg.png", "0", 0, 512, 7), "x.tar")
+    ('train/000', 'seg.png')
+    """
+    if member.kind == "5" or member.kind in _NOTES:
+        return None
+    folder, slash, last = member.name.rpartition("/")
+    first = (folder or last).partition("/")[0]
+    stem, dot, part = last.partition(".")
+    if not stem or not dot or (len(first) >= 4 and first.startswith("__") and first.endswith("__")):
+        return None
+    where = f"{name}, byte {member.start}"
+    if member.kind in _WITHOUT_DATA:
+        kind = _WITHOUT_DATA[member.kind]
+        raise DataError(
+            f"{member.name!r} is {kind}, which holds no data: make the archive of plain files (GNU tar: "
+            "--dereference --hard-dereference)",
+            where=where,
+        )
+    if part.startswith("__") and part.endswith("__"):
+        raise DataError(f"the part {part!r} of {member.name!r} has a name that is kept for the reader", where=where)
+    return f"{folder}{slash}{stem}", part
+
+
+def padded(size: int) -> int:
+    """A size, up to the next whole block.
+
+    >>> padded(0), padded(1), padded(512)
+    (0, 512, 512)
+    """
+    return -(-size // BLOCK) * BLOCK
+
+
+def number(field: bytes) -> int:
+    """A number of a header: octal digits, or base 256 where the first bit is set. A `ValueError` for anything else.
+
+    >>> number(b"00000000017\\0"), number(b"\\x80" + bytes(10) + b"\\x05"), number(bytes(8))
+    (15, 5, 0)
+    """
+    if field[0] & 0x80:
+        if field[0] != 0x80:
+            raise ValueError("negative")
+        return int.from_bytes(field[1:], "big")
+    return int(field.partition(b"\0")[0].strip() or b"0", 8)
+
+
+def records(body: bytes) -> dict[bytes, bytes] | None:
+    """The records of a pax header, each `length key=value` and a line feed; `None` where they are damaged.
+
+    >>> records(b"12 path=a.b\\n")
+    {b'path': b'a.b'}
+    """
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(body):
+        digits, space, _ = body[at : at + 20].partition(b" ")
+        stop = at + int(digits) if space and digits.isdigit() else 0
+        key, equals, value = body[at + len(digits) + 1 : stop].partition(b"=")
+        if not at < stop <= len(body) or not equals or not value.endswith(b"\n"):
+            return None
+        found[key] = value[:-1]
+        at = stop
+    return found
+
+
+def _text(body: bytes) -> str:
+    return body.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def _name(block: bytes) -> str:
+    name = _text(block[:100])
+    # Only the POSIX format has a prefix here; GNU's has times.
+    return f"{_text(block[345:500])}/{name}" if block[345] and block[257:263] == b"ustar\0" else name
