@@ -178,3 +178,8 @@ def place() -> tuple[int, int]:
     if torch is not None and torch.is_available() and torch.is_initialized():
         return int(torch.get_rank()), int(torch.get_world_size())
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def environment(name: str) -> str | None:
+    """A variable of the environment, `None` where it is not set."""
+    return os.environ.get(name)

@@ -1,0 +1,183 @@
+"""From the tree of a file to its description, with everything that is wrong in it noted and nothing raised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from .keys import MIXTURE, NESTED, SOURCE
+from .kinds import BAD, near, shown
+from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .reading import Node, Notes, cycle, dotted, read_included, scalar_of
+
+_SHARES = ("weight", "tokens", "epochs")
+_KNOWN = {"", *(key.name for key in SOURCE.keys)}
+_FILES_ONLY = ("format", "columns", "where", "slice", "shuffle", "tokenise", "label")
+
+
+def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
+    """The description of a file, as far as it could be read; what is wrong goes to `notes`."""
+    tree = read_included(Path(path), notes)
+    return None if tree is None else _Check(notes).mixture(tree, "", (Path(path).resolve(),))
+
+
+@dataclass
+class _Check:
+    notes: Notes
+
+    def mixture(self, tree: Node, at: str, chain: tuple[Path, ...], nested: bool = False) -> MixtureFile | None:
+        given = (NESTED if nested else MIXTURE).read(tree, at, self.notes)
+        if given is BAD:
+            return None
+        marks = {"": tree, **cast("dict[str, Node]", tree.value)}
+        table = cast("dict[str, Node]", given.pop("sources", {}))
+        found = [self.source(name, node, dotted(at, f"sources.{name}"), chain) for name, node in table.items()]
+        given.pop("include", None)
+        # A name twice was noted when the file was read; the description has the first.
+        model = MixtureFile(
+            sources=tuple(source for source in found if source is not None),
+            schedule=self.schedule(given.pop("schedule", None)),
+            shuffle=self.shuffle(given.pop("shuffle", None), tree, dotted(at, "shuffle")),
+            tokenise=self.tokenise(given.pop("tokenise", None), marks.get("tokenise")),
+            horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
+            batch=Batching(**batch) if "size" in (batch := given.pop("batch", {})) else None,
+            pack=pack if "length" in (pack := given.pop("pack", {})) else None,
+            cache=_beside(marks["cache"], given.pop("cache")) if "cache" in given else None,
+            marks=marks,
+            **given,
+        )
+        self.shares(model, at)
+        return model
+
+    def source(self, name: str, node: Node, at: str, chain: tuple[Path, ...]) -> SourceEntry | None:
+        given = SOURCE.read(node, at, self.notes)
+        if given is BAD:
+            return None
+        marks = {"": node, **cast("dict[str, Node]", node.value)}
+        error = self.notes.error
+        if not name or name.startswith("+") or "/" in name:
+            error(node, at, "a name is a text without '/', and does not begin with '+'")
+        if sum(key in marks for key in _SHARES) > 1:
+            error(node, at, f"give one of {', '.join(_SHARES)}: each says the share of the source")
+        if ("path" in marks) == ("mixture" in marks):
+            error(node, at, "give one of path (files) and mixture (a mixture of its own)")
+        inner = None
+        if "mixture" in given:
+            for key in (key for key in _FILES_ONLY if key in marks):
+                error(marks[key], dotted(at, key), f"{key} is for sources of files; give it inside the mixture")
+            inner = self.inner(given.pop("mixture"), dotted(at, "mixture"), chain)
+        start, stop = given.get("start"), given.get("stop")
+        if stop is not None and stop <= (start or 0):
+            error(marks["stop"], dotted(at, "stop"), f"it stops at {stop} and starts at {start or 0}: never seen")
+        if len(set(given.get("columns", ()))) != len(given.get("columns", ())):
+            error(marks["columns"], dotted(at, "columns"), "a column is named twice")
+        bounds = given.get("slice")
+        if bounds and len(bounds) == 3 and bounds[2] is not None and bounds[2] < 1:
+            error(marks["slice"], dotted(at, "slice"), f"the step is at least 1, not {bounds[2]}")
+        if "path" in given:
+            given["path"] = tuple(_beside(marks["path"], one) for one in given["path"])
+        shuffle = self.shuffle(given.pop("shuffle", None), node, dotted(at, "shuffle"))
+        tokenise = self.tokenise(given.pop("tokenise", None), marks.get("tokenise"))
+        return SourceEntry(name, shuffle=shuffle, tokenise=tokenise, mixture=inner, marks=marks, **given)
+
+    def inner(self, node: Node, at: str, chain: tuple[Path, ...]) -> MixtureFile | None:
+        """A mixture in a mixture: settings right here, or a file."""
+        if isinstance(node.value, dict):
+            return self.mixture(node, at, chain, nested=True)
+        if not isinstance(node.value, str):
+            self.notes.error(node, at, f"a mixture file, or the settings of a mixture, not {shown(node)}")
+            return None
+        path = Path(_beside(node, node.value))
+        if cycle(path, chain, node, at, self.notes):
+            return None
+        if not path.is_file():
+            self.notes.error(node, at, f"there is no file {str(path)!r}")
+            return None
+        tree = read_included(path, self.notes)
+        if tree is None:
+            return None
+        model = self.mixture(tree, "", (*chain, path.resolve()))
+        for key in ("pack", "batch", "horizon"):
+            if model is not None and key in model.marks:
+                self.notes.error(node, at, f"{path.name} has {key}, which only the outermost mixture may have")
+        return model
+
+    # ------------------------------------------------------------ settings
+
+    def shuffle(self, given: Any, node: Node, at: str) -> Shuffling | None:
+        if given is None or isinstance(given, str):
+            return Shuffling(given) if given else None
+        if ("rows" in given) != ("window" in given):
+            self.notes.error(node, at, "a block shuffle needs both rows and window")
+            return None
+        return Shuffling("block" if "rows" in given else "full", **given)
+
+    def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
+        if not given or node is None or "tokenizer" not in given:
+            return None
+        local = Path(_beside(node, given["tokenizer"]))
+        settings: dict[str, Any] = {**given, "tokenizer": str(local) if local.exists() else given["tokenizer"]}
+        return Tokenising(**settings)
+
+    def schedule(self, given: Any) -> Scheduling | None:
+        if given is None:
+            return None
+        points = {int(cast(float, scalar_of(place))): weights for place, weights in given.pop("points", {}).items()}
+        return Scheduling(points=tuple(sorted(points.items(), key=lambda point: point[0])), **given)
+
+    def horizon(self, given: Any, node: Node | None) -> tuple[str, int] | None:
+        if not given or node is None:
+            return None
+        if len(given) > 1:
+            self.notes.error(node, "horizon", f"give one unit, not {', '.join(given)}")
+        return next(iter(given.items()))
+
+    # ------------------------------------------------------------ shares
+
+    def shares(self, model: MixtureFile, at: str) -> None:
+        """What weights, amounts, schedule and temperature may not say together."""
+        error, marks = self.notes.error, model.marks
+        given = [(source, key) for source in model.sources for key in _SHARES if key in source.marks]
+        points = model.schedule.points if model.schedule else ()
+        if model.temperature is not None and points:
+            error(
+                marks["temperature"], dotted(at, "temperature"), "a schedule gives the weights: leave one of them out"
+            )
+        if points or model.temperature is not None:
+            by = "the schedule gives the weights" if points else "temperature makes the weights from the sizes"
+            for source, key in given:
+                error(source.marks[key], dotted(at, f"sources.{source.name}.{key}"), f"{by}: leave one of them out")
+        elif given and len(given) < len(model.sources):
+            for source in model.sources:
+                if not any(key in source.marks for key in _SHARES) and not set(source.marks) - _KNOWN:
+                    error(source.marks[""], dotted(at, f"sources.{source.name}"), "no weight, where others have one")
+        elif model.sources and all(source.zero for source in model.sources):
+            error(marks.get("sources", marks[""]), dotted(at, "sources"), "all weights are 0")
+        for place, weights in points:
+            self.point(model, place, weights, at)
+        kinds = {"weight" if key == "weight" else "amount" for _, key in given}
+        if len(kinds) == 2 and model.run is None:
+            error(marks[""], dotted(at, "horizon"), "some sources have a weight, some an amount: say the horizon too")
+
+    def point(self, model: MixtureFile, place: int, weights: Mapping[str, float], at: str) -> None:
+        points = cast("dict[str, Node]", cast("dict[str, Node]", model.marks["schedule"].value)["points"].value)
+        name, node = next((name, node) for name, node in points.items() if scalar_of(name) == place)
+        here, mark = dotted(at, f"schedule.points.{name}"), cast("dict[str, Node]", node.value)
+        for source in weights:
+            if source not in model.names:
+                self.notes.error(
+                    mark[source], dotted(here, source), f"there is no source {source!r}{near(source, model.names)}"
+                )
+        if missing := [source for source in model.names if source not in weights]:
+            self.notes.error(node, here, f"every point names every source; missing: {', '.join(missing[:5])}")
+        if not any(weights.values()):
+            self.notes.error(node, here, "all weights are 0 here")
+
+
+def _beside(node: Node, path: str) -> str:
+    """A path that is written in a file, from where that file is."""
+    if path.startswith("~") or "://" in path:
+        return path
+    return str(Path(node.file).absolute().parent / path)

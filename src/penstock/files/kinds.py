@@ -1,0 +1,257 @@
+"""What a key may hold: each kind reads a node and notes what is wrong with it, and says the same as JSON Schema."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Protocol
+
+from .reading import Node, Notes, dotted
+
+Schema = dict[str, Any]
+
+
+class _Bad:
+    """What a kind gives for a node that it refused."""
+
+
+BAD = _Bad()
+
+
+class Kind(Protocol):
+    """`read` gives the plain value of a node, or `BAD` after noting why not."""
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any: ...
+    def schema(self) -> Schema: ...
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text, or one of some words."""
+
+    choices: tuple[str, ...] = ()
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if self.choices and node.value not in self.choices:
+            known = ", ".join(self.choices)
+            notes.error(node, at, f"{shown(node)} is not one of {known}{near(node.value, self.choices)}")
+            return BAD
+        if not isinstance(node.value, str):
+            notes.error(node, at, f"a text, not {shown(node)}")
+            return BAD
+        return node.value
+
+    def schema(self) -> Schema:
+        return {"enum": list(self.choices)} if self.choices else {"type": "string"}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number; `whole` numbers may be written 1e9. Bounds: at least `least`, at most `most`, above `above`."""
+
+    whole: bool = False
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    null: bool = False
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        value = node.value
+        if value is None and self.null:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not self._fits(value):
+            notes.error(node, at, f"{self._said()}, not {shown(node)}")
+            return BAD
+        return int(value) if self.whole else value
+
+    def _fits(self, value: float) -> bool:
+        return (
+            isfinite(value)
+            and not (self.whole and value != int(value))
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+        )
+
+    def _said(self) -> str:
+        parts = [f"at least {self.least:g}" if self.least is not None else ""]
+        parts += [f"at most {self.most:g}" if self.most is not None else ""]
+        parts += [f"above {self.above:g}" if self.above is not None else ""]
+        bounds = " and ".join(part for part in parts if part)
+        return f"a{' whole' if self.whole else ''} number{' ' + bounds if bounds else ''}"
+
+    def schema(self) -> Schema:
+        # The underscore of 1_000_000 and the exponent of 1e9 make texts of numbers for some editors.
+        number: Schema = {"type": "integer" if self.whole else "number"}
+        bounds = (("minimum", self.least), ("maximum", self.most), ("exclusiveMinimum", self.above))
+        number |= {word: bound for word, bound in bounds if bound is not None}
+        text: Schema = {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)?([eE][+]?[0-9]+)?$|\$\{"}
+        return {"anyOf": [number, text, *([{"type": "null"}] if self.null else [])]}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """true or false."""
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if isinstance(node.value, bool):
+            return node.value
+        notes.error(node, at, f"true or false, not {shown(node)}")
+        return BAD
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Any one value: a text, a number, true, false or null."""
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if isinstance(node.value, dict | tuple):
+            notes.error(node, at, f"one value, not {shown(node)}")
+            return BAD
+        return node.value
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "number", "boolean", "null"]}
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list; with `one`, a single value stands for a list of one."""
+
+    of: Kind
+    one: bool = False
+    most: int | None = None
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        nodes = node.value if isinstance(node.value, tuple) else (node,) if self.one else None
+        if nodes is None or isinstance(node.value, dict):
+            notes.error(node, at, f"a list, not {shown(node)}")
+            return BAD
+        if not nodes or (self.most and len(nodes) > self.most):
+            notes.error(node, at, f"a list of at least one{f' and at most {self.most}' if self.most else ''}")
+            return BAD
+        values = [self.of.read(item, f"{at}[{i}]" if len(nodes) > 1 else at, notes) for i, item in enumerate(nodes)]
+        return BAD if BAD in values else tuple(values)
+
+    def schema(self) -> Schema:
+        many: Schema = {"type": "array", "items": self.of.schema(), "minItems": 1}
+        if self.most:
+            many["maxItems"] = self.most
+        return {"anyOf": [self.of.schema(), many]} if self.one else many
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names of the user's choice, each with a value of one kind; names that are numbers have a `pattern`."""
+
+    of: Kind
+    pattern: str = ""
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if not isinstance(node.value, dict) or not node.value:
+            notes.error(node, at, f"names with their values, not {shown(node)}")
+            return BAD
+        for name, child in node.value.items():
+            if self.pattern and not re.fullmatch(self.pattern, name):
+                notes.error(child, dotted(at, name), f"a whole number of at least 0, not {name!r}")
+                return BAD
+        found = {name: self.of.read(child, dotted(at, name), notes) for name, child in node.value.items()}
+        return BAD if BAD in found.values() else found
+
+    def schema(self) -> Schema:
+        if self.pattern:
+            closed: Schema = {"patternProperties": {self.pattern: self.of.schema()}, "additionalProperties": False}
+            return {"type": "object", "minProperties": 1, **closed}
+        return {"type": "object", "minProperties": 1, "additionalProperties": self.of.schema()}
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A node that is read further elsewhere; the schema says what it may be."""
+
+    said: str
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        return node
+
+    def schema(self) -> Schema:
+        ref: Schema = {"$ref": f"#/$defs/{self.said}"}
+        return {"anyOf": [{"type": "string"}, ref]} if self.said == "mixture" else ref
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a section, and one line about it."""
+
+    name: str
+    kind: Kind
+    doc: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Known keys with their values; with `short`, a single value of another kind may stand for it."""
+
+    name: str
+    doc: str
+    keys: tuple[Key, ...]
+    needed: tuple[str, ...] = ()
+    short: Kind | None = None
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        """A dict of the keys given; refused keys are left out, so that the others are still looked at."""
+        if not isinstance(node.value, dict):
+            if self.short is not None:
+                return self.short.read(node, at, notes)
+            notes.error(node, at, f"settings by name ({', '.join(key.name for key in self.keys)}), not {shown(node)}")
+            return BAD
+        known = {key.name: key for key in self.keys}
+        out: dict[str, Any] = {}
+        for name, child in node.value.items():
+            here = dotted(at, name)
+            if name not in known:
+                notes.error(child, here, f"unknown key {name!r}{near(name, known) or '; known: ' + ', '.join(known)}")
+                continue
+            value = known[name].kind.read(child, here, notes)
+            if value is not BAD:
+                out[name] = value
+        for name in self.needed:
+            if name not in node.value:
+                notes.error(node, at, f"{name!r} is missing")
+        return out
+
+    def schema(self) -> Schema:
+        return {"$ref": f"#/$defs/{self.name}"}
+
+    def full_schema(self) -> Schema:
+        """The definition that `schema` refers to."""
+        keys = {key.name: {"description": key.doc, **key.kind.schema()} for key in self.keys}
+        whole: Schema = {"type": "object", "additionalProperties": False, "properties": keys}
+        if self.needed:
+            whole["required"] = list(self.needed)
+        if self.short is not None:
+            return {"description": self.doc, "anyOf": [self.short.schema(), whole]}
+        return {"description": self.doc, **whole}
+
+
+def shown(node: Node) -> str:
+    """A node in an error."""
+    if isinstance(node.value, dict):
+        return "names with values"
+    return "a list" if isinstance(node.value, tuple) else "nothing" if node.value is None else repr(node.value)
+
+
+def near(word: Any, known: Iterable[str] | Mapping[str, Any]) -> str:
+    """A "did you mean", where something is near.
+
+    >>> near("wieght", ["weight", "path"])
+    "; did you mean 'weight'?"
+    """
+    found = difflib.get_close_matches(str(word), list(known), 1, 0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,183 @@
+"""Rows by the values of their columns: found once, kept as a list of row numbers, so that the source stays indexed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import seams
+from ..errors import ConfigError, DataError, StorageError
+from ..types import Ints, Json
+from . import sidecar
+from .chain import Chain, File
+from .rows import arrow
+from .sizes import Listed
+
+Mask = npt.NDArray[np.bool_]
+Where = Mapping[str, Any]
+"""Column -> a value, a list of values, or a range: a mapping of `min`, `max`, `above`, `below`, `not`."""
+
+_RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
+_ROWS = 1 << 16
+_CHOSEN = 6  # the kind of the files that keep row numbers
+_VERSION = 1
+
+
+class Selected:
+    """Some rows of a source of files, in their order. What `open_files` returns with `where`."""
+
+    def __init__(self, chain: Chain, rows: Ints, where: Where) -> None:
+        self.name = chain.name
+        self._chain, self._rows, self._where = chain, rows, where
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows of {self._chain!r}>"
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices` of the selection."""
+        return self._chain.read(self._rows[indices])
+
+    def lengths(self) -> Ints | None:
+        """The sizes of these rows, where those of the files are known."""
+        lengths = self._chain.lengths()
+        return None if lengths is None else lengths[self._rows]
+
+    def describe(self) -> Json:
+        """The description of the files, how many rows were chosen, and by what."""
+        whole = cast("dict[str, Json]", self._chain.describe())
+        return {**whole, "of_rows": whole["rows"], "rows": len(self), "where": cast(Json, self._where)}
+
+
+def normal(where: Where) -> dict[str, Any]:
+    """One spelling of a selection: a list of values, or a range.
+
+    >>> normal({"lang": "python", "stars": {"min": 10, "not": 11}})
+    {'lang': ['python'], 'stars': {'min': 10, 'not': [11]}}
+    """
+    if not where:
+        raise ConfigError("where is empty: name a column and what it must hold, or leave it out")
+    return {column: _condition(column, condition) for column, condition in where.items()}
+
+
+def _condition(column: str, condition: Any) -> Any:
+    if not isinstance(condition, Mapping):
+        return _values(condition)
+    given = cast("Mapping[str, Any]", condition)
+    if unknown := sorted(set(given) - {*_RANGES, "not"}):
+        raise ConfigError(f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)} and not")
+    if not given:
+        raise ConfigError(f"where: {column!r} has an empty range; give min, max, above, below or not")
+    return {name: _values(value) if name == "not" else value for name, value in given.items()}
+
+
+def _values(value: Any) -> list[Any]:
+    return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else [value]
+
+
+def select(
+    chain: Chain, files: Sequence[File], paths: Sequence[Path], where: Where, cache: str | Path | None
+) -> Selected:
+    """The rows of `chain` that fit; `files` are its files with all their columns."""
+    rows: list[Ints] = [np.zeros(0, np.int64)]
+    begin = 0
+    chosen = normal(where)
+    for path, file in zip(paths, files, strict=True):
+        rows.append(_kept(file, path, chosen, cache) + begin)
+        begin += len(file)
+    return Selected(chain, np.concatenate(rows), chosen)
+
+
+def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> Ints:
+    """The rows of one file that fit; kept in the cache, and found anew when the file is another one."""
+    spelled = json.dumps([_VERSION, where], sort_keys=True, default=str)
+    digest = hashlib.blake2b(spelled.encode(), digest_size=8).hexdigest()
+    kept = sidecar.folder(path, cache) / f".{path.name}.{digest}.penstock-rows"
+    before = sidecar.stat(path)
+    if kept.exists():
+        with sidecar.storage(kept):
+            found = seams.world.store.read(str(kept))
+        stamp = sidecar.decode(found[: sidecar.HEADER])
+        if stamp and (stamp.kind, stamp.data, stamp.length) == (_CHOSEN, before, len(found) - sidecar.HEADER):
+            return np.frombuffer(found, "<i8", offset=sidecar.HEADER).astype(np.int64)
+    mask = np.ones(len(file), np.bool_)
+    for column, condition in where.items():
+        mask &= _mask(file, path, column, condition)
+    rows = np.flatnonzero(mask).astype(np.int64)
+    sidecar.unchanged(path, before, name=str(path))
+    with suppress(StorageError):  # without a place to keep it, it is found anew every time
+        stamp = sidecar.Stamp(_CHOSEN, before, len(rows), rows.nbytes)
+        sidecar.keep(kept, stamp, rows.astype("<i8").tobytes())
+    return rows
+
+
+def _mask(file: File, path: Path, column: str, condition: Any) -> Mask:
+    pa = arrow()
+    masks: list[Mask] = [np.zeros(0, np.bool_)]
+    for piece in _column(file, path, column):
+        if pa.types.is_dictionary(piece.type):
+            piece = piece.dictionary_decode()
+        try:
+            masks.append(_fits(piece, condition))
+        except pa.ArrowException as error:
+            raise ConfigError(
+                f"{path}: where: the column {column!r} holds {piece.type} and cannot be compared with {condition!r}"
+            ) from error
+    return np.concatenate(masks)
+
+
+def _column(file: File, path: Path, column: str) -> Iterator[Any]:
+    """One column as Arrow arrays, some rows at a time. A row of lines without it has a null there."""
+    if isinstance(file, Listed):
+        yield from file.column(column)
+        return
+    pa = arrow()
+    for start in range(0, len(file), _ROWS):
+        rows: list[Any] = file.read(np.arange(start, min(start + _ROWS, len(file)), dtype=np.int64))
+        try:
+            yield pa.array([cast("dict[str, Any]", row).get(column) if isinstance(row, dict) else None for row in rows])
+        except pa.ArrowException as error:
+            where = f"{path}, rows {start} to {start + len(rows) - 1}"
+            raise DataError(f"the column {column!r} holds values of several types: {error}", where=where) from error
+
+
+def _fits(values: Any, condition: Any) -> Mask:
+    pa, pc = arrow(), arrow("pyarrow.compute")
+
+    def scalar(value: Any) -> Any:
+        made = pa.scalar(value)
+        # Dates and times are written as texts.
+        return made.cast(values.type) if isinstance(value, str) and not _is_text(values.type) else made
+
+    def one_of(asked: list[Any]) -> Any:
+        some = [scalar(value) for value in asked if value is not None]
+        fits = pc.is_null(values) if None in asked else None
+        for each in some:
+            same = pc.fill_null(pc.equal(values, each), False)
+            fits = same if fits is None else pc.or_(fits, same)
+        return fits
+
+    if isinstance(condition, list):
+        return one_of(cast("list[Any]", condition)).to_numpy(zero_copy_only=False)
+    mask: Mask = np.ones(len(values), np.bool_)
+    for name, bound in cast("dict[str, Any]", condition).items():
+        if name == "not":
+            mask &= ~one_of(bound).to_numpy(zero_copy_only=False)
+        else:
+            fits = pc.fill_null(getattr(pc, _RANGES[name])(values, scalar(bound)), False)
+            mask &= fits.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _is_text(kind: Any) -> bool:
+    types = arrow("pyarrow.types")
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
