@@ -67,13 +67,15 @@ def read(
     cache: str | Path | None = None,
     lengths: str | None = None,
     split: str | None = None,
+    where: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings with random access.
 
     `paths`: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted. `format` overrides
     the file extension; `columns` reads only those. Lines are indexed once, beside the data or in `cache`.
     `lengths` names the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
-    its rows ahead, and the dataset stays indexed. `split` is for a folder that Energon prepared: "train" if none is
+    its rows ahead, and the dataset stays indexed. `where` keeps rows by the values of their columns: `{column: value,
+    list of values, or {"min": ..., "max": ...}}`. `split` is for a folder that Energon prepared: "train" if none is
     named.
 
     >>> import penstock as ps, tempfile, pathlib
@@ -82,7 +84,7 @@ def read(
     >>> ps.read(file)[1]
     {'x': 2}
     """
-    source = open_files(paths, format, columns, cache, lengths=lengths, split=split)
+    source = open_files(paths, format, columns, cache, lengths=lengths, split=split, where=where)
     return Dataset(Read(source, name or getattr(source, "name", "")))
 
 

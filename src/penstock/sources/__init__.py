@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ..errors import ConfigError, DataError
 from . import convert, lines, prepared, tar_file, tar_index
-from .chain import Chain, File
+from .chain import Asked, Chain, File
 from .columnar import Arrow, Parquet
 from .held import Held, Shared
 from .memory import Iterable, Memory, Tokens
 from .paths import find, name_of, one_format
+from .select import Selected, Where, select
 from .sidecar import Progress
 from .sizes import lengths_of
 
@@ -30,7 +31,8 @@ def open_files(
     progress: Progress | None = None,
     lengths: str | None = None,
     split: str | None = None,
-) -> Chain:
+    where: Where | None = None,
+) -> Chain | Selected:
     """The rows of files, as one source in the order of their paths.
 
     `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list of these. The
@@ -38,7 +40,9 @@ def open_files(
     read. A folder that Energon prepared is one source by itself, its `split` "train" unless another is named.
     What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
     `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `progress(what, done, total)` is
-    called meanwhile. `lengths` names a column of lists whose lengths are those of the samples. Raises `ConfigError` for
+    called meanwhile. `where` keeps the rows whose columns hold given values: `{"lang": "python", "license": ["mit",
+    "bsd"], "stars": {"min": 10}}`; these columns are gone through once, the row numbers kept in the cache.
+    `lengths` names a column of lists whose lengths are those of the samples. Raises `ConfigError` for
     paths and columns that are not there, `DataError` for files that cannot be read.
 
     >>> import tempfile, numpy as np
@@ -49,9 +53,29 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
+    source = _open(paths, format, columns, cache, progress, lengths, split, where)
+    given = (paths,) if isinstance(paths, str | Path) else paths
+    names, kept = tuple(str(path) for path in given), None if cache is None else str(cache)
+    wanted = None if columns is None else tuple(columns)
+    source.asked = Asked(names, format, wanted, kept, lengths, split, where)
+    return source
+
+
+def _open(
+    paths: str | Path | Sequence[str | Path],
+    format: str | None,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    progress: Progress | None,
+    lengths: str | None,
+    split: str | None,
+    where: Where | None,
+) -> Chain | Selected:
     if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
         raise ConfigError(f"columns must be a list of different names, not {columns!r}")
     one = paths if isinstance(paths, str | Path) else None
+    if where is not None and (format == "energon" or (one is not None and prepared.is_prepared(one))):
+        raise ConfigError(f"where= is for files with columns, and {one!r} is a folder that Energon prepared")
     if one is not None and format in (None, "energon") and lengths is None and prepared.is_prepared(one):
         return prepared.load(one).open(split or "train", columns, cache, progress)
     if split is not None:
@@ -74,7 +98,12 @@ def open_files(
         if progress:
             progress("open", number, len(found))
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
-    return Chain(files, format=kind, name=name_of(found), lengths=find_lengths)
+    chain = Chain(files, format=kind, name=name_of(found), lengths=find_lengths)
+    if where is None:
+        return chain
+    if columns is not None and kind in ("jsonl", "text"):
+        files = [_opened(path, kind, None, cache, progress, shared) for path in found]
+    return select(chain, files, found, where, cache)
 
 
 def index_lines(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -61,17 +61,30 @@ def by_part(
     return out
 
 
+class Asked(NamedTuple):
+    """What a source of files was asked for: enough to ask for it again."""
+
+    paths: tuple[str, ...]
+    format: str | None
+    columns: tuple[str, ...] | None
+    cache: str | None
+    lengths: str | None
+    split: str | None
+    where: Mapping[str, Any] | None
+
+
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
     `name` is what the source is called where nobody gave it a name. `lengths` finds the sizes of all rows, where they
-    can be known.
+    can be known; `asked` is what `open_files` was asked for.
     """
 
     def __init__(
         self, files: Sequence[File], *, format: str, name: str, lengths: Callable[[], Ints] | None = None
     ) -> None:
         self.name = name
+        self.asked: Asked | None = None
         self._find_lengths = lengths
         self._lengths: Ints | None = None
         self.format = format

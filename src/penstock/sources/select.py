@@ -16,7 +16,7 @@ from .. import seams
 from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints, Json
 from . import sidecar
-from .chain import Chain, File
+from .chain import Asked, Chain, File
 from .rows import arrow
 from .sizes import Listed
 
@@ -26,7 +26,6 @@ Where = Mapping[str, Any]
 
 _RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
 _ROWS = 1 << 16
-_CHOSEN = 6  # the kind of the files that keep row numbers
 _VERSION = 1
 
 
@@ -35,6 +34,7 @@ class Selected:
 
     def __init__(self, chain: Chain, rows: Ints, where: Where) -> None:
         self.name = chain.name
+        self.asked: Asked | None = None
         self._chain, self._rows, self._where = chain, rows, where
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> Int
         with sidecar.storage(kept):
             found = seams.world.store.read(str(kept))
         stamp = sidecar.decode(found[: sidecar.HEADER])
-        if stamp and (stamp.kind, stamp.data, stamp.length) == (_CHOSEN, before, len(found) - sidecar.HEADER):
+        if stamp and (stamp.kind, stamp.data, stamp.length) == (sidecar.ROWS, before, len(found) - sidecar.HEADER):
             return np.frombuffer(found, "<i8", offset=sidecar.HEADER).astype(np.int64)
     mask = np.ones(len(file), np.bool_)
     for column, condition in where.items():
@@ -115,7 +115,7 @@ def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> Int
     rows = np.flatnonzero(mask).astype(np.int64)
     sidecar.unchanged(path, before, name=str(path))
     with suppress(StorageError):  # without a place to keep it, it is found anew every time
-        stamp = sidecar.Stamp(_CHOSEN, before, len(rows), rows.nbytes)
+        stamp = sidecar.Stamp(sidecar.ROWS, before, len(rows), rows.nbytes)
         sidecar.keep(kept, stamp, rows.astype("<i8").tobytes())
     return rows
 
