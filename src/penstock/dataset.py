@@ -268,14 +268,14 @@ class Dataset:
         """
         return self._with(Each(self.flow, "flat", fn))
 
-    def with_source(self) -> Dataset:
-        """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added.
+    def with_source(self, fn: Callable[[Any, str, int, int], Any] | None = None) -> Dataset:
+        """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added; or `fn(x, source, epoch, index)`.
 
         >>> import penstock as ps
         >>> ps.from_sequence([{"x": 1}], name="wiki").with_source()[0]
         {'x': 1, '__source__': 'wiki', '__epoch__': 0, '__index__': 0}
         """
-        return self._with(Each(self.flow, "source", _add_source))
+        return self._with(Each(self.flow, "source", fn or _add_source))
 
     def pipe(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`fn(ds, ...)`: a step of your own.

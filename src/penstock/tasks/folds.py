@@ -1,0 +1,133 @@
+"""Who goes together where an encoder decides: packs chosen from a buffer, batches of samples with one key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ..errors import ConfigError, Skip
+from ..random import generator
+from ..tree import grown
+from ..types import Carry, Item, Json
+from .hooks import using
+
+Groups = list[list[Item]]
+Select = Callable[[list[Any]], Sequence[Sequence[Any]]]
+
+
+@dataclass(frozen=True)
+class SelectPacks:
+    """Fill a buffer of `buffer` samples, let `select` choose packs from it, begin anew. What it does not choose is
+    dropped.
+
+    >>> fold = SelectPacks(3, lambda samples: [samples[:2], samples[2:]])
+    >>> carry = fold.init(0)
+    >>> for number, value in enumerate("abc"):
+    ...     carry, groups = fold.step(carry, Item(number, 1, value))
+    >>> [[item.value for item in group] for group in groups]
+    [['a', 'b'], ['c']]
+    """
+
+    buffer: int
+    select: Select
+
+    def __post_init__(self) -> None:
+        if self.buffer < 1:
+            raise ConfigError(f"packing_buffer_size={self.buffer}: at least one sample")
+
+    def init(self, key: int, /) -> Carry:
+        return {"key": key, "held": []}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
+        held: list[list[Item]] = grown(carry["held"], item, isqrt(self.buffer) + 1)
+        carry = {"key": carry["key"], "held": held}
+        if sum(map(len, held)) < self.buffer:
+            return carry, []
+        return self.init(carry["key"]), self.flush(carry)
+
+    def flush(self, carry: Carry, /) -> Groups:
+        items = [item for chunk in carry["held"] for item in chunk]
+        if not items:
+            return []
+        with using(generator(carry["key"], 0, items[0].number)):
+            try:
+                chosen = self.select([item.value for item in items])
+            except Skip:
+                return []
+        of = dict[int, list[Item]]()
+        for item in reversed(items):
+            of.setdefault(id(item.value), []).append(item)
+        return [[self._item(of.get(id(value))) for value in pack] for pack in chosen]
+
+    def _item(self, found: list[Item] | None) -> Item:
+        if found is None:
+            raise ConfigError(
+                "select_samples_to_pack returned a sample that it was not given: return lists of the very samples "
+                "of its argument, and change them in pack_selected_samples"
+            )
+        return found.pop() if len(found) > 1 else found[0]
+
+    def describe(self) -> Json:
+        return {"fold": "select_packs", "buffer": self.buffer}
+
+
+class Grouped(NamedTuple):
+    """A sample with what decides on its batch: a key, and how many of that key make one."""
+
+    key: str
+    size: int
+    sample: Any
+
+
+@dataclass(frozen=True)
+class GroupBatches:
+    """Batches of samples (`Grouped`) of one key; a batch is given out when it is full. Short ones come at the end, in
+    the order in which they were begun, or are dropped.
+
+    >>> fold = GroupBatches()
+    >>> carry, out = fold.init(0), []
+    >>> for number, key in enumerate("abba"):
+    ...     carry, groups = fold.step(carry, Item(number, 1, Grouped(key, 2, number)))
+    ...     out += groups
+    >>> [[item.value.sample for item in group] for group in out]
+    [[1, 2], [0, 3]]
+    """
+
+    drop_last: bool = False
+
+    def init(self, key: int, /) -> Carry:
+        return {}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
+        key, size, _ = item.value
+        group = [*carry.get(key, []), item]
+        rest = {name: held for name, held in carry.items() if name != key}
+        if len(group) >= size:
+            return rest, [group]
+        return ({**carry, key: group} if key in carry else {**rest, key: group}), []
+
+    def flush(self, carry: Carry, /) -> Groups:
+        return [] if self.drop_last else list(carry.values())
+
+    def describe(self) -> Json:
+        return {"fold": "group_batches", "drop_last": self.drop_last}
+
+
+def key_text(key: Any) -> str:
+    """The name of a group's key in a state.
+
+    >>> key_text((224, 224))
+    '(224, 224)'
+    """
+    plain: Any = cast("Any", key).item() if isinstance(key, np.generic) else key
+    text = repr(plain)
+    if " at 0x" in text:
+        raise ConfigError(
+            f"batch_group_criterion gave a {type(plain).__name__} as key, which is written differently in every "
+            "process: give a number, a string, or a tuple of these"
+        )
+    return text
