@@ -12,7 +12,7 @@ the number of ranks and workers, and asking what a step held all follow from it.
 from .cursor import load_state, save_state
 from .dataset import Dataset, DatasetIterator
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
-from .files import load
+from .files import dump, load
 from .inputs import from_iterable, from_sequence, from_tokens, mix, read
 from .loader import Loader
 from .schedule import Schedule
@@ -31,6 +31,7 @@ __all__ = [
     "Skip",
     "StateError",
     "StorageError",
+    "dump",
     "from_iterable",
     "from_sequence",
     "from_tokens",

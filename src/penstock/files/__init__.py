@@ -9,8 +9,11 @@ from ..errors import ConfigError
 from .build import build
 from .check import parse
 from .keys import schema
+from .lint import lint
 from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
 from .reading import Notes, Problem
+from .unbuild import model_of
+from .write import write
 
 __all__ = [
     "Batching",
@@ -21,7 +24,10 @@ __all__ = [
     "SourceEntry",
     "Tokenising",
     "build",
+    "dump",
+    "lint",
     "load",
+    "model_of",
     "read_model",
     "schema",
 ]
@@ -40,13 +46,34 @@ def load(path: str | Path) -> Dataset:
     [1, 2]
     """
     model, problems = read_model(path)
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if model is None or errors:
-        raise ConfigError(said(errors))
+    if model is None or _errors(problems):
+        raise ConfigError(said(_errors(lint(path))))
     try:
         return build(model)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        found = _errors(lint(path))
+        raise ConfigError(said(found) if found else f"{path}: {error}") from error
+
+
+def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
+    """Write a mixture file that loads to an equal dataset: the same samples, the same fingerprint.
+
+    What a file cannot hold is refused by name: functions, sources in memory, and steps other than those that mixture
+    files know.
+
+    >>> import penstock as ps, tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.jsonl").write_text('{"x": 1}\\n{"x": 2}\\n')
+    >>> ds = ps.mix({"a": ps.read(folder / "a.jsonl").shuffle()}, seed=3).batch(4)
+    >>> ps.dump(ds, folder / "mixture.yaml")
+    >>> print((folder / "mixture.yaml").read_text().splitlines()[0])
+    seed: 3
+    """
+    write(model_of(mixture) if isinstance(mixture, Dataset) else mixture, Path(path))
+
+
+def _errors(problems: list[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.severity == "error"]
 
 
 def read_model(path: str | Path) -> tuple[MixtureFile | None, list[Problem]]:

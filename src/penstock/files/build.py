@@ -29,18 +29,15 @@ def build(model: MixtureFile) -> Dataset:
 
 def _mixture(model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Dataset:
     datasets = {source.name: _source(source, model, tokenisers) for source in model.sources}
-    caps = {
-        source.name: cap
-        for source in model.sources
-        if (cap := source.max_epochs or model.max_epochs) is not None and not source.zero
-    }
+    own = any(source.max_epochs is not None for source in model.sources)
+    caps = {source.name: cap for source in model.sources if (cap := source.max_epochs or model.max_epochs) is not None}
     weights: Mapping[str, float] | Schedule | None = None
     if model.schedule and model.schedule.points:
-        weights = _schedule(model, model.schedule.points)
+        weights = schedule_of(model, model.schedule.points)
     elif model.temperature is None:
         weights = weights_of(model, datasets)
-        if model.schedule or any(source.start or source.stop for source in model.sources):
-            weights = _schedule(model, ((0, weights),))
+        if model.schedule or any(source.start is not None or source.stop is not None for source in model.sources):
+            weights = schedule_of(model, ((0, weights or dict.fromkeys(model.names, 1.0)),))
     return mix(
         datasets,
         weights,
@@ -48,7 +45,7 @@ def _mixture(model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Data
         block_size=model.block_size or 1000,
         stop=model.stop or "restart",
         unit=model.unit or "samples",
-        max_epochs=caps or None,
+        max_epochs=caps if own else model.max_epochs,
         temperature=model.temperature,
     )
 
@@ -88,17 +85,17 @@ def _shuffled(ds: Dataset, how: Shuffling) -> Dataset:
     return ds.shuffle(how.seed, block)
 
 
-def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float]:
-    """The weights that the shares mean, in the unit of the mixture.
+def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float] | None:
+    """The weights that the shares mean, in the unit of the mixture; `None` where no source has a share.
 
     `tokens` and `epochs` are amounts over the run. Where only amounts are given they are the weights themselves; beside
     them, sources with a `weight` share what the horizon leaves.
     """
     amounts = {source.name: _amount(source, model, datasets[source.name]) for source in model.sources}
     fixed = {name: amount for name, amount in amounts.items() if amount is not None}
-    plain = {source.name: _one(source.weight) for source in model.sources if source.name not in fixed}
+    plain = {source.name: source.weight for source in model.sources if source.weight is not None}
     if not fixed or not plain:
-        return fixed or plain
+        return fixed or plain or None
     unit, horizon = model.run or ("", 0)
     if unit != (model.unit or "samples"):
         raise ConfigError(
@@ -110,10 +107,6 @@ def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str,
         raise ConfigError(f"the amounts come to {fsum(fixed.values()):,.0f} {unit}, the horizon is {horizon:,}")
     rest = {name: left * weight / total if total else 0.0 for name, weight in plain.items()}
     return {source.name: fixed.get(source.name, rest.get(source.name, 0.0)) for source in model.sources}
-
-
-def _one(weight: float | None) -> float:
-    return 1.0 if weight is None else weight
 
 
 def _amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | None:
@@ -134,9 +127,10 @@ def _tokens_each(name: str, ds: Dataset) -> float:
     return mean_lengths(flow, (Builder(ds.flow).program(ds.flow),))[0]
 
 
-def _schedule(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]) -> Schedule:
+def schedule_of(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]) -> Schedule:
+    """The schedule of a mixture, in samples or tokens."""
     asked = model.schedule
-    start = {source.name: source.start for source in model.sources if source.start}
+    start = {source.name: source.start for source in model.sources if source.start is not None}
     stop = {source.name: source.stop for source in model.sources if source.stop is not None}
     unit = asked.unit if asked else "samples"
     made = Schedule(points, asked.interpolation if asked else "step", unit, start, stop)
