@@ -349,3 +349,47 @@ def test_stats_count_samples_by_source():
         assert loader.stats()["samples"] == {"a": 150, "b": 90, "c": 60}
         assert loader.stats()["items"] == 30
         assert len(loader.keys()) == 10
+
+
+# ---------------------------------------------------------------- epochs of a chosen length
+
+
+@pytest.mark.parametrize("dataset", [numbers(7).shuffle().repeat(), numbers(7).filter(lambda x: x != 3).repeat()])
+def test_epochs_of_a_chosen_length_go_on_where_the_last_one_ended(dataset: ps.Dataset) -> None:
+    want = list(islice(dataset, 15))
+    loader = ps.Loader(dataset, epoch_length=5)
+    assert [list(loader) for _ in range(3)] == [want[:5], want[5:10], want[10:]]
+    for stop in range(16):
+        first, again = ps.Loader(dataset, epoch_length=5), ps.Loader(dataset, workers=2, epoch_length=5)
+        given = list(islice(chain.from_iterable(first for _ in range(9)), stop))
+        again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        # What is left of the epoch, also if that is nothing, and then whole ones.
+        left = 5 - stop % 5 if stop % 5 or not stop else 0
+        assert given == want[:stop] and list(again) == want[stop : stop + left]
+        again.close()
+    with pytest.raises(ps.ConfigError, match="epoch_length=0"):
+        ps.Loader(dataset, epoch_length=0)
+
+
+def test_the_end_of_a_pass_ends_an_epoch_too() -> None:
+    loader = ps.Loader(numbers(7), epoch_length=5)
+    assert [list(loader) for _ in range(3)] == [[0, 1, 2, 3, 4], [5, 6], [0, 1, 2, 3, 4]]
+
+
+def test_epochs_are_counted_by_rank() -> None:
+    dataset = numbers(100).repeat()
+    ranks = [ps.Loader(dataset, epoch_length=3, rank=rank, world_size=2) for rank in range(2)]
+    assert [list(rank) for rank in ranks] == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_lanes_draw_from_a_mixture_in_orders_of_their_own() -> None:
+    # Otherwise all ranks get batches of one source at a time.
+    streams = {name: numbers(1000).map(lambda _, name=name: name).filter(bool).repeat() for name in "ab"}
+    loader = ps.Loader(ps.mix(streams, {"a": 6, "b": 4}, block_size=10), lanes=4)
+    steps = [list(islice(loader, 4)) for _ in range(50)]
+    together = sum(len(set(step)) == 1 for step in steps)
+    assert together < 20, "by chance it is about one in six"
+    for lane in range(4):
+        drawn = [step[lane] for step in steps]
+        assert all(drawn[i : i + 10].count("a") == 6 for i in range(0, 50, 10))
+    assert len({tuple(step[lane] for step in steps) for lane in range(4)}) == 4

@@ -25,6 +25,8 @@ class Loader:
     - `prefetch` is how many pieces of work may be under way (default: two for each worker).
     - `rank`, `world_size`: which share is ours. Found through torch.distributed or the environment (`RANK`,
       `WORLD_SIZE`) when not given.
+    - `epoch_length`: a `for` ends after so many items (of this rank), and the next one goes on from there; for datasets
+      that never end.
     - `lanes`: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
       multiple of every world size it may ever have. Fixed for a run.
     - `on_error`: "raise"; "skip" drops a bad sample; "quarantine" puts the next index of the same source in its
@@ -49,6 +51,7 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         lanes: int = 1,
+        epoch_length: int | None = None,
         on_error: OnError = "raise",
         max_errors: int = 100,
     ) -> None:
@@ -58,10 +61,13 @@ class Loader:
             raise ConfigError(f"executor={executor!r}: choose 'inline' or 'threads'")
         if prefetch is not None and prefetch < 1:
             raise ConfigError(f"prefetch={prefetch}: at least one piece of work under way")
+        if epoch_length is not None and epoch_length < 1:
+            raise ConfigError(f"epoch_length={epoch_length}: at least one item")
         rank, world_size = _place(rank, world_size)
         threads = workers if executor == "threads" else 0
         self._hands = world.sched.spawn(threads) if threads else None
         window = (prefetch or 2 * threads) if threads else 0
+        self._epoch_length = epoch_length
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window)
         self._closed, self._waited, self._items = False, 0.0, 0
         try:
@@ -81,10 +87,20 @@ class Loader:
         value = self._session.next()
         self._waited += world.sched.now() - began
         self._items += 1
+        if self._epoch_length is not None:
+            self._session.given += 1
         return value
+
+    def _full(self) -> bool:
+        """Whether as many items were given as make an epoch; they are then counted anew."""
+        if self._epoch_length is None or self._session.given < self._epoch_length:
+            return False
+        self._session.given = 0
+        return True
 
     def _end(self) -> None:
         self._session.next_pass()
+        self._session.given = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, after the last item it gave: plain JSON, no data.
@@ -163,7 +179,8 @@ class _Pass(Iterator[Any]):
         self._loader, self._over = loader, False
 
     def __next__(self) -> Any:
-        if self._over:
+        if self._over or self._loader._full():  # pyright: ignore[reportPrivateUsage]
+            self._over = True
             raise StopIteration
         try:
             return self._loader._next()  # pyright: ignore[reportPrivateUsage]

@@ -34,6 +34,7 @@ from .nodes import (
     inputs_of,
 )
 from .order import Repeat, Slice, Stride
+from .random import key_of
 from .rows import Rows, empty_rows
 from .step import Leaf, Step
 from .streams import Batches, Stream, as_int, as_list
@@ -160,7 +161,7 @@ class Opener:
             case Mix(_, names, rule):
                 inner = rule.seed if isinstance(rule, Weighted) else seed
                 streams = [self.open(child, inner, place) for child, place in inputs_of(flow, path)]
-                weave = Weave(streams, names, draws_of(flow, path), depth_of(flow))
+                weave = Weave(streams, names, draws_of(flow, path, self.builder.lane), depth_of(flow))
                 if isinstance(rule, Weighted):
                     self._furthest[path] = lambda _: weave.position
                 return weave
@@ -208,8 +209,8 @@ def depth_of(flow: Flow) -> int:
             return depth_of(below)
 
 
-def draws_of(flow: Mix, path: Path) -> Draws:
-    """The rule of a mix of streams at run time."""
+def draws_of(flow: Mix, path: Path, lane: int = 0) -> Draws:
+    """The rule of a mix of streams at run time. Lanes draw in orders of their own, or all would ask for one input."""
     match flow.rule:
         case Turns():
             return InTurn(len(flow.flows))
@@ -227,7 +228,8 @@ def draws_of(flow: Mix, path: Path) -> Draws:
                     "or weight by samples"
                 )
             endless = (None,) * len(flow.flows)
-            schedule = mixture(replace(rule, max_epochs=None, stop="restart"), flow.names, endless, path)
+            seed = key_of(rule.seed, lane) if lane else rule.seed
+            schedule = mixture(replace(rule, max_epochs=None, stop="restart", seed=seed), flow.names, endless, path)
             return ByWeight(schedule, rule.stop, _caps(rule, flow.names), (0,) * len(flow.flows))
 
 

@@ -72,6 +72,7 @@ class Session:
             )
         self.epoch: int = 0
         self.turn: int = 0
+        self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
         self.changes: tuple[Change, ...] = ()
         self.journal: dict[tuple[str, int, int], dict[str, Any]] = {}
         self.description = describe(flow)
@@ -154,6 +155,8 @@ class Session:
         if not self.group:
             ended = [number for number, lane in sorted(self._lanes.items()) if lane.ended]
             body |= {"lanes": self.lanes, "turn": self.turn, **({"ended": ended} if ended else {})}
+        if self.given:
+            body["given"] = self.given
         if self.changes:
             body["changes"] = [change.to_json() for change in self.changes]
         if self.journal:
@@ -176,10 +179,11 @@ class Session:
                     "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
                 )
             changes = self._adopt(body, changes, cursors)
-        before = (self.flow, self.epoch, self.turn, self.changes, self.journal, self.lanes)
+        before = (self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes)
         try:
             self.flow, self.changes = changed(self.base, changes), changes
             self.epoch, self.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
+            self.given = as_int(body.get("given", 0))
             self.journal = {sample_of(entry): entry for entry in entries_of(body, "journal")}
             if not self.group:
                 self._check_lanes(as_int(body.get("lanes")), cursors)
@@ -187,7 +191,7 @@ class Session:
             for number in set(entries_of(body, "ended")) & self._lanes.keys():
                 self._lanes[number].ended = True
         except BaseException:
-            self.flow, self.epoch, self.turn, self.changes, self.journal, self.lanes = before
+            self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes = before
             raise
 
     def _adopt(
