@@ -433,6 +433,17 @@ class DatasetIterator(Iterator[Any]):
         """Go where a state says; it stays where it was if the state does not fit."""
         self._session.load(state, on_mismatch)
 
+    def seek(self, item: int) -> None:
+        """Go to an item of the pass: at once where the dataset is indexed, else by reading up to it.
+
+        >>> import penstock as ps
+        >>> it = iter(ps.from_sequence(range(10)))
+        >>> it.seek(8)
+        >>> list(it)
+        [8, 9]
+        """
+        self._session.seek(item)
+
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item."""
         return self._session.last.keys() if self._session.last else []

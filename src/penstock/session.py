@@ -141,6 +141,18 @@ class Session:
         self.epoch, self.turn = self.epoch + 1, 0
         self._open({})
 
+    def seek(self, item: int) -> None:
+        """Go to an item of the pass: at once where positions are items, else by reading up to it."""
+        if item < 0:
+            raise ConfigError(f"seek({item}): items count from 0")
+        self.turn = 0
+        self._open({0: item * self.group} if self.group else {})
+        for _ in range(0 if self.group else item):
+            try:
+                self.next()
+            except StopIteration:
+                return
+
     # ------------------------------------------------------------ state
 
     def state(self) -> dict[str, Any]:

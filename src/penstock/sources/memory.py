@@ -15,6 +15,7 @@ from ..types import Ints, Json
 from .chain import by_part, starts_of
 from .rows import rows_of
 
+_RUN = 4  # neighbours from which on a slice is worth it
 _SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
 
@@ -184,7 +185,7 @@ def _reader(seq: Any) -> _Read:
         array = cast("npt.NDArray[Any]", seq)
         return _from_array(array) if array.ndim == 1 and array.dtype.kind in _SCALARS else _views(array)
     if callable(getattr(seq, "__getitems__", None)):
-        return _many
+        return _runs if type(seq).__module__.startswith("datasets.") else _many
     if type(seq).__module__.startswith("pyarrow") and hasattr(seq, "to_batches"):
         return _table(seq)
     if hasattr(seq, "shape") and hasattr(seq, "dtype"):
@@ -219,6 +220,21 @@ def _many(seq: Any, indices: Ints) -> list[Any]:
     if len(found) != len(indices):
         raise DataError(f"__getitems__ gave {len(found)} samples for {len(indices)} indices", where=_name(seq))
     return found
+
+
+def _runs(seq: Any, indices: Ints) -> list[Any]:
+    """A Hugging Face dataset: neighbours in one slice, which takes a fraction of the time of a list of indices."""
+    cuts = np.flatnonzero(np.diff(indices) != 1) + 1
+    if not indices.size or (len(cuts) + 1) * _RUN > len(indices):
+        return _many(seq, indices) if len(indices) > 1 else [seq[index] for index in indices.tolist()]
+    out = list[Any]()
+    for run in np.split(indices, cuts):
+        columns = seq[int(run[0]) : int(run[-1]) + 1]
+        if not isinstance(columns, Mapping) or not columns:  # a format whose slices are tables
+            return [seq[index] for index in indices.tolist()]
+        table = cast("Mapping[str, Any]", columns)
+        out += [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    return out
 
 
 def _array_like(seq: Any, indices: Ints) -> list[Any]:

@@ -1,0 +1,1 @@
+"""Faces: the documented APIs of other libraries, on Penstock."""

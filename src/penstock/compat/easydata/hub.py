@@ -1,0 +1,113 @@
+"""A dataset of the core as a Hugging Face `IterableDataset`. Imported only where that library is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self, cast
+
+import datasets  # pyright: ignore[reportMissingTypeStubs]
+from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStubs]
+    _BaseExamplesIterable,  # pyright: ignore[reportPrivateUsage]
+)
+
+from ...build import why_not
+from ...dataset import Dataset
+from ...errors import ConfigError
+from ...nodes import Flow
+from ...session import Session, Setting
+
+_SHARES = 15_360  # 2**10 * 3 * 5: an indexed mixture can be dealt out to any divisor of it, and to others by skipping
+
+
+class Examples(_BaseExamplesIterable):
+    """The rows of a flow, or one share of them, with the state of the core inside Hugging Face's.
+
+    An indexed flow is dealt out row by row: share `i` of `n` is rows `i`, `i + n`, ... of the one sequence, and reads
+    nothing else. Any other flow is dealt out by lanes.
+    """
+
+    def __init__(self, flow: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
+        super().__init__()
+        self.flow, self.lanes, self.share, self._features = flow, lanes, share, features
+        self._indexed = why_not(flow) is None
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        rank, world_size = self.share
+        session = Session(self.flow, Setting(rank, world_size, self.lanes), None)
+        held = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
+        if held is not None:
+            if held["penstock"] is not None and not isinstance(held["penstock"], Live):
+                session.load(held["penstock"], "error")
+            held["penstock"] = Live(session)
+        try:
+            while True:
+                try:
+                    row = session.next()
+                except StopIteration:
+                    return
+                yield 0, row
+        finally:
+            session.close()
+
+    def _init_state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"penstock": None, "type": type(self).__name__}
+        self._state_dict = state
+        return state
+
+    @property
+    def is_typed(self) -> bool:
+        return self._features is not None
+
+    @property
+    def features(self) -> Any:
+        return self._features
+
+    @property
+    def num_shards(self) -> int:
+        return max(1, (_SHARES if self._indexed else self.lanes) // self.share[1])
+
+    def shard_data_sources(self, num_shards: int, index: int, contiguous: bool = True) -> Self:
+        """One share: every `num_shards`-th row from `index` on, whatever `contiguous` says."""
+        rank, world_size = self.share
+        parts = num_shards if self._indexed else min(num_shards, self.num_shards)
+        if index >= parts:
+            return type(self)(Dataset(self.flow).limit(0).flow, 1, (0, 1), self._features)
+        if not self._indexed and self.lanes % (world_size * parts):
+            raise ConfigError(
+                f"{self.lanes} lanes cannot be dealt out to {world_size * parts}: give block_mixture_interleave lanes= "
+                "a multiple of ranks times workers"
+            )
+        return type(self)(self.flow, self.lanes, (rank + world_size * index, world_size * parts), self._features)
+
+    def split_shard_indices_by_worker(self, num_shards: int, index: int, contiguous: bool = True) -> Any:
+        return range(index, self.num_shards, num_shards)
+
+    def shuffle_data_sources(self, generator: Any) -> Self:
+        """The order is that of the mixture in every epoch of the trainer."""
+        return self
+
+    def reshard_data_sources(self) -> Self:
+        return self
+
+    @property
+    def sleep_on_threads_shutdown(self) -> bool:
+        return False
+
+
+class Live:
+    """Where a run stands, worked out only when the state is copied."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return self._session.state()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._session.state(),)
+
+
+def to_hub(dataset: Dataset, lanes: int, features: Any = None) -> Any:
+    """The rows of a dataset as a `datasets.IterableDataset`."""
+    info = datasets.DatasetInfo(features=features)
+    return datasets.IterableDataset(Examples(dataset.flow, lanes, (0, 1), features), info=info)

@@ -1,0 +1,75 @@
+"""What may be mixed, as datasets of the core: Hugging Face datasets, sharded sources, sequences, iterables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, cast
+
+from ...dataset import Dataset
+from ...errors import ConfigError
+from ...inputs import from_iterable, from_sequence
+from ...sources.hub import HubStream
+from ...types import Json
+
+
+def dataset_of(thing: Any, name: str) -> Dataset:
+    """A dataset of the core over anything that gives rows. `name` is for errors."""
+    if isinstance(thing, Dataset):
+        return thing
+    if isinstance(inner := getattr(thing, "dataset", None), Dataset):
+        return inner
+    if hasattr(thing, "shard_names") and hasattr(thing, "open_shard"):
+        return from_iterable(ForeignShards(thing))
+    if is_stream(thing):
+        return from_iterable(HubStream(thing))
+    kind: str = type(thing).__name__
+    if isinstance(thing, str | bytes | Mapping):
+        raise ConfigError(f"{name!r} is a {kind}, which has no rows; give a dataset or a list of rows")
+    if hasattr(thing, "__len__") and hasattr(thing, "__getitem__"):
+        return from_sequence(thing)
+    if isinstance(thing, Iterator):
+        raise ConfigError(
+            f"{name!r} is a {kind}, which can be read only once; give a list, an object that makes a "
+            "new iterator each time, or the function that makes it"
+        )
+    if isinstance(thing, Iterable):
+        return from_iterable(Itself(cast("Iterable[Any]", thing)))
+    if callable(thing):
+        return from_iterable(cast("Callable[[], Iterable[Any]]", thing))
+    raise ConfigError(f"{name!r} is a {kind}: it has no rows to iterate over")
+
+
+def is_stream(thing: Any) -> bool:
+    """Whether something is a `datasets.IterableDataset`; asked without importing that library."""
+    kinds = (kind for kind in type(thing).__mro__ if kind.__module__.startswith("datasets."))
+    return any(kind.__name__ == "IterableDataset" for kind in kinds)
+
+
+class Itself:
+    """A function that gives one iterable again and again (a closure could not be pickled)."""
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self._rows = rows
+
+    def __call__(self) -> Iterable[Any]:
+        return self._rows
+
+
+class ForeignShards:
+    """A sharded source that somebody else wrote, as shards of the core."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def names(self) -> Sequence[str]:
+        return list(self._source.shard_names)
+
+    def open(self, name: str, row: int, /) -> Iterator[Any]:
+        at: Callable[[str, int], Iterable[Any]] | None = getattr(self._source, "open_shard_at_row", None)
+        if at is not None:
+            return iter(at(name, row))
+        return islice(self._source.open_shard(name), row, None)
+
+    def describe(self) -> Json:
+        return {"type": type(self._source).__qualname__, "shards": len(self.names())}

@@ -1,0 +1,167 @@
+"""The older entry point: `build_dataset(DatasetMixture(informs=[TextDatasetInform(...), ...]))`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...dataset import Dataset
+from ...errors import ConfigError, DataError
+from ...inputs import mix
+from .config import DatasetConfig, refuse
+from .mixture import as_hub
+from .pipeline import open_rows
+
+
+@dataclass(frozen=True)
+class TextDatasetInform:
+    """One dataset of texts: its files (or its name on the hub), and the field that holds the text.
+
+    >>> TextDatasetInform(type="json", data_files="data/*.json", content_field="content").split
+    'train'
+    """
+
+    type: str | None = None
+    data_files: str | Sequence[str] | None = None
+    num_rows: int | None = None
+    dataset_split_name: str | None = None
+    split: str = "train"
+    format_callback: Callable[[Any], Any] | None = None
+    format_fields: Mapping[str, str] | None = None
+    content_field: str = "content"
+    additional_fields: Sequence[str] | None = None
+    preprocessing_fn: None = None
+
+    def __post_init__(self) -> None:
+        refuse(self, preprocessing_fn="it was never called; use format_callback")
+        if self.data_files is None:
+            raise ConfigError("TextDatasetInform: data_files is missing: files, a glob, or a name on the hub")
+
+
+@dataclass(frozen=True)
+class DatasetMixture:
+    """Several datasets as one, mixed by blocks, or one after the other with `block_mixture=False`.
+
+    The i-th weight belongs to the i-th inform, and its name becomes the name of that dataset. Texts come out as
+    `text_target_field`. For packing, tokenise and pack with `Pipeline`.
+
+    >>> DatasetMixture(informs=[TextDatasetInform(data_files="a.parquet")]).mixture_block_size
+    2048
+    """
+
+    informs: Sequence[TextDatasetInform]
+    cache_dir: str | None = None
+    streaming: bool = True
+    text_target_field: str = "text"
+    batch_size: int = 1
+    shuffle_buffer_size: int | None = None
+    seed: int | None = 42
+    block_mixture: bool = True
+    mixture_block_size: int = 2048
+    stop_strategy: str = "restart"
+    mixture_weights: Mapping[str, float] | None = None
+    image_target_field: None = None
+    pack_tokens: None = None
+    pack_on_the_fly: None = None
+    pack_seq_length: None = None
+    tokenize_callback: None = None
+    prefetch_workers: None = None
+    prefetch_buffer_size: None = None
+    cache_remote_files: None = None
+    dask_storage_options: None = None
+
+    def __post_init__(self) -> None:
+        packing, ahead = "use Pipeline(...).source().tokenize().pack()", "the trainer's loader reads ahead"
+        refuse(
+            self,
+            image_target_field="there are only texts here",
+            pack_tokens=packing,
+            pack_on_the_fly=packing,
+            pack_seq_length=packing,
+            tokenize_callback=packing,
+            prefetch_workers=ahead,
+            prefetch_buffer_size=ahead,
+            cache_remote_files="remote files cannot be read yet",
+            dask_storage_options="remote files cannot be read yet",
+        )
+        if not self.informs:
+            raise ConfigError("DatasetMixture: no informs; give at least one TextDatasetInform")
+        weights = self.mixture_weights
+        if weights is not None and len(weights) != len(self.informs):
+            raise ConfigError(
+                f"DatasetMixture: {len(weights)} weights ({', '.join(weights)}) for {len(self.informs)} informs; the "
+                "i-th weight is that of the i-th inform"
+            )
+        if weights is not None and not self.block_mixture:
+            raise ConfigError("DatasetMixture: mixture_weights need block_mixture=True")
+        if self.batch_size < 1:
+            raise ConfigError(f"DatasetMixture(batch_size={self.batch_size}): at least 1")
+
+    def build(self) -> Any:
+        """The rows as a Hugging Face `IterableDataset`."""
+        return build_dataset(self)
+
+
+def build_dataset(mixture: DatasetMixture) -> Any:
+    """The rows of a mixture as a Hugging Face `IterableDataset`, with the state of `block_mixture_interleave`.
+
+    >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
+    >>> folder = tempfile.mkdtemp()
+    >>> pq.write_table(pa.table({"content": ["one", "two"]}), f"{folder}/a.parquet")
+    >>> list(build_dataset(DatasetMixture([TextDatasetInform(data_files=f"{folder}/*.parquet")])).take(3))
+    [{'text': 'one'}, {'text': 'two'}, {'text': 'one'}]
+    """
+    given = mixture.mixture_weights or {f"dataset_{i}": 1.0 for i in range(len(mixture.informs))}
+    inputs = {name: _texts(inform, name, mixture) for name, inform in zip(given, mixture.informs, strict=True)}
+    if mixture.block_mixture:
+        weights = mixture.mixture_weights
+        block, stop = mixture.mixture_block_size, mixture.stop_strategy
+        dataset = mix(inputs, weights, seed=mixture.seed or 0, block_size=block, stop=stop)
+    else:
+        first, *others = inputs.values()
+        dataset = first.concat(*others)
+    if mixture.shuffle_buffer_size is not None:
+        dataset = dataset.shuffle_buffer(mixture.shuffle_buffer_size, seed=mixture.seed or 0)
+    if mixture.batch_size > 1:
+        dataset = dataset.batch(mixture.batch_size, collate=columns)
+    return as_hub(dataset)
+
+
+def _texts(inform: TextDatasetInform, name: str, mixture: DatasetMixture) -> Dataset:
+    config = DatasetConfig(
+        data_files=inform.data_files or "",
+        name=name,
+        type=inform.type,
+        split=inform.split,
+        num_rows=inform.num_rows,
+        dataset_split_name=inform.dataset_split_name,
+        cache_path=mixture.cache_dir,
+        format_callback=inform.format_callback,
+        format_fields=inform.format_fields,
+    )
+    kept = tuple(inform.additional_fields or ())
+    return open_rows(config, mixture.streaming).map(Text(name, inform.content_field, mixture.text_target_field, kept))
+
+
+@dataclass(frozen=True)
+class Text:
+    """Rows with the text under its new name, and the fields that are kept."""
+
+    name: str
+    field: str
+    target: str
+    kept: tuple[str, ...]
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        for name in (self.field, *self.kept):
+            if name not in row:
+                raise DataError(
+                    f"a row has no field {name!r}, only {', '.join(row)}: set content_field", where=self.name
+                )
+        return {self.target: row[self.field], **{name: row[name] for name in self.kept}}
+
+
+def columns(rows: list[Any]) -> dict[str, list[Any]]:
+    """Rows as one mapping of lists, as Hugging Face batches are."""
+    return {name: [row[name] for row in rows] for name in rows[0]}

@@ -1,0 +1,57 @@
+"""Weights over the run: the face's names for `penstock.Schedule`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from ...errors import ConfigError
+from ...schedule import Schedule, check_weights
+
+
+def check_sum(weights: Mapping[str, float], where: str) -> None:
+    """Refuse weights that are no shares: what a schedule point and a mix stage are given must sum to 1."""
+    check_weights(weights, where)
+    total = fsum(weights.values())
+    if abs(total - 1) > 1e-6:
+        raise ConfigError(f"{where}: the weights sum to {total:.6g}, not to 1: {dict(weights)}")
+
+
+@dataclass(frozen=True)
+class WeightSchedulePoint:
+    """The weights from a step on. `step` counts samples of the mixture, not training steps.
+
+    >>> WeightSchedulePoint(step=10_000, weights={"code": 0.5, "text": 0.5}).step
+    10000
+    """
+
+    step: int
+    weights: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        check_sum(self.weights, f"WeightSchedulePoint(step={self.step})")
+
+
+class WeightScheduler:
+    """Weights as a function of the samples given so far; "step", "linear" or "cosine" between the points.
+
+    With batches of 256, `step=10_000` is reached at training step 39: multiply by the samples of a training step where
+    training steps are meant.
+
+    >>> points = [WeightSchedulePoint(0, {"a": 0.2, "b": 0.8}), WeightSchedulePoint(10_000, {"a": 0.5, "b": 0.5})]
+    >>> WeightScheduler(points, interpolation="linear").get_weights(5_000)
+    {'a': 0.35, 'b': 0.65}
+    """
+
+    def __init__(self, schedule: Sequence[WeightSchedulePoint], interpolation: str = "step") -> None:
+        self.schedule = Schedule([(point.step, point.weights) for point in schedule], interpolation)
+
+    def get_weights(self, step: int) -> dict[str, float]:
+        """The weights at a step, of sum 1; before the first point and after the last one the end ones."""
+        return self.schedule.weights(step)
+
+    @property
+    def dataset_names(self) -> list[str]:
+        """The names that every point gives a weight."""
+        return list(self.schedule.names)

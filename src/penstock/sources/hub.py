@@ -1,0 +1,74 @@
+"""Hugging Face streams: iterable datasets, shard by shard where they have shards, in batches where they have tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from ..types import Json
+
+_BATCH = 256  # rows converted at a time
+_LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")  # what only reads, so that shards can be read one by one
+
+
+class HubStream:
+    """A `datasets.IterableDataset` as shards that can be opened at a row.
+
+    A dataset that only reads files is opened shard by shard, so going back to a row costs at most one shard; where the
+    shards are Arrow tables, the rows before it are passed over without being decoded. One with steps of its own (`map`,
+    `shuffle`, `take`) is one shard, and its steps are run again up to the row.
+
+    >>> from datasets import Dataset
+    >>> stream = HubStream(Dataset.from_dict({"x": [1, 2, 3]}).to_iterable_dataset(num_shards=3))
+    >>> stream.names(), list(stream.open("1", 0))
+    (['0', '1', '2'], [{'x': 2}])
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        leaf = getattr(dataset, "_ex_iterable", None)
+        plain = type(leaf).__name__ in _LEAVES and not dataset._distributed and not dataset._formatting
+        self._shards = int(dataset.num_shards) if plain else 1
+        self._tables = plain and bool(getattr(leaf, "iter_arrow", None)) and _is_plain(dataset.features)
+
+    def names(self) -> Sequence[str]:
+        """The numbers of the shards."""
+        return [str(number) for number in range(self._shards)]
+
+    def open(self, name: str, row: int, /) -> Iterator[Any]:
+        """The rows of a shard, from a row on."""
+        part = self._dataset.shard(self._shards, int(name)) if self._shards > 1 else self._dataset
+        part = part.skip(row) if row else part
+        # Not `iter(part)`, which in a worker of a torch DataLoader gives only that worker's share.
+        return _rows(part.with_format("arrow").iter(_BATCH)) if self._tables else _singles(part.iter(1))
+
+    def describe(self) -> Json:
+        """That it is a stream, and how many shards it has."""
+        return {"type": "datasets.IterableDataset", "shards": self._shards}
+
+
+def _rows(tables: Any) -> Iterator[dict[str, Any]]:
+    for table in tables:
+        names = table.column_names
+        yield from (dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True))
+
+
+def _singles(batches: Any) -> Iterator[Any]:
+    for batch in batches:
+        if isinstance(batch, Mapping):
+            yield {name: column[0] for name, column in cast("Mapping[str, Any]", batch).items()}
+        else:
+            yield batch  # a table of one row, where the format is tables
+
+
+def _values(column: Any) -> list[Any]:
+    return column.to_pylist()
+
+
+def _is_plain(feature: Any) -> bool:
+    """Whether a feature's Arrow values are its Python values: nothing to decode, as in images and audio."""
+    kind: str = type(feature).__name__
+    if isinstance(feature, Mapping):
+        inner = cast("Mapping[str, Any]", feature)
+        return bool(inner) and all(map(_is_plain, inner.values()))
+    return kind in ("Value", "ClassLabel") or (kind in ("List", "LargeList", "Sequence") and _is_plain(feature.feature))
