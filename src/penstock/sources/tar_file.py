@@ -136,7 +136,7 @@ class Tar:
                     sample[part] = data(member.data, member.size)
         except DataError as error:
             raise error if self._ours else self._foreign() from error
-        if members.at != stop or not parts:
+        if members.at != stop or not parts or not (self._ours or self._ends(stop, sample["__key__"])):
             raise self._foreign()
         if wanted is not None and len(sample) == 2:
             raise DataError(
@@ -144,6 +144,13 @@ class Tar:
                 where=f"{name}, {sample['__key__']}",
             )
         return sample
+
+    def _ends(self, stop: int, key: str) -> bool:
+        """Whether what begins at `stop` is of another sample, or the end."""
+        name = str(self._origin)
+        behind = (sample_part(one, name) for one in Members(Window(self._path), stop, self._stat.size, name))
+        following = next(filter(None, behind), None)
+        return following is None or following[0] != key
 
     def _bytes(self, start: int, length: int) -> bytes:
         with sidecar.storage(self._path):

@@ -123,7 +123,7 @@ def foreign(path: Path, stat: Stat) -> Path | None:
     """The index that Energon left beside an archive, where it can stand for our own.
 
     It must be newer than the archive, and its offsets must rise in whole blocks up to the zeros that end it. What it
-    says of single samples is checked when they are read.
+    says of other samples than the last is checked when they are read.
     """
     index = path.with_name(f"{path.name}.idx")
     if not index.exists():
@@ -136,9 +136,10 @@ def foreign(path: Path, stat: Stat) -> Path | None:
         return None
     try:
         check_tail(path, int(offsets[-1]), stat.size, str(path))
+        last = Members(Window(path), int(offsets[-2]), int(offsets[-1]), str(path))
+        return index if list(last) and last.at == offsets[-1] else None
     except DataError:
         return None
-    return index
 
 
 def foreign_offsets(index: Path) -> Ints:
