@@ -59,7 +59,7 @@ def test_a_loaded_pipeline_resumes(write: Any) -> None:
         batch: {size: 4, collate: list}
         """
     )
-    assert_resumes(lambda: ps.load(path))
+    assert_resumes(lambda: ps.load(path), at_most=12)
 
 
 def test_schedule_in_steps(data: Path, write: Any) -> None:
@@ -266,7 +266,7 @@ def test_tokenise_pack_batch(data: Path, write: Any, tokenizer: Path) -> None:
     wanted = wanted.pack(32, "first_fit", eos=1, dtype="int32", long="cut").batch(2, drop_remainder=True)
     same(ps.load(path), wanted, 20)
     assert next(iter(ps.load(path)))["tokens"].shape == (2, 32)
-    assert_resumes(lambda: ps.load(path), steps=12)
+    assert_resumes(lambda: ps.load(path), steps=6, at_most=3)
 
 
 def test_weights_in_tokens(write: Any, tokenizer: Path) -> None:

@@ -9,10 +9,9 @@ from typing import Any, cast
 
 from .keys import MIXTURE, NESTED, SOURCE
 from .kinds import BAD, near, shown
-from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .model import SHARES, Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
 from .reading import Node, Notes, cycle, dotted, read_included, scalar_of
 
-_SHARES = ("weight", "tokens", "epochs")
 _KNOWN = {"", *(key.name for key in SOURCE.keys)}
 _FILES_ONLY = ("format", "columns", "where", "slice", "shuffle", "tokenise", "label")
 
@@ -59,8 +58,8 @@ class _Check:
         error = self.notes.error
         if not name or name.startswith("+") or "/" in name:
             error(node, at, "a name is a text without '/', and does not begin with '+'")
-        if sum(key in marks for key in _SHARES) > 1:
-            error(node, at, f"give one of {', '.join(_SHARES)}: each says the share of the source")
+        if sum(key in marks for key in SHARES) > 1:
+            error(node, at, f"give one of {', '.join(SHARES)}: each says the share of the source")
         if ("path" in marks) == ("mixture" in marks):
             error(node, at, "give one of path (files) and mixture (a mixture of its own)")
         inner = None
@@ -76,6 +75,7 @@ class _Check:
         bounds = given.get("slice")
         if bounds and len(bounds) == 3 and bounds[2] is not None and bounds[2] < 1:
             error(marks["slice"], dotted(at, "slice"), f"the step is at least 1, not {bounds[2]}")
+            del given["slice"]
         if "path" in given:
             given["path"] = tuple(_beside(marks["path"], one) for one in given["path"])
         shuffle = self.shuffle(given.pop("shuffle", None), node, dotted(at, "shuffle"))
@@ -139,7 +139,7 @@ class _Check:
     def shares(self, model: MixtureFile, at: str) -> None:
         """What weights, amounts, schedule and temperature may not say together."""
         error, marks = self.notes.error, model.marks
-        given = [(source, key) for source in model.sources for key in _SHARES if key in source.marks]
+        given = [(source, key) for source in model.sources for key in source.shares]
         points = model.schedule.points if model.schedule else ()
         if model.temperature is not None and points:
             error(
@@ -151,13 +151,13 @@ class _Check:
                 error(source.marks[key], dotted(at, f"sources.{source.name}.{key}"), f"{by}: leave one of them out")
         elif given and len(given) < len(model.sources):
             for source in model.sources:
-                if not any(key in source.marks for key in _SHARES) and not set(source.marks) - _KNOWN:
+                if not source.shares and not set(source.marks) - _KNOWN:
                     error(source.marks[""], dotted(at, f"sources.{source.name}"), "no weight, where others have one")
         elif model.sources and all(source.zero for source in model.sources):
             error(marks.get("sources", marks[""]), dotted(at, "sources"), "all weights are 0")
         for place, weights in points:
             self.point(model, place, weights, at)
-        kinds = {"weight" if key == "weight" else "amount" for _, key in given}
+        kinds = {"weight" if key == "weight" else "amount" for source, key in given if len(source.shares) == 1}
         if len(kinds) == 2 and model.run is None:
             error(marks[""], dotted(at, "horizon"), "some sources have a weight, some an amount: say the horizon too")
 

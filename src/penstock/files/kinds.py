@@ -28,6 +28,11 @@ class Kind(Protocol):
     def schema(self) -> Schema: ...
 
 
+def take(kind: Kind, node: Node, at: str, notes: Notes) -> Any:
+    """What a kind reads; nothing more is noted of a node that is spoiled already."""
+    return BAD if node.spoiled else kind.read(node, at, notes)
+
+
 @dataclass(frozen=True)
 class Text:
     """A text, or one of some words."""
@@ -136,7 +141,7 @@ class Items:
         if not nodes or (self.most and len(nodes) > self.most):
             notes.error(node, at, f"a list of at least one{f' and at most {self.most}' if self.most else ''}")
             return BAD
-        values = [self.of.read(item, f"{at}[{i}]" if len(nodes) > 1 else at, notes) for i, item in enumerate(nodes)]
+        values = [take(self.of, item, f"{at}[{i}]" if len(nodes) > 1 else at, notes) for i, item in enumerate(nodes)]
         return BAD if BAD in values else tuple(values)
 
     def schema(self) -> Schema:
@@ -161,7 +166,7 @@ class Table:
             if self.pattern and not re.fullmatch(self.pattern, name):
                 notes.error(child, dotted(at, name), f"a whole number of at least 0, not {name!r}")
                 return BAD
-        found = {name: self.of.read(child, dotted(at, name), notes) for name, child in node.value.items()}
+        found = {name: take(self.of, child, dotted(at, name), notes) for name, child in node.value.items()}
         return BAD if BAD in found.values() else found
 
     def schema(self) -> Schema:
@@ -218,7 +223,7 @@ class Section:
             if name not in known:
                 notes.error(child, here, f"unknown key {name!r}{near(name, known) or '; known: ' + ', '.join(known)}")
                 continue
-            value = known[name].kind.read(child, here, notes)
+            value = take(known[name].kind, child, here, notes)
             if value is not BAD:
                 out[name] = value
         for name in self.needed:

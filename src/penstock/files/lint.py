@@ -93,6 +93,8 @@ class _Lint:
         presence = any(source.start is not None or source.stop is not None for source in model.sources)
         if not points and not presence:
             return model.shares()
+        if any(set(weights) != set(model.names) for _, weights in points):
+            return None
         try:
             made = schedule_of(model, points or ((0, plain),))
             spans = made.spans(model.names)

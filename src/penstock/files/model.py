@@ -8,6 +8,7 @@ from typing import Any
 
 from .reading import Node
 
+SHARES = ("weight", "tokens", "epochs")
 Where = Mapping[str, Any]
 """Column -> a tuple of allowed values, or the settings of a range (min, max, above, below, not)."""
 
@@ -74,6 +75,11 @@ class SourceEntry:
     stop: int | None = None
     marks: Mapping[str, Node] = field(default_factory=dict[str, Node], compare=False, repr=False)
     """Key -> where it stands; "" is the source itself."""
+
+    @property
+    def shares(self) -> list[str]:
+        """The keys in the file that say its share; one at most, where the file is right."""
+        return [key for key in SHARES if key in self.marks]
 
     @property
     def zero(self) -> bool:

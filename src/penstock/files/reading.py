@@ -23,16 +23,20 @@ _WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "true": True, "f
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _IMPLICIT = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "value")}
 _DEPTH = 60
-_MOST = 2_000_000
+_MOST = 200_000
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value and where it stands: a scalar, a tuple of nodes, or names with their nodes (at the line of the name)."""
+    """A value and where it stands: a scalar, a tuple of nodes, or names with their nodes (at the line of the name).
+
+    A `spoiled` one could not be read, and that was noted.
+    """
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     file: str
     line: int
+    spoiled: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -160,7 +164,9 @@ class _Tree:
         if node.id == "sequence":
             items = [self.node(item, f"{key}[{i}]", depth + 1) for i, item in enumerate(node.value)]
             return Node(tuple(items), self.file, line)
-        return Node(self.scalar(node, key, made), self.file, line)
+        before = len(self.notes.problems)
+        value = self.scalar(node, key, made)
+        return Node(value, self.file, line, spoiled=len(self.notes.problems) > before)
 
     def mapping(self, node: Any, key: str, depth: int) -> dict[str, Node]:
         out: dict[str, Node] = {}

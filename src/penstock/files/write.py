@@ -43,7 +43,8 @@ def tree_of(model: MixtureFile, folder: Path) -> Tree:
     if model.schedule is not None:
         out["schedule"] = _schedule(model.schedule)
     if model.pack is not None:
-        out["pack"] = {name: _listed(value) for name, value in model.pack.items()}
+        lists = {name: list(model.pack[name]) for name in ("features", "unpacked") if model.pack.get(name)}
+        out["pack"] = {**model.pack, **lists}
     if model.batch is not None:
         out["batch"] = _changed(model.batch, Batching(model.batch.size), "size")
     return out
