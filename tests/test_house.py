@@ -25,11 +25,11 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "words": ("types", "errors", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
-    "describe": ("nodes", "step", "program", "draws", "build", "recipe", "edits"),
+    "describe": ("nodes", "step", "program", "draws", "inverse", "build", "recipe", "edits"),
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
-    "load": ("plan", "dataset", "inputs", "loader", "files"),
+    "load": ("plan", "ahead", "dataset", "inputs", "loader", "files"),
     "frames": ("images", "tasks"),
-    "faces": ("testing", "compat", "demo", "cli"),
+    "faces": ("testing", "compat", "demo", "cli", "__main__"),
 }
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
 

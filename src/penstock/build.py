@@ -18,7 +18,9 @@ from .errors import IndexedError
 from .nodes import (
     Again,
     Batch,
+    By,
     Chain,
+    Cycle,
     Each,
     Flow,
     Head,
@@ -69,6 +71,8 @@ def why_not(flow: Flow) -> str | None:
         case Mix(flows, _, rule):
             if isinstance(rule, Head | Again):
                 return why_not(flows[0])
+            if isinstance(rule, Cycle):
+                return "interleave() depends on where each of its inputs ends"
             return next((reason for reason in map(why_not, flows) if reason), None)
         case Each(below, kind):
             lost = kind in ("filter", "flat")
@@ -92,9 +96,9 @@ def endless(flow: Flow) -> bool:
     match flow:
         case Mix(_, _, Weighted() as rule):
             return rule.stop == "restart" and rule.max_epochs is None
-        case Mix(flows, _, Chain()):
+        case Mix(flows, _, Chain() | Cycle()):
             return any(map(endless, flows))
-        case Mix(flows, _, Turns()):
+        case Mix(flows, _, Turns() | By()):
             return all(map(endless, flows))
         case Mix(_, _, Again(epochs)):
             return epochs is None
@@ -207,7 +211,7 @@ class Builder:
                 owner = np.full(len(self.leaves), -1, np.int64)
                 for i, (child, place) in enumerate(inputs):
                     owner[self._numbers(child, place)] = i
-                return MixProgram(programs, schedule_of(flow, programs, path), owner)
+                return MixProgram(programs, schedule_of(flow, programs, path), owner, isinstance(rule, By))
             case Each(below):
                 return EachProgram(self.program(below, seed, path), self.step(flow, seed, path), self.mark())
             case Hold(below, Batch(n, drop, whole)):
@@ -240,7 +244,7 @@ class Builder:
         match flow:
             case Read(_, name):
                 return (name,)
-            case Mix(_, names, Weighted()):
+            case Mix(_, names, Weighted() | By()):
                 return names
             case Mix(flows):
                 return tuple(name for child in flows for name in self.names_below(child))

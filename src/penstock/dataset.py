@@ -13,10 +13,13 @@ import numpy as np
 from .build import Builder, endless, name_of, require_indexed, why_not
 from .errors import ConfigError, IndexedError, Skip
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
-from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Rule, Sizer, Turns, Weighted
-from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice
+from .nodes import Again, Batch, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Rule, Sizer, Turns, Weighted
+from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from .pack import PackedBatches, Packing, Rebatch, join_parts
+from .plan import Plan
 from .program import Program
+from .random import permute
+from .seams import world
 from .session import Session, Setting
 from .sources.memory import Memory
 from .step import HOLE, Failed, Run
@@ -62,6 +65,18 @@ class Dataset:
     def _size(self) -> int | None:
         return self._program.size
 
+    @cached_property
+    def plan(self) -> Plan[Dataset]:
+        """What every position holds, when each sample comes up, what was given by then: answered without reading.
+
+        >>> import penstock as ps
+        >>> plan = ps.from_sequence(range(1_000), name="numbers").shuffle(seed=1).batch(4).plan
+        >>> where = plan.find("numbers", 17)
+        >>> 17 in [sample.index for sample in plan.at(where[0])]
+        True
+        """
+        return Plan(self.flow, self._with)
+
     def __len__(self) -> int:
         require_indexed(self.flow, "len()", "iterate and count, or put that step behind")
         if self._size is None:
@@ -77,51 +92,79 @@ class Dataset:
             return self._sliced(index)
         place = operator.index(index)
         require_indexed(self.flow, f"ds[{place}]", "iterate over the dataset instead")
+        return self._one(self._places([place])[0])
+
+    def _one(self, position: int) -> Any:
         try:
-            value = self._read([place])[0]
+            value = self._values([position])[0]
         except Failed as failure:
             leaf = failure.leaf
             failure.cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
             raise failure.cause from None
         if value is HOLE:
-            raise Skip(f"the sample at index {place} was dropped by a function that raised Skip")
+            raise Skip(f"the sample at index {position} was dropped by a function that raised Skip")
         return value
 
-    def _read(self, places: Sequence[int]) -> list[Any]:
+    def sample(self, position: int) -> Any:
+        """The sample at a position of all passes, end to end: `ds.sample(len(ds))` is the first of the second pass.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abc").sample(4)
+        'b'
+        """
+        require_indexed(self.flow, f"sample({position})", "iterate over the dataset instead")
+        if position < 0 or self._size == 0:
+            raise IndexError(f"position {position} of a dataset of {self._size}: positions count from 0")
+        return self._one(position)
+
+    def _values(self, places: list[int]) -> list[Any]:
+        positions = np.asarray(places, np.int64)
+        rows = self._program.locate(positions, np.zeros_like(positions))
+        return self._program.values(rows, Run())
+
+    def _places(self, places: Sequence[int]) -> list[int]:
         size = self._size
         for place in places:
             if size is None and place < 0:
                 raise IndexError(f"index {place}: an endless dataset has no end to count from")
             if size is not None and not -size <= place < size:
                 raise IndexError(f"index {place} of a dataset of {size}")
-        positions = np.asarray([place + size if size and place < 0 else place for place in places], np.int64)
-        rows = self._program.locate(positions, np.zeros_like(positions))
-        return self._program.values(rows, Run())
+        return [place + size if size and place < 0 else place for place in places]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """Many samples at once, for torch's DataLoader and whoever else asks so."""
         require_indexed(self.flow, "ds.__getitems__", "iterate over the dataset instead")
-        return self._read(indices)
+        return self._values(self._places(indices))
 
     def __iter__(self) -> DatasetIterator:
         return DatasetIterator(self)
 
     # ------------------------------------------------------------ order
 
-    def shuffle(self, seed: int | None = None, block: tuple[int, int] | None = None) -> Dataset:
+    def shuffle(
+        self, seed: int | None = None, block: tuple[int, int] | None = None, window: int | None = None
+    ) -> Dataset:
         """Every sample once a pass, in an order that is new in every pass; O(1) memory, random access.
 
         `block=(rows, window)` keeps reads local: blocks of `rows` neighbours are shuffled, then the rows inside
-        windows of `window` blocks. Without a seed here, by `.seed()` or in `mix`, the seed is 0.
+        windows of `window` blocks. `window=n` only shuffles inside every `n` neighbours, and needs no random access.
+        Without a seed here, by `.seed()` or in `mix`, the seed is 0.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence(range(100)).shuffle(seed=7)
         >>> sorted(ds) == list(range(100)), list(ds) == list(ds)
         (True, True)
         """
+        if window is not None:
+            if window < 1 or block is not None:
+                raise ConfigError(f"shuffle(window={window}, block={block}): one of them, at least 1")
+            if why_not(self.flow) is not None:
+                return self.batch(window, collate=list).random_map(_permuted, seed).flat_map(_same)
         self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
         if self._size is None:
             raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
+        if window is not None:
+            return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
         if block is None:
             return self._with(Reorder(self.flow, Shuffle(), self._own(seed)))
         rows, window = block
@@ -204,6 +247,19 @@ class Dataset:
         ['a', 'b', 'c']
         """
         return self._with(_woven((self, *others), Chain()))
+
+    def interleave(self, *others: Dataset, width: int = 16) -> Dataset:
+        """One sample of each of `width` datasets in turn; where one ends, its turn falls out, and from the next round
+        on the next dataset that was not begun has its place.
+
+        >>> import penstock as ps
+        >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
+        >>> "".join(a.interleave(b, c, width=2))
+        'abaacc'
+        """
+        _positive("interleave", width)
+        woven = _woven((self, *others), Cycle(width))
+        return self._with(replace(woven, names=tuple(str(i) for i in range(len(woven.flows)))))
 
     def zip(self, *others: Dataset) -> Dataset:
         """Tuples of one sample of each, as many as the shortest has.
@@ -406,7 +462,8 @@ class Dataset:
 
 
 class DatasetIterator(Iterator[Any]):
-    """One pass over a dataset, with a state.
+    """One pass over a dataset, with a state. `workers` threads compute up to `ahead` samples before they are asked for;
+    neither changes a sample or a state.
 
     >>> import penstock as ps
     >>> it = iter(ps.from_sequence(range(5)))
@@ -419,8 +476,9 @@ class DatasetIterator(Iterator[Any]):
     [2, 3, 4]
     """
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._session = Session(dataset.flow, Setting(), None)
+    def __init__(self, dataset: Dataset, workers: int = 0, ahead: int | None = None) -> None:
+        self._hands = world.sched.spawn(workers) if workers else None
+        self._session = Session(dataset.flow, Setting(window=2 * workers, most=ahead), self._hands)
 
     def __next__(self) -> Any:
         return self._session.next()
@@ -428,6 +486,14 @@ class DatasetIterator(Iterator[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Where the iterator stands, after the last sample it gave: small, plain JSON."""
         return self._session.state()
+
+    def start(self) -> None:
+        """Compute the next sample now, and with workers go on with those behind it."""
+        self._session.start()
+
+    def moment(self) -> Callable[[], dict[str, Any]]:
+        """The same, to be written down later: costs next to nothing, until the function it gives is called."""
+        return self._session.moment()
 
     def load_state_dict(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
         """Go where a state says; it stays where it was if the state does not fit."""
@@ -449,8 +515,10 @@ class DatasetIterator(Iterator[Any]):
         return self._session.last.keys() if self._session.last else []
 
     def close(self) -> None:
-        """Let go of open files."""
+        """Let go of open files, and of the workers."""
         self._session.close()
+        if self._hands:
+            self._hands.close()
 
 
 # ---------------------------------------------------------------- small functions of the steps (picklable)
@@ -487,6 +555,16 @@ def _add_source(sample: Any, source: str, epoch: int, index: int) -> dict[str, A
     return {**sample, "__source__": source, "__epoch__": epoch, "__index__": index}  # pyright: ignore[reportUnknownVariableType]
 
 
+def _permuted(window: list[Any], rng: np.random.Generator) -> list[Any]:
+    """A window in random order, by our own permutation: NumPy's may change with its versions."""
+    places = permute(np.arange(len(window)), len(window), int(rng.bit_generator.random_raw()))
+    return [window[place] for place in places.tolist()]
+
+
+def _same(window: list[Any]) -> list[Any]:
+    return window
+
+
 def _one(sample: Any) -> int:
     return 1
 
@@ -503,7 +581,7 @@ def _positive(step: str, n: int) -> None:
 def _woven(datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
     for dataset in datasets:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-            step = "concat" if isinstance(rule, Chain) else "zip"
+            step = "concat" if isinstance(rule, Chain) else "zip" if isinstance(rule, Turns) else "interleave"
             raise ConfigError(f"{step}: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
     return Mix(tuple(dataset.flow for dataset in datasets), tuple(f"+{i}" for i in range(len(datasets))), rule)
 
@@ -519,7 +597,7 @@ def _seeded(flow: Flow, seed: int) -> Flow:
                 if isinstance(rule, Weighted)
                 else replace(flow, flows=tuple(_seeded(child, seed) for child in flows))
             )
-        case Reorder(below, Shuffle() | BlockShuffle(), None) | Each(below, "random", _, None):
+        case Reorder(below, Shuffle() | BlockShuffle() | WindowShuffle(), None) | Each(below, "random", _, None):
             return replace(flow, flow=_seeded(below, seed), seed=seed)
         case Hold(below, ShuffleBuffer(), _, None):
             return replace(flow, flow=_seeded(below, seed), seed=seed)

@@ -13,12 +13,13 @@ import numpy as np
 
 from .errors import ConfigError, StateError
 from .mix import Mixture
-from .nodes import Before, Chain, Mix, Path, Read, Turns, Weighted, keyed_by
+from .nodes import Before, By, Chain, Mix, Path, Read, Turns, Weighted, keyed_by
 from .program import Drawing, Program
 from .random import key_of
+from .rows import bounds_of
 from .schedule import Schedule, check_names
 from .step import Run
-from .types import Ints, is_source
+from .types import Ints, Mixing, is_source
 
 
 def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing:
@@ -39,6 +40,8 @@ def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing
             return ChainSchedule(sizes)
         case Turns():
             return TurnsSchedule(sizes)
+        case By(mixing):
+            return RuleSchedule(mixing, sizes)
         case _:
             raise AssertionError("limit and repeat are orders where the flow is indexed")
 
@@ -107,13 +110,13 @@ def mixture(
 class Past:
     """The schedule of a mixture that ended; `now[i]` is its i-th input's place in the present one, -1 if it left."""
 
-    schedule: Drawing
+    schedule: Mixture | Spliced
     now: Ints
 
 
 def past_of(before: Before, path: Path, names: tuple[str, ...]) -> Past:
     """The past of a mixture, ready to be asked."""
-    found: Drawing = mixture(before.rule, before.names, before.sizes, path)
+    found: Mixture | Spliced = mixture(before.rule, before.names, before.sizes, path)
     if before.rule.before is not None:
         found = Spliced(past_of(before.rule.before, path, before.names), before.rule.events[0].at, found)
     return Past(found, np.asarray([names.index(name) if name in names else -1 for name in before.names], np.int64))
@@ -125,7 +128,7 @@ class Spliced:
 
     past: Past
     start: int
-    present: Drawing
+    present: Mixture
 
     @property
     def size(self) -> int | None:
@@ -149,6 +152,22 @@ class Spliced:
             )
         return source, k
 
+    def counts(self, position: int, /) -> Ints:
+        """Draws of each input before a position; those of an input that left do not count."""
+        if position >= self.start:
+            return self.present.counts(position)
+        out, kept = np.zeros(len(self.present.names), np.int64), self.past.now >= 0
+        out[self.past.now[kept]] = self.past.schedule.counts(position)[kept]
+        return out
+
+    def places(self, source: int, k: Ints, /) -> Ints:
+        """The positions of sorted draws of an input, -1 for those that are never made."""
+        out = self.present.places(source, k)
+        for before in np.flatnonzero(self.past.now == source).tolist():
+            then = self.past.schedule.places(before, k)
+            out = np.where((then >= 0) & (then < self.start), then, out)
+        return out
+
 
 @dataclass(frozen=True)
 class ChainSchedule:
@@ -165,9 +184,23 @@ class ChainSchedule:
         return np.ones(len(self.sizes), np.int64)
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
-        stops = np.cumsum([size or 0 for size in self.sizes[:-1]], dtype=np.int64)
-        source = np.searchsorted(stops, positions, side="right").astype(np.int64)
-        return source, positions - np.concatenate([np.zeros(1, np.int64), stops])[source]
+        starts = self._starts
+        source = np.searchsorted(starts[1:], positions, side="right").astype(np.int64)
+        return source, positions - starts[source]
+
+    def counts(self, position: int, /) -> Ints:
+        """Draws of each input before a position."""
+        most = [(1 << 62) if size is None else size for size in self.sizes]
+        return np.clip(position - self._starts, 0, most)
+
+    def places(self, source: int, k: Ints, /) -> Ints:
+        """The positions of draws of an input, -1 for those that are never made."""
+        size = self.sizes[source]
+        return np.where(k < (1 << 62 if size is None else size), self._starts[source] + k, -1)
+
+    @property
+    def _starts(self) -> Ints:
+        return bounds_of(np.asarray([size or 0 for size in self.sizes[:-1]], np.int64))
 
 
 @dataclass(frozen=True)
@@ -188,3 +221,31 @@ class TurnsSchedule:
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
         k = positions // len(self.sizes)
         return positions - k * len(self.sizes), k
+
+    def counts(self, position: int, /) -> Ints:
+        """Draws of each input before a position."""
+        return (position - np.arange(len(self.sizes)) + len(self.sizes) - 1) // len(self.sizes)
+
+    def places(self, source: int, k: Ints, /) -> Ints:
+        """The positions of draws of an input, -1 for those that are never made."""
+        found = k * len(self.sizes) + source
+        return found if self.size is None else np.where(found < self.size, found, -1)
+
+
+@dataclass(frozen=True)
+class RuleSchedule:
+    """A mixing rule of the user's."""
+
+    mixing: Mixing
+    sizes: tuple[int | None, ...]
+
+    @property
+    def size(self) -> int | None:
+        return self.mixing.size(self.sizes)
+
+    @property
+    def passes(self) -> Ints:
+        return np.ones(len(self.sizes), np.int64)
+
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
+        return self.mixing.at(positions)

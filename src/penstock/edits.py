@@ -110,7 +110,7 @@ def old_mixtures(description: Any, changes: Sequence[Change]) -> dict[Path, Befo
                 walk(inner, (*path, -1) if node.get("order") == "slice" else path)
             return
         for i, (name, child) in enumerate(inner.items()):
-            walk(child, (*path, name if node["mix"] == "weighted" else i))
+            walk(child, (*path, name if node["mix"] in ("weighted", "interleave", "by") else i))
         if node["mix"] == "weighted":
             rule = rule_from_json(node)
             mine = [change for change in changes if change.path == path]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,14 @@ class Lane:
     def cursor(self) -> Json:
         return self.tap.cursor() if self._chunk is None else self._chunk.trail.at(self._used)
 
+    def moment(self) -> Callable[[], Json]:
+        """The cursor as it is now, to be made later."""
+        if self._chunk is None:
+            cursor = self.tap.cursor()
+            return lambda: cursor
+        trail, used = self._chunk.trail, self._used
+        return lambda: trail.at(used)
+
     def next(self) -> Any:
         """The next item, or StopIteration for good."""
         chunk = self._chunk
@@ -39,6 +48,11 @@ class Lane:
         value = chunk.values[self._used]
         self._used += 1
         return value
+
+    def start(self) -> None:
+        """Make the next item now, and give it out later."""
+        if not self.ended and (self._chunk is None or self._used == len(self._chunk.values)):
+            self._fill()
 
     def _fill(self) -> Chunk:
         if self.ended:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from .mix import Event
 from .order import Slice
 from .schedule import Schedule
-from .types import Fold, Order, Shards, Source
+from .types import Fold, Mixing, Order, Shards, Source
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ _SLICE = -1
 
 def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
     """The inputs of a mix and their places."""
-    places = flow.names if isinstance(flow.rule, Weighted) else range(len(flow.flows))
+    places = flow.names if isinstance(flow.rule, Weighted | By | Cycle) else range(len(flow.flows))
     return [(child, (*path, place)) for child, place in zip(flow.flows, places, strict=True)]
 
 
@@ -165,4 +165,20 @@ class Again:
     epochs: int | None
 
 
-Rule: TypeAlias = Weighted | Chain | Turns | Head | Again
+@dataclass(frozen=True)
+class Cycle:
+    """One sample of each of `width` flows in turn; where one ends, the next that was not begun has its place from the
+    next round on.
+    """
+
+    width: int
+
+
+@dataclass(frozen=True)
+class By:
+    """By a rule of the user's. Over streams a pass ends before the first draw that cannot be made."""
+
+    mixing: Mixing
+
+
+Rule: TypeAlias = Weighted | Chain | Turns | Head | Again | Cycle | By

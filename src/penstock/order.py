@@ -58,7 +58,7 @@ class BlockShuffle:
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         n = _finite(below)
         epoch = positions // n
-        i = self._within(positions - epoch * n, n, key, epoch, permute)
+        i = _within(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
         block = i // self.rows
         whole = n // self.rows
         inside = np.flatnonzero(block < whole)
@@ -75,23 +75,47 @@ class BlockShuffle:
         inside = np.flatnonzero(block < whole)
         moved = unpermute(block[inside], whole, key ^ 1, epoch[inside])
         i[inside] += (moved - block[inside]) * self.rows
-        return self._within(i, n, key, epoch, unpermute) + epoch * n
-
-    def _within(self, i: Ints, n: int, key: int, epoch: Ints, how: _Permute) -> Ints:
-        """Permute the rows inside every window; the last window is shorter."""
-        out = i.copy()
-        span = self.rows * self.window
-        window = i // span
-        full = n // span
-        tweak = epoch * (full + 1) + window
-        for rows, length in ((np.flatnonzero(window < full), span), (np.flatnonzero(window == full), n - full * span)):
-            if rows.size:
-                start = window[rows] * span
-                out[rows] = how(i[rows] - start, length, key ^ 2, tweak[rows]) + start
-        return out
+        return _within(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
 
     def describe(self) -> Json:
         return {"order": "block shuffle", "rows": self.rows, "window": self.window}
+
+
+def _within(i: Ints, n: int, span: int, key: int, epoch: Ints, how: _Permute) -> Ints:
+    """Permute the rows inside every window of `span`; the last window of a pass is shorter."""
+    out = i.copy()
+    window = i // span
+    full = n // span
+    tweak = epoch * (full + 1) + window
+    for rows, length in ((np.flatnonzero(window < full), span), (np.flatnonzero(window == full), n - full * span)):
+        if rows.size:
+            start = window[rows] * span
+            out[rows] = how(i[rows] - start, length, key ^ 2, tweak[rows]) + start
+    return out
+
+
+@dataclass(frozen=True)
+class WindowShuffle:
+    """Each `window` of neighbouring rows in random order; no row leaves its window."""
+
+    window: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return self._moved(positions, below, key, permute), None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return self._moved(positions, below, key, unpermute)
+
+    def _moved(self, positions: Ints, below: int | None, key: int, how: _Permute) -> Ints:
+        n = _finite(below)
+        epoch = positions // n
+        return _within(positions - epoch * n, n, self.window, key, epoch, how) + epoch * n
+
+    def describe(self) -> Json:
+        return {"order": "window shuffle", "window": self.window}
 
 
 @dataclass(frozen=True)

@@ -106,18 +106,21 @@ class Drawing(Protocol):
 
 @dataclass
 class MixProgram:
-    """Programs woven by a schedule. `owner[leaf]` is the input that a leaf belongs to."""
+    """Programs woven by a schedule. `owner[leaf]` is the input that a leaf belongs to; `on` says that the schedule
+    knows the draws of later passes too.
+    """
 
     flows: tuple[Program, ...]
     schedule: Drawing
     owner: Ints
+    on: bool = False
 
     def __post_init__(self) -> None:
         self.size, self.depth = self.schedule.size, max(flow.depth for flow in self.flows)
         self._sources = [flow.source for flow in self.flows]
 
     @cached_property
-    def _advance(self) -> Ints:
+    def advance(self) -> Ints:
         """How far each input moves on from one pass of the mixture to the next."""
         sizes = np.asarray([flow.size or 0 for flow in self.flows], np.int64)
         return sizes * self.schedule.passes
@@ -126,14 +129,16 @@ class MixProgram:
     def source(self) -> Source | None:
         return None
 
+    def draws(self, positions: Ints) -> tuple[Ints, Ints]:
+        """The input of each position, and which position of it is drawn."""
+        if self.size is None or self.on:
+            return self.schedule.at(positions)
+        epoch = positions // self.size
+        source, k = self.schedule.at(positions - epoch * self.size)
+        return source, k + epoch * self.advance[source] if epoch.any() else k
+
     def locate(self, positions: Ints, laps: Ints) -> Rows:
-        if self.size is None:
-            source, k = self.schedule.at(positions)
-        else:
-            epoch = positions // self.size
-            source, k = self.schedule.at(positions - epoch * self.size)
-            if epoch.any():
-                k = k + epoch * self._advance[source]
+        source, k = self.draws(positions)
         order, groups = _by_input(source, len(self.flows))
         k, laps = k[order], laps[order]
         parts = [self.flows[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups]
@@ -279,13 +284,14 @@ class PackProgram:
 
     @cached_property
     def _first(self) -> Plan:
-        return self._plan(0)[1]
+        return self.planned(0)[1]
 
     @property
     def depth(self) -> int:
         return self.flow.depth + 1
 
-    def _plan(self, epoch: int) -> tuple[Rows, Plan]:
+    def planned(self, epoch: int) -> tuple[Rows, Plan]:
+        """The samples of a pass and the groups that they make."""
         plans = self._plans
         if epoch not in plans:
             samples = cast(int, self.flow.size)
@@ -314,7 +320,7 @@ class PackProgram:
         edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
         for a, b in pairwise([*edges.tolist(), len(epoch)]):
             first, place = int(epoch[a]), positions[a:b] - epoch[a] * self.size
-            rows, found = self._plan(first if self.every_pass else 0)
+            rows, found = self.planned(first if self.every_pass else 0)
             starts = found.bounds[place]
             bounds = bounds_of(found.bounds[place + 1] - starts)
             pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from .build import name_of
-from .nodes import Again, Batch, Chain, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
+from .nodes import Again, Batch, By, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
 from .pack import PackedBatches, Packing
 from .schedule import Schedule
 from .types import Json
@@ -60,6 +60,10 @@ def _rule(rule: Any) -> dict[str, Json]:
             return {"limit": n}
         case Again(epochs):
             return {"repeat": epochs}
+        case Cycle(width):
+            return {"mix": "interleave", "width": width}
+        case By(mixing):
+            return {"mix": "by", **cast("dict[str, Json]", mixing.describe())}
         case _:
             raise TypeError(f"not a rule: {rule!r}")
 

@@ -19,7 +19,9 @@ from .hold import Holding
 from .nodes import (
     Again,
     Batch,
+    By,
     Chain,
+    Cycle,
     Each,
     Flow,
     Head,
@@ -39,7 +41,7 @@ from .rows import Rows, empty_rows
 from .step import Leaf, Step
 from .streams import Batches, Stream, as_int, as_list
 from .trail import Chunk, Fixed
-from .turns import ByWeight, Draws, FirstOnes, InTurn, OneByOne, Passes
+from .turns import ByRule, ByWeight, Draws, FirstOnes, InCycle, InTurn, OneByOne, Passes
 from .types import Json, Shards
 from .weave import Weave
 from .work import Hired, Work
@@ -220,6 +222,10 @@ def draws_of(flow: Mix, path: Path, lane: int = 0) -> Draws:
             return FirstOnes(n)
         case Again(epochs):
             return Passes(epochs)
+        case Cycle(width):
+            return InCycle.of(len(flow.flows), width)
+        case By(mixing):
+            return ByRule(mixing, mixing.size((None,) * len(flow.flows)))
         case Weighted() as rule:
             if rule.unit == "tokens":
                 raise ConfigError(

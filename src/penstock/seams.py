@@ -183,3 +183,23 @@ def place() -> tuple[int, int]:
 def environment(name: str) -> str | None:
     """A variable of the environment, `None` where it is not set."""
     return os.environ.get(name)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resident() -> int:
+    """Bytes of memory this process holds: now, or at most where the system gives only that; 0 where it says nothing."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

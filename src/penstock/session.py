@@ -6,7 +6,8 @@ positions; any other runs as lanes, each with its own cursor, and a rank owns wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -43,6 +44,7 @@ class Setting:
     on_error: OnError = "raise"
     max_errors: int = 100
     window: int = 0
+    most: int | None = None
 
     def __post_init__(self) -> None:
         if self.world_size < 1 or not 0 <= self.rank < self.world_size:
@@ -91,7 +93,7 @@ class Session:
         setting = self.setting
         opened = dict[int, Lane]()
         many = setting.world_size > 1 and self.group is not None
-        hired = Hired(self._verdict, self.hands, setting.window, strict=many)
+        hired = Hired(self._verdict, self.hands, setting.window, setting.most, strict=many)
         spread = Spread(setting.rank, setting.world_size, self.group) if many and self.group else Spread()
         self.leaves = Builder(self.flow).leaves
         for lane in self._mine():
@@ -129,6 +131,12 @@ class Session:
             return value
         raise StopIteration
 
+    def start(self) -> None:
+        """Make the next items now, so that the workers are busy behind them."""
+        for lane in self._lanes.values():
+            with suppress(StopIteration):
+                lane.start()
+
     def _turned(self) -> None:
         self._next = (self._next + 1) % len(self._order)
         self.turn += self.setting.world_size
@@ -157,23 +165,34 @@ class Session:
 
     def state(self) -> dict[str, Any]:
         """Where the run stands: small, plain JSON, after the last item given out."""
-        at = {str(number): lane.cursor() for number, lane in sorted(self._lanes.items())}
-        body: dict[str, Any] = {
-            "fingerprint": fingerprint(self.description),
-            "pipeline": self.description,
-            "epoch": self.epoch,
-            "at": at["0"] if self.group else at,
-        }
-        if not self.group:
-            ended = [number for number, lane in sorted(self._lanes.items()) if lane.ended]
-            body |= {"lanes": self.lanes, "turn": self.turn, **({"ended": ended} if ended else {})}
-        if self.given:
-            body["given"] = self.given
-        if self.changes:
-            body["changes"] = [change.to_json() for change in self.changes]
-        if self.journal:
-            body["journal"] = [entry for _, entry in sorted(self.journal.items())]
-        return seal(body)
+        return self.moment()()
+
+    def moment(self) -> Callable[[], dict[str, Any]]:
+        """Where the run stands now, to be written down later: costs next to nothing."""
+        lanes = {str(number): lane.moment() for number, lane in sorted(self._lanes.items())}
+        ended = [number for number, lane in sorted(self._lanes.items()) if lane.ended]
+        epoch, turn, changes, journal = self.epoch, self.turn, self.changes, dict(self.journal)
+        given = self.given
+
+        def state() -> dict[str, Any]:
+            at = {number: cursor() for number, cursor in lanes.items()}
+            body: dict[str, Any] = {
+                "fingerprint": fingerprint(self.description),
+                "pipeline": self.description,
+                "epoch": epoch,
+                "at": at["0"] if self.group else at,
+            }
+            if not self.group:
+                body |= {"lanes": self.lanes, "turn": turn, **({"ended": ended} if ended else {})}
+            if given:
+                body["given"] = given
+            if changes:
+                body["changes"] = [change.to_json() for change in changes]
+            if journal:
+                body["journal"] = [entry for _, entry in sorted(journal.items())]
+            return seal(body)
+
+        return state
 
     def load(self, states: Any, on_mismatch: str) -> None:
         """Go where a state says. Whatever is wrong with it, the run then stays where it was."""

@@ -61,7 +61,7 @@ class Step:
     leaves: Sequence[Leaf]
 
     def __post_init__(self) -> None:
-        self.many = self.fn.many if self.kind == "map" and isinstance(self.fn, Vectorised) else None
+        self.many = self.fn.many if self.kind in ("map", "filter") and isinstance(self.fn, Vectorised) else None
 
     def apply(self, values: list[Any], rows: Rows, run: Run, index: Ints | None = None) -> list[Any]:
         """`fn` on every value; a `Skip` leaves a hole, any other exception names the sample."""
@@ -78,7 +78,7 @@ class Step:
         return out
 
     def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
-        if self.kind == "map":
+        if self.kind in ("map", "filter", "flat"):
             return self.many(values) if self.many else list(map(self.fn, values))
         calls = self.calls(rows, index)
         return [calls(i)(value) for i, value in enumerate(values)]

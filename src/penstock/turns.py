@@ -10,7 +10,7 @@ import numpy as np
 
 from .mix import Event, Exhausted, Mixture, event_from_json
 from .streams import as_int, as_list
-from .types import Json
+from .types import Json, Mixing
 
 Outcome = Literal["again", "end", "redraw"]
 
@@ -124,6 +124,64 @@ class Passes:
 
     def restored(self, saved: Json, /) -> Draws:
         return Passes(self.epochs, as_int(saved))
+
+
+@dataclass(frozen=True)
+class InCycle:
+    """Round robin over the inputs in `ring`, of which the first is due at position `start`; `fresh` is the next of `n`
+    inputs that was not begun.
+    """
+
+    n: int
+    ring: tuple[int, ...]
+    fresh: int
+    start: int = 0
+
+    eager, laps = False, 1
+
+    @staticmethod
+    def of(n: int, width: int) -> InCycle:
+        return InCycle(n, tuple(range(min(n, width))), min(n, width))
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        ring = self.ring
+        return [ring[(p - self.start) % len(ring)] for p in range(position, position + n)] if ring else []
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        place = self.ring.index(source)
+        rest, new = (*self.ring[place + 1 :], *self.ring[:place]), (self.fresh,) if self.fresh < self.n else ()
+        ring = (*rest, *new)
+        return InCycle(self.n, ring, self.fresh + len(new), position), "redraw" if ring else "end"
+
+    def saved(self) -> Json:
+        return [self.start, list(self.ring), self.fresh]
+
+    def restored(self, saved: Json, /) -> Draws:
+        start, ring, fresh = as_list(saved, 3)
+        return InCycle(self.n, tuple(map(as_int, ring)), as_int(fresh), as_int(start))
+
+
+@dataclass(frozen=True)
+class ByRule:
+    """A mixing rule of the user's, up to its own `size` where it has one; the first input that ends, ends all."""
+
+    mixing: Mixing
+    size: int | None
+
+    eager, laps = False, 1
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        stop = position + n if self.size is None else min(position + n, self.size)
+        return self.mixing.at(np.arange(position, stop))[0].tolist() if stop > position else []
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+        return self, "end"
+
+    def saved(self) -> Json:
+        return None
+
+    def restored(self, saved: Json, /) -> Draws:
+        return self
 
 
 @dataclass(frozen=True)

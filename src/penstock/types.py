@@ -65,6 +65,18 @@ class Order(Protocol):
     def describe(self) -> Json: ...
 
 
+class Mixing(Protocol):
+    """A mixing rule of one's own: which input each position draws from, and which of its draws that is.
+
+    Pure and vectorised, like an order. `size` is the length of one pass, given those of the inputs (None: endless, or
+    not known). Positions go on counting from one pass to the next, and so do the draws of every input.
+    """
+
+    def size(self, sizes: Sequence[int | None], /) -> int | None: ...
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
+    def describe(self) -> Json: ...
+
+
 class Item(NamedTuple):
     """One sample as a fold sees it: its number in the fold's input, its size, its value."""
 

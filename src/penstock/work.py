@@ -41,6 +41,8 @@ class Hired:
     verdict: Verdict
     hands: Hands | None = None
     window: int = 0
+    most: int | None = None
+    """How many items may be under way at most; None leaves it to the window."""
     strict: bool = False
     """Every sample must give exactly one: ranks share out positions without lanes."""
 
@@ -123,9 +125,9 @@ class Work:
                 return None
             self._queue.appendleft(unit)
             return self._inline(n)
-        while len(self._ahead) < self.hired.window:
+        while len(self._ahead) < self.hired.window and (room := self._room()) > 0:
             try:
-                unit = self._next(self.pace.size * self.grain)
+                unit = self._next(min(self.pace.size * self.grain, room))
             except Exception:
                 if self._ahead:
                     break  # what was computed before the failure is delivered before it
@@ -148,6 +150,11 @@ class Work:
             raise
         self.pace.took(len(unit), done.seconds)
         return unit, done
+
+    def _room(self) -> int:
+        """How many more items may be computed ahead."""
+        most = self.hired.most
+        return self.pace.size * self.grain if most is None else most - sum(len(unit) for unit, _ in self._ahead)
 
     def _next(self, n: int) -> Unit | None:
         return self._queue.popleft() if self._queue else self.feed.next(n)

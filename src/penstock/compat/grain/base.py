@@ -1,0 +1,81 @@
+"""What both kinds of dataset have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from ...dataset import Dataset
+from ...errors import ConfigError
+from .lineage import Lineage
+from .transforms import Batch, Filter, FlatMap, Map, MapWithIndex, RandomMap, Transformation
+
+
+class Base(ABC):
+    """A dataset of Penstock (`core`), the order it runs in and the seeds in force."""
+
+    def __init__(self, core: Dataset, lineage: Lineage) -> None:
+        self.core, self.lineage = core, lineage
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.core!r})"
+
+    @abstractmethod
+    def stream(self) -> Any:
+        """The dataset as an `IterDataset`."""
+
+    @abstractmethod
+    def map(self, transform: Map | Callable[[Any], Any]) -> Any:
+        """`transform` of every element."""
+
+    @abstractmethod
+    def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> Any:
+        """`transform(i, element)` of every element."""
+
+    @abstractmethod
+    def random_map(self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None) -> Any:
+        """`transform(element, rng)` of every element."""
+
+    @abstractmethod
+    def filter(self, transform: Filter | Callable[[Any], Any]) -> Any:
+        """The elements for which `transform` is true."""
+
+    @abstractmethod
+    def flat_map(self, transform: FlatMap) -> Any:
+        """The elements that `transform.flat_map` gives for each."""
+
+    @abstractmethod
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        drop_remainder: bool = False,
+        batch_fn: Callable[[Sequence[Any]], Any] | None = None,
+    ) -> Any:
+        """Groups of neighbours."""
+
+    def apply(self, transformations: Transformation | Sequence[Transformation]) -> Self:
+        """The transformations, one after the other."""
+        out: Any = self
+        for transform in transformations if isinstance(transformations, Sequence) else [transformations]:
+            match transform:
+                case Batch(size, drop, fn):
+                    out = out.batch(size, drop_remainder=drop, batch_fn=fn)
+                case Map():
+                    out = out.map(transform)
+                case MapWithIndex():
+                    out = out.map_with_index(transform)
+                case RandomMap():
+                    out = out.random_map(transform)
+                case Filter():
+                    out = out.filter(transform)
+                case FlatMap():
+                    out = out.flat_map(transform)
+                case _:
+                    raise ConfigError(f"apply: {transform!r} is no transformation; use .map(...) for functions")
+        return out
+
+    def pipe(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`func(self, ...)`."""
+        return func(self, *args, **kwargs)

@@ -1,0 +1,285 @@
+"""Steps that are not methods: window shuffles, interleaving, zip, flat map, limits, packing, prefetching, devices.
+
+Each is a class whose object is the dataset with the step applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...build import endless
+from ...errors import ConfigError, missing_extra
+from ...inputs import from_sequence
+from . import functions as f
+from .autotune import PerformanceConfig, pick_performance_config
+from .base import Base
+from .iter_dataset import IterDataset
+from .lineage import joined
+from .map_dataset import MapDataset
+from .options import Stage, together
+from .order import Windows
+from .packing import BestFitPackIterDataset, ConcatThenSplitIterDataset, FirstFitPackIterDataset
+from .parquet_dataset import ParquetIterDataset
+from .transforms import BOSHandling, FlatMap
+from .transforms import FlatMap as FlatMapTransform
+from .transforms import MapWithIndex as MapWithIndexTransform
+
+__all__ = [
+    "BOSHandling",
+    "BestFitPackIterDataset",
+    "ConcatThenSplitIterDataset",
+    "FirstFitPackIterDataset",
+    "FlatMapIterDataset",
+    "FlatMapMapDataset",
+    "FlatMapTransform",
+    "InterleaveIterDataset",
+    "LimitIterDataset",
+    "MapWithIndexTransform",
+    "ParquetIterDataset",
+    "PerformanceConfig",
+    "RebatchIterDataset",
+    "RepeatIterDataset",
+    "ThreadPrefetchIterDataset",
+    "WindowShuffleIterDataset",
+    "WindowShuffleMapDataset",
+    "ZipIterDataset",
+    "ZipMapDataset",
+    "device_put",
+    "pick_performance_config",
+]
+
+
+class _Map(MapDataset):
+    """A `MapDataset` that is what another one became."""
+
+    def __init__(self, made: MapDataset) -> None:
+        super().__init__(made.core, made.lineage, made.sparse, made.inline)
+
+
+class _Iter(IterDataset):
+    """An `IterDataset` that is what another one became."""
+
+    def __init__(self, made: IterDataset) -> None:
+        super().__init__(made.core, made.lineage, made.run)
+
+
+class WindowShuffleMapDataset(_Map):
+    """Every `window_size` neighbours in a random order of their own.
+
+    >>> ds = WindowShuffleMapDataset(MapDataset.range(8), window_size=4, seed=1)
+    >>> sorted(ds[i] for i in range(4)), sorted(ds) == list(range(8))
+    ([0, 1, 2, 3], True)
+    """
+
+    def __init__(self, parent: MapDataset, *, window_size: int, seed: int) -> None:
+        own = _window(parent, window_size, seed)
+        grain = parent.lineage.grain
+        super().__init__(
+            parent.reordered(Windows(window_size, own))
+            if grain
+            else parent.then(parent.core.shuffle(own, window=window_size))
+        )
+
+
+class WindowShuffleIterDataset(_Iter):
+    """Every `window_size` neighbours in a random order of their own; holds one window.
+
+    >>> ds = WindowShuffleIterDataset(MapDataset.range(8).to_iter_dataset(), window_size=4, seed=1)
+    >>> sorted(list(ds)[:4]), sorted(ds) == list(range(8))
+    ([0, 1, 2, 3], True)
+    """
+
+    def __init__(self, parent: IterDataset, *, window_size: int, seed: int) -> None:
+        own = _window(parent, window_size, seed)
+        parent.ready_for("WindowShuffleIterDataset")
+        if parent.lineage.grain:
+            windows = parent.core.batch(window_size, collate=list).map_with_index(f.GrainWindow(own))
+            super().__init__(parent.then(windows.flat_map(f.same)))
+        else:
+            super().__init__(parent.then(parent.core.shuffle(own, window=window_size)))
+
+
+def _window(parent: Base, window_size: int, seed: int) -> int:
+    if window_size < 1:
+        raise ConfigError(f"window_size={window_size}: at least 1")
+    return parent.lineage.seed("window shuffle", seed)
+
+
+class InterleaveIterDataset(_Iter):
+    """One element of each of `cycle_length` datasets in turn. Where one ends its turn falls out, and from the next
+    round on the next dataset has its place.
+
+    `datasets` is a list, or a `MapDataset` whose elements are datasets (of file names, say). They are opened when it is
+    their turn.
+
+    >>> parts = [MapDataset.range(0, 3), MapDataset.range(10, 11), MapDataset.range(20, 22)]
+    >>> list(InterleaveIterDataset(parts, cycle_length=2))
+    [0, 10, 1, 2, 20, 21]
+    """
+
+    def __init__(self, datasets: Sequence[Base] | MapDataset, *, cycle_length: int) -> None:
+        if endless(datasets.core.flow) if isinstance(datasets, MapDataset) else not len(datasets):
+            raise ConfigError("interleave: a list of datasets that ends, with at least one; repeat the result instead")
+        found = [dataset for dataset in (datasets[i] for i in range(len(datasets))) if dataset is not None]
+        for dataset in found:
+            if not isinstance(dataset, Base):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigError(f"interleave: a {type(dataset).__name__} among the datasets; map names to datasets")
+        streams: list[IterDataset] = [dataset.stream() for dataset in found]
+        for stream in streams:
+            stream.ready_for("interleave")
+        lineage = joined([stream.lineage for stream in streams])
+        core = streams[0].core.interleave(*(stream.core for stream in streams[1:]), width=cycle_length)
+        super().__init__(IterDataset(core, lineage, together(stream.run for stream in streams)))
+
+
+class ZipMapDataset(_Map):
+    """Tuples of one element of each; all must be equally long.
+
+    >>> list(ZipMapDataset([MapDataset.range(2), MapDataset.range(5, 7)]))
+    [(0, 5), (1, 6)]
+    """
+
+    def __init__(self, parents: Sequence[MapDataset]) -> None:
+        if len(lengths := {len(parent) for parent in parents}) != 1:
+            raise ConfigError(f"zip: the datasets have different lengths, {sorted(lengths)}")
+        core = parents[0].core.zip(*(parent.core for parent in parents[1:]))
+        super().__init__(MapDataset(core, joined([parent.lineage for parent in parents])))
+
+
+class ZipIterDataset(_Iter):
+    """Tuples of one element of each. With `strict`, inputs of different lengths are an error when that shows; without,
+    the shortest ends all.
+
+    >>> a, b = MapDataset.range(3).to_iter_dataset(), MapDataset.range(5, 7).to_iter_dataset()
+    >>> list(ZipIterDataset([a, b], strict=False))
+    [(0, 5), (1, 6)]
+    """
+
+    def __init__(self, parents: Sequence[IterDataset], *, strict: bool = True) -> None:
+        for parent in parents:
+            parent.ready_for("zip")
+        cores = [parent.core for parent in parents]
+        if strict and not any(endless(core.flow) for core in cores):
+            cores = [core.concat(from_sequence([f.END], "end")) for core in cores]
+        core = cores[0].zip(*cores[1:])
+        core = core.map(f.Strict()) if strict else core
+        super().__init__(
+            IterDataset(
+                core, joined([parent.lineage for parent in parents]), together(parent.run for parent in parents)
+            )
+        )
+
+
+class FlatMapMapDataset(_Map):
+    """Up to `max_fan_out` elements for each, and nothing in the places left over; the length is that many times as
+    long.
+    """
+
+    def __init__(self, parent: MapDataset, transform: FlatMap) -> None:
+        super().__init__(parent.flat_map(transform))
+
+
+class FlatMapIterDataset(_Iter):
+    """All elements that `transform.flat_map` gives for each."""
+
+    def __init__(self, parent: IterDataset, transform: FlatMap) -> None:
+        super().__init__(parent.flat_map(transform))
+
+
+class LimitIterDataset(_Iter):
+    """The first `count` elements.
+
+    >>> list(LimitIterDataset(MapDataset.range(9).to_iter_dataset(), 2))
+    [0, 1]
+    """
+
+    def __init__(self, parent: IterDataset, count: int) -> None:
+        if count < 1:
+            raise ConfigError(f"LimitIterDataset(count={count}): at least 1")
+        parent.ready_for("LimitIterDataset")
+        super().__init__(parent.then(parent.core.limit(count)))
+
+
+class RepeatIterDataset(_Iter):
+    """`num_epochs` passes as one, endless without a number. Shuffles are new in every pass (in Grain's order they are
+    not).
+
+    >>> list(RepeatIterDataset(MapDataset.range(2).to_iter_dataset(), 2))
+    [0, 1, 0, 1]
+    """
+
+    def __init__(self, parent: IterDataset, num_epochs: int | None = None) -> None:
+        if num_epochs is not None and num_epochs < 1:
+            raise ConfigError(f"RepeatIterDataset(num_epochs={num_epochs}): at least 1")
+        parent.ready_for("RepeatIterDataset")
+        super().__init__(parent.then(parent.core.repeat(num_epochs)))
+
+
+class RebatchIterDataset(_Iter):
+    """Batches of `batch_size` rows, cut from batches of other sizes.
+
+    >>> batches = MapDataset.range(5).batch(3).to_iter_dataset()
+    >>> list(RebatchIterDataset(batches, 2))
+    [array([0, 1]), array([2, 3]), array([4])]
+    """
+
+    def __init__(self, parent: IterDataset, batch_size: int, drop_remainder: bool = False) -> None:
+        parent.ready_for("RebatchIterDataset")
+        super().__init__(parent.then(parent.core.rebatch(batch_size, drop_remainder)))
+
+
+class ThreadPrefetchIterDataset(_Iter):
+    """The same, with up to `prefetch_buffer_size` elements made ahead by a thread; 0 makes them when asked.
+
+    The thread makes what comes out at the end of the pipeline, steps behind this one included.
+
+    >>> list(ThreadPrefetchIterDataset(MapDataset.range(4).to_iter_dataset(), prefetch_buffer_size=2))
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, parent: IterDataset, *, prefetch_buffer_size: int) -> None:
+        if prefetch_buffer_size < 0:
+            raise ConfigError(f"prefetch_buffer_size={prefetch_buffer_size}: 0 or more")
+        run = parent.run.stage(Stage(prefetch_buffer_size)) if prefetch_buffer_size else parent.run
+        parent.ready_for("ThreadPrefetchIterDataset")
+        super().__init__(replace_run(parent, run))
+
+
+def device_put(ds: IterDataset, device: Any, *, cpu_buffer_size: int = 4, device_buffer_size: int = 2) -> IterDataset:
+    """The elements on a device: one thread makes up to `cpu_buffer_size` ahead in memory, another copies up to
+    `device_buffer_size` ahead to the device, while the training step runs.
+
+    `device` is a `jax.Device` or a `jax.sharding.Sharding`. The state is that of the last element given out. Only
+    `.map()` can follow; it works on the device, on the copying thread.
+    """
+    try:
+        import jax  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise missing_extra("jax", "jax", "device_put") from error
+    if cpu_buffer_size < 0 or device_buffer_size < 0:
+        raise ConfigError(f"device_put: buffers of {cpu_buffer_size} and {device_buffer_size} elements: 0 or more")
+    ds.ready_for("device_put")
+    put = OnDevice(device)
+    if not device_buffer_size:
+        return ThreadPrefetchIterDataset(ds.map(put), prefetch_buffer_size=cpu_buffer_size)
+    ahead = ThreadPrefetchIterDataset(ds, prefetch_buffer_size=cpu_buffer_size)
+    return replace_run(ahead, ahead.run.stage(Stage(device_buffer_size, put)))
+
+
+def replace_run(ds: IterDataset, run: Any) -> IterDataset:
+    """The same dataset, run in another way."""
+    return IterDataset(ds.core, ds.lineage.step(), run)
+
+
+class OnDevice:
+    """Copies a tree of arrays to a device and waits until it is there."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def __call__(self, element: Any) -> Any:
+        import jax
+
+        api: Any = jax
+        return None if element is None else api.block_until_ready(api.device_put(element, self.device))

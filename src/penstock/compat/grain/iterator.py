@@ -1,0 +1,69 @@
+"""The iterator: a run of the core's, with Grain's names for its state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...ahead import Ahead
+from ...dataset import Dataset
+from ...dataset import DatasetIterator as CoreIterator
+from ...errors import ConfigError
+from .options import Run
+
+
+class DatasetIterator(Iterator[Any]):
+    """One pass over an `IterDataset`, with a state.
+
+    The state is Penstock's: JSON, small, checked when it is loaded. A state of another pipeline is refused with the
+    differences, and the iterator then stays where it was. An exception of a user's function comes at its place; asking
+    again tries the same element again, and nothing is lost.
+
+    >>> from penstock.compat.grain import MapDataset
+    >>> it = iter(MapDataset.range(5).to_iter_dataset())
+    >>> next(it), next(it)
+    (0, 1)
+    >>> state = it.get_state()
+    >>> next(it)
+    2
+    >>> it.set_state(state)
+    >>> list(it)
+    [2, 3, 4]
+    """
+
+    def __init__(self, core: Dataset, run: Run) -> None:
+        self._source: CoreIterator | Ahead = CoreIterator(core, run.threads, run.ahead or None)
+        for stage in run.stages:
+            self._source = Ahead(self._source, stage.n, stage.fn)
+        self._closed = False
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise ConfigError("the iterator is closed; make a new one and set its state")
+        return next(self._source)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the iterator stands, after the last element it gave."""
+        return self._source.state_dict()
+
+    def set_state(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
+        """Go where a state says. `on_mismatch="adopt"` goes on with another mixture, every input where it was."""
+        self._source.load_state_dict(state, on_mismatch)
+
+    state_dict = get_state
+    load_state_dict = set_state
+
+    def start_prefetch(self) -> None:
+        """Begin to compute ahead. Without a prefetching stage the first element is computed now."""
+        if isinstance(self._source, Ahead):
+            self._source.start()
+        else:
+            with contextlib.suppress(Exception):  # it comes again, at its place
+                self._source.start()
+
+    def close(self) -> None:
+        """Stop the threads. Closing twice does nothing; asking for an element afterwards is an error."""
+        if not self._closed:
+            self._closed = True
+            self._source.close()

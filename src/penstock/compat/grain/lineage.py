@@ -1,0 +1,60 @@
+"""Which order a pipeline runs in, and the seeds above a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...errors import ConfigError
+from ...random import key_of
+from .order import default_seed
+
+Style = Literal["penstock", "grain"]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The order of a pipeline, and the seeds in force with their distance in steps, nearest first."""
+
+    order: Style = "penstock"
+    seeds: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.order not in ("penstock", "grain"):
+            raise ConfigError(f"order={self.order!r}: choose 'penstock' or 'grain'")
+
+    @property
+    def grain(self) -> bool:
+        return self.order == "grain"
+
+    def step(self) -> Lineage:
+        """One step further."""
+        return replace(self, seeds=tuple((seed, away + 1) for seed, away in self.seeds))
+
+    def seeded(self, seed: int) -> Lineage:
+        """From here on, this seed."""
+        return replace(self, seeds=((seed, 0),))
+
+    def seed(self, step: str, given: int | None) -> int:
+        """The seed of a random step that stands here."""
+        if given is None and not self.seeds:
+            raise ConfigError(f"{step} needs a seed: pass seed=, or put .seed(...) before it")
+        if given is None:
+            if self.grain:
+                return default_seed(self.seeds)
+            return self.seeds[0][0] if len(self.seeds) == 1 else key_of(*(seed for seed, _ in self.seeds))
+        if not 0 <= given < 1 << 32:
+            raise ConfigError(f"{step}: the seed {given} is not between 0 and 2**32 - 1")
+        return given
+
+
+def joined(lineages: Sequence[Lineage]) -> Lineage:
+    """The lineage of a step over several pipelines, which must be in one order."""
+    orders = {lineage.order for lineage in lineages}
+    if len(orders) > 1:
+        raise ConfigError(
+            "datasets in Grain's order and in Penstock's cannot be put together: give all the same order="
+        )
+    seeds = sorted((seed for lineage in lineages for seed in lineage.seeds), key=lambda seed: seed[1])
+    return replace(lineages[0], seeds=tuple(seeds)).step()
