@@ -56,7 +56,7 @@ def index(
     cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows of every file as JSON.")] = False,
 ) -> None:
-    """Make what random access to JSON lines, CSV and text files needs, ahead of a run."""
+    """Make what random access to JSON lines, text, CSV and tar files needs, ahead of a run."""
     rows: dict[str, int] = {}
     try:
         for path in find(paths):

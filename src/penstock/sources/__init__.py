@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -73,17 +73,10 @@ def _open(
 ) -> Chain | Selected:
     if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
         raise ConfigError(f"columns must be a list of different names, not {columns!r}")
-    one = paths if isinstance(paths, str | Path) else None
-    if where is not None and (format == "energon" or (one is not None and prepared.is_prepared(one))):
-        raise ConfigError(f"where= is for files with columns, and {one!r} is a folder that Energon prepared")
-    if one is not None and format in (None, "energon") and lengths is None and prepared.is_prepared(one):
-        return prepared.load(one).open(split or "train", columns, cache, progress)
+    if format == "energon" or (format is None and isinstance(paths, str | Path) and prepared.is_prepared(paths)):
+        return _prepared(paths, columns, cache, progress, split, {"lengths": lengths, "where": where})
     if split is not None:
         raise ConfigError(f"split={split!r}: only a folder that Energon prepared has splits, and {paths!r} is none")
-    if format == "energon":
-        if one is None:
-            raise ConfigError("format='energon' is for one prepared folder or file: read each, then mix or concatenate")
-        return prepared.open_jsonl(one, cache, progress)
     found = find(paths)
     kind = one_format(found, format)
     shared = Shared(Held(_FILES), Held(_DECODED))
@@ -106,6 +99,26 @@ def _open(
     return select(chain, files, found, where, cache)
 
 
+def _prepared(
+    path: str | Path | Sequence[str | Path],
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    progress: Progress | None,
+    split: str | None,
+    others: Mapping[str, object],
+) -> Chain:
+    if not isinstance(path, str | Path):
+        raise ConfigError("Energon prepares one folder or file at a time: read each of these, then mix or concatenate")
+    folder = prepared.is_prepared(path)
+    if not folder:
+        others = {**others, "columns": columns, "split": split}
+    if given := next((name for name, value in others.items() if value is not None), None):
+        raise ConfigError(f"{given}= does not go with {str(path)!r}, which Energon prepared")
+    if not folder:
+        return prepared.open_jsonl(path, cache, progress)
+    return prepared.load(path).open(split or "train", columns, cache, progress)
+
+
 def index_lines(
     path: str | Path,
     rebuild: bool = False,
@@ -113,7 +126,7 @@ def index_lines(
     progress: Progress | None = None,
     format: str | None = None,
 ) -> int:
-    """Make what reading files of lines or CSV needs (index, unpacked copy, table); returns the number of rows.
+    """Make what reading lines, CSV files and tars needs (index, unpacked copy, table); returns the number of rows.
 
     What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a stale index.
     `open_files` makes the same when it meets a file for the first time; give both the same `cache`.

@@ -25,7 +25,7 @@ def first(root: Path, *names: str) -> Path:
 
 def config(root: Path, name: str) -> Path:
     """The file of this name, which may not lead anywhere else."""
-    if Path(name).name != name:
+    if name in ("", "..") or Path(name).name != name:
         raise ConfigError(f"{name!r} must be the name of a file in {META}, not a path")
     return first(root, name)
 

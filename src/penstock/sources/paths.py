@@ -83,7 +83,7 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
     """The one format of all these files, or the one that was asked for."""
     known = sorted(set(FORMATS.values()))
     if short := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
-        raise ConfigError(f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache when first read")
+        raise ConfigError(f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache once")
     if format is not None:
         if format not in known:
             raise ConfigError(f"unknown format {format!r}: known are {', '.join(known)}")

@@ -131,6 +131,8 @@ class JsonLines:
 def open_jsonl(path: str | Path, cache: str | Path | None = None, progress: Progress | None = None) -> Chain:
     """The samples of a prepared `X.jsonl`; the `X.jsonl.idx` beside it, if there is one, must fit it."""
     file = Path(path).expanduser()
+    if not file.is_file() or file.suffix.lower() != ".jsonl":
+        raise ConfigError(f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file")
     rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(_FILES), progress=progress)
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
