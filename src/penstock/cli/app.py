@@ -13,6 +13,10 @@ from penstock.errors import PenstockError, missing_extra
 from penstock.sources import index_lines
 from penstock.sources.paths import find
 
+from . import ask
+from .check import lint
+from .run import run
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -67,6 +71,10 @@ def index(
         raise _stop(str(error)) from None
     if as_json:
         print(json.dumps(rows, indent=2))
+
+
+for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run):
+    app.command()(command)
 
 
 def _stop(message: str) -> typer.Exit:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
+from penstock.seams import resident
 
 from .journal import Record, write
 from .pipeline import SOURCES, pipeline
@@ -54,15 +53,6 @@ def step_of(state: Path) -> int:
     return int(state.name.removesuffix(".state.json").rpartition("-")[2])
 
 
-def memory() -> int:
-    """Resident bytes of this process: now, or at most where the system gives only that."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-
-
 def train(folder: Path, run: Path, *, steps: int, workers: int, save_every: int, state: Path | None) -> None:
     """Run to `steps`, from the beginning or from a saved state."""
     with ps.Loader(pipeline(folder), workers=workers, executor="threads" if workers else "inline") as loader:
@@ -76,7 +66,7 @@ def train(folder: Path, run: Path, *, steps: int, workers: int, save_every: int,
                 keys = loader.keys()
                 tokens = int((batch["segment_ids"] > 0).sum())
                 seconds = time.perf_counter() - start
-                write(journal, Record(step, digest(batch, keys), begun(batch, keys), tokens, seconds, memory()))
+                write(journal, Record(step, digest(batch, keys), begun(batch, keys), tokens, seconds, resident()))
                 if step % save_every == 0:
                     ps.save_state(loader.state_dict(), state_of(run, step))
                 if step == steps:

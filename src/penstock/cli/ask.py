@@ -1,0 +1,209 @@
+"""The commands that ask a plan: `plan`, `at`, `find`, `diff`, `simulate`. Nothing is read but the files' outlines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.errors import ConfigError
+
+from .say import Json, Mixture, Steps, answer, guarded
+
+Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .svg, .png or .html file.")]
+
+
+@guarded
+def plan(mixture: Mixture, steps: Steps = None, out: Picture = None, as_json: Json = False) -> None:
+    """What a run gives: share of every source, asked and as it comes out, epochs, first repeat, end."""
+    from . import shares
+    from .target import opened
+
+    target = opened(mixture)
+    horizon = target.horizon(steps)
+    rows = shares.rows(target, horizon)
+    if out is not None:
+        from .picture import save
+
+        lines = [shares.HEAD, *(shares.cells(row) for row in rows)]
+        save(shares.course(target, horizon), out, f"{mixture.name}: {horizon:,} {target.unit}s", lines)
+    samples = sum(row.samples for row in rows)
+    found = {
+        "mixture": str(mixture),
+        "unit": target.unit,
+        "steps": horizon,
+        "samples": samples,
+        "sources": shares.as_json(rows),
+        "picture": str(out) if out else None,
+    }
+
+    def tell(console: Any) -> None:
+        console.print(shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {samples:,} samples"))
+        if not target.whole:
+            console.print("\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
+        remarks = [(row.source, remark) for row in rows for remark in row.remarks]
+        for source, remark in remarks[:20]:
+            console.print(f"  {source}: {remark}", style="yellow", markup=False)
+        if len(remarks) > 20:
+            console.print(f"  and {len(remarks) - 20} more; all of them with --json", style="yellow")
+        if out:
+            console.print(f"picture: {out}", markup=False, soft_wrap=True)
+
+    answer(found, tell, as_json)
+
+
+@guarded
+def at(
+    mixture: Mixture,
+    step: Annotated[int, typer.Argument(min=0, help="The step asked about, from 0.")],
+    until: Annotated[int | None, typer.Option("--to", help="And all steps before this one.")] = None,
+    read: Annotated[bool, typer.Option(help="Read the samples and show how they begin.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Which samples a step is made of."""
+    from .target import opened
+
+    target = opened(mixture)
+    low, high = target.position(step), target.position(step + 1 if until is None else until)
+    if high <= low:
+        raise ConfigError(f"--to {until}: it is not behind step {step}")
+    rows = list[dict[str, Any]]()
+    for sample in target.plan.at(slice(low, high)):
+        row: dict[str, Any] = {
+            target.unit: target.step(sample.position),
+            "source": sample.source,
+            "epoch": sample.epoch,
+            "index": sample.index,
+        }
+        if sample.start is not None:
+            row |= {"start": sample.start, "stop": sample.stop}
+        if read:
+            row["text"] = target.text(sample.source, sample.index)
+        rows.append(row)
+    answer(rows, lambda console: _list(console, rows), as_json)
+
+
+def _list(console: Any, rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in rows[0] if rows else ():
+        table.add_column(name, justify="left" if name in ("source", "text") else "right")
+    for row in rows:
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()))
+    console.print(table)
+
+
+@guarded
+def find(
+    mixture: Mixture,
+    source: Annotated[str, typer.Argument(help="The name of a source.")],
+    index: Annotated[int, typer.Argument(min=0, help="The number of the sample in it.")],
+    start: Annotated[int, typer.Option("--from", min=0, help="The first step looked at.")] = 0,
+    until: Annotated[int | None, typer.Option("--to", help="The step to stop before; default: the whole run.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The steps at which a sample is seen."""
+    from .target import opened
+
+    target = opened(mixture)
+    stop = target.horizon(None) if until is None else until
+    if stop <= start:
+        raise ConfigError(f"--from {start} --to {stop}: no step lies between them")
+    found = target.plan.find(source, index, range(target.position(start), target.position(stop)))
+    steps = sorted({target.step(position) for position in found})
+
+    def tell(console: Any) -> None:
+        times = {0: "not", 1: "once", 2: "twice"}.get(len(steps), f"{len(steps):,} times")
+        console.print(f"{source}[{index}] is seen {times} in {target.unit}s {start:,} to {stop:,}", markup=False)
+        for step in steps[:50]:
+            console.print(f"  {target.unit} {step:,}")
+        if len(steps) > 50:
+            console.print(f"  and {len(steps) - 50:,} more; all of them with --json")
+
+    answer({"source": source, "index": index, "unit": target.unit, "steps": steps}, tell, as_json)
+
+
+@guarded
+def diff(
+    mixture: Mixture,
+    other: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The other one.")],
+    steps: Steps = None,
+    as_json: Json = False,
+) -> None:
+    """Where two mixtures differ: in what they say, and from which step on in what they give. Exit code 1 if they do."""
+    from penstock.recipe import describe, difference
+
+    from .target import opened
+
+    one, two = opened(mixture), opened(other)
+    horizon = min(one.horizon(steps), two.horizon(steps))
+    within = range(0, min(one.position(horizon), two.position(horizon)))
+    said, given = difference(describe(one.dataset.flow), describe(two.dataset.flow)), one.plan.diff(two.plan, within)
+    found = {
+        "says": said,
+        f"first_{one.unit}": None if given.first is None else one.step(given.first),
+        "samples": {name: list(pair) for name, pair in given.counts.items()},
+        f"{one.unit}s": horizon,
+    }
+
+    def tell(console: Any) -> None:
+        for line in said:
+            console.print(f"  {line}", markup=False)
+        console.print(str(given), markup=False)
+
+    answer(found, tell, as_json)
+    raise typer.Exit(1 if said or given else 0)
+
+
+Changes = Annotated[list[str] | None, typer.Option("--weight", help="NAME=WEIGHT, as often as needed.")]
+Caps = Annotated[list[str] | None, typer.Option("--max-epochs", help="NAME=EPOCHS, as often as needed.")]
+
+
+@guarded
+def simulate(
+    mixture: Mixture,
+    weight: Changes = None,
+    max_epochs: Caps = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Another batch size.")] = None,
+    stop: Annotated[str | None, typer.Option(help="Another stop rule.")] = None,
+    steps: Steps = None,
+    out: Picture = None,
+    as_json: Json = False,
+) -> None:
+    """What would be: the plan with other weights, caps, batch size, stop rule or horizon, beside the plan as it is."""
+    from . import shares
+    from .change import changed
+    from .target import opened
+
+    before = opened(mixture)
+    model = changed(before.model, weight or [], max_epochs or [])
+    if batch is not None:
+        if model.batch is None:
+            raise ConfigError(f"--batch {batch}: {mixture} makes no batches")
+        model = replace(model, batch=replace(model.batch, size=batch))
+    model = replace(model, stop=stop or model.stop)
+    after = opened(mixture, model)
+    horizon = before.horizon(steps), after.horizon(steps)
+    rows = [shares.rows(target, n) for target, n in zip((before, after), horizon, strict=True)]
+    if out is not None:
+        from .picture import save
+
+        lines = [shares.HEAD, *(shares.cells(row) for row in rows[1])]
+        save(shares.course(after, horizon[1]), out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines)
+    found = {
+        name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
+        for name, n, target, sources in zip(("as_it_is", "changed"), horizon, (before, after), rows, strict=True)
+    }
+
+    def tell(console: Any) -> None:
+        console.print(shares.beside(rows[0], rows[1]))
+        for row in rows[1]:
+            for remark in row.remarks:
+                console.print(f"  {row.source}: {remark}", style="yellow", markup=False)
+        if out:
+            console.print(f"picture: {out}", markup=False, soft_wrap=True)
+
+    answer(found, tell, as_json)

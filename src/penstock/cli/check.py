@@ -1,0 +1,37 @@
+"""`penstock lint`: everything that is wrong in mixture files, in one go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .say import Json, answer, guarded
+
+STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+
+@guarded
+def lint(
+    mixtures: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Mixture files.")],
+    strict: Annotated[bool, typer.Option(help="Warnings fail too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be loaded."""
+    from penstock.files import lint as problems_of
+
+    problems = [problem for mixture in mixtures for problem in problems_of(mixture)]
+    counts = Counter(problem.severity for problem in problems)
+
+    def tell(console: Any) -> None:
+        for problem in problems:
+            console.print(problem.severity, style=STYLES[problem.severity], end=" ")
+            console.print(str(problem), markup=False, soft_wrap=True)
+        said = [f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in STYLES if counts[kind]]
+        console.print(", ".join(said) or f"nothing wrong in {', '.join(map(str, mixtures))}", markup=False)
+
+    answer([asdict(problem) for problem in problems], tell, as_json)
+    raise typer.Exit(1 if counts["error"] or (strict and counts["warning"]) else 0)

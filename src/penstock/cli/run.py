@@ -1,0 +1,144 @@
+"""`penstock run`: take the steps of a mixture as a training would, and say how the data kept up."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+import typer
+
+import penstock as ps
+from penstock.seams import world, write_whole
+
+from .live import Meter, Redraw, live
+from .say import Json, Mixture, Steps, answer, guarded, stop
+from .target import Target, opened
+
+
+@guarded
+def run(
+    mixture: Mixture,
+    steps: Steps = None,
+    workers: Annotated[int, typer.Option(min=0, help="Threads that compute ahead.")] = 0,
+    state: Annotated[Path | None, typer.Option(help="Go on from this state, and save it here at the end.")] = None,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between two saves.")] = 1_000,
+    pause: Annotated[float, typer.Option(min=0, help="Seconds that a training step takes, to see stalls.")] = 0.0,
+    dump: Annotated[Path | None, typer.Option(help="Write the keys of every step here, as JSON lines.")] = None,
+    on_error: Annotated[str, typer.Option(help="What a bad sample does: raise, skip or quarantine.")] = "raise",
+    as_json: Json = False,
+) -> None:
+    """Drive a mixture as a training would, without the training: live progress, speed, shares, stalls, memory.
+
+    Ctrl-C ends it well: the state is saved, and the next run with --state goes on from there.
+    """
+    from rich.console import Console
+
+    if on_error not in ("raise", "skip", "quarantine"):
+        raise ps.ConfigError(f"--on-error {on_error}: choose raise, skip or quarantine")
+    target = opened(mixture)
+    policy: Literal["raise", "skip", "quarantine"] = on_error
+    console = Console(stderr=True, quiet=as_json, highlight=False)
+    with ExitStack() as stack:
+        loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))
+        first = resumed(loader, state)
+        file = stack.enter_context(_written(dump, first))
+        last = first + steps if steps is not None else max(first, _end(target))
+        meter = Meter(target, first, last)
+        over = _driven(loader, meter, file, stack.enter_context(live(meter, console)), Habits(state, save_every, pause))
+        _save(loader, state, meter.step)
+        found = meter.found(loader.stats())
+    found |= {"mixture": str(mixture), "finished": over, "state": str(state) if state else None}
+    answer(found, lambda out: meter.tell(out, found), as_json)
+    if not over:
+        raise stop(f"stopped before step {meter.step:,}" + (f"; go on with --state {state}" if state else ""), 130)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What the training does beside taking steps."""
+
+    state: Path | None
+    save_every: int
+    pause: float
+
+
+def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redraw, habits: Habits) -> bool:
+    """Take steps until the last one, or the end of the data; False where Ctrl-C came first."""
+    try:
+        for item in _passes(loader, meter):
+            if dump is not None:
+                dump.write(json.dumps({"step": meter.step, "keys": loader.keys()}) + "\n")
+            meter.took(item)
+            redraw(loader)
+            if habits.pause:
+                world.sched.sleep(habits.pause)
+            if meter.step % habits.save_every == 0:
+                # What the state says was done must be in the file of keys, whatever happens next.
+                if dump is not None:
+                    dump.flush()
+                    os.fsync(dump.fileno())
+                _save(loader, habits.state, meter.step)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
+    """Item after item, pass after pass, up to the last step."""
+    while meter.step < meter.last:
+        before = meter.step
+        for item in loader:
+            yield item
+            if meter.step >= meter.last:
+                return
+        if meter.step == before:
+            raise ps.DataError(
+                "a whole pass gave no item: every sample was skipped or filtered out", where="the mixture"
+            )
+
+
+def _end(target: Target) -> int:
+    """The items of the run that the file describes: steps of one rank where it makes batches."""
+    if target.whole or target.model.horizon is None or target.model.horizon[0] != "steps":
+        return target.horizon(None)
+    return target.model.horizon[1]
+
+
+def resumed(loader: ps.Loader, state: Path | None) -> int:
+    """Go where a saved state says; the steps that lie behind it."""
+    if state is None or not state.exists():
+        return 0
+    saved = json.loads(world.disk.read(state))
+    if not isinstance(saved, dict) or set(saved) != {"step", "loader"}:  # pyright: ignore[reportUnknownArgumentType]
+        raise ps.StateError(f"{state}: not a state that `penstock run` saved")
+    loader.load_state_dict(saved["loader"])  # pyright: ignore[reportUnknownArgumentType]
+    return int(saved["step"])  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _save(loader: ps.Loader, state: Path | None, step: int) -> None:
+    if state is not None:
+        body = json.dumps({"step": step, "loader": loader.state_dict()}) + "\n"
+        write_whole(state, body.encode())
+
+
+@contextmanager
+def _written(path: Path | None, first: int) -> Generator[IO[str] | None]:
+    """The file of keys: as far as the state that the run goes on from, and on from there."""
+    if path is None:
+        yield None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = list[str]()
+    if first and path.exists():
+        # A run that was killed may have written steps that were not saved; they come again.
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n") and json.loads(line)["step"] < first:
+                kept.append(line)
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(kept)
+        yield file

@@ -1,0 +1,153 @@
+"""What the questions on the command line go to: a mixture file, opened, its plan, and how its steps are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.build import Builder
+from penstock.dataset import Dataset
+from penstock.errors import ConfigError, IndexedError
+from penstock.files import MixtureFile, build, read_model
+from penstock.files import said as problems_said
+from penstock.mix import Mixture
+from penstock.mix.asked import asked
+from penstock.nodes import Flow, Mix, Read
+from penstock.plan import Exhaustion, Plan
+from penstock.program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
+from penstock.types import is_source
+
+_SHOWN = 100  # characters of a sample
+_SHORT, _LONG = 1_000, 1 << 40  # the horizon of an endless mixture lies between these if nobody says
+
+
+@dataclass(frozen=True)
+class Target:
+    """An opened mixture file.
+
+    `plan` is that of the dataset where that is indexed, else of what is drawn before the first step that is not (text
+    that is tokenised and packed while it runs, say): then positions count samples, and `whole` is False.
+    """
+
+    path: Path
+    model: MixtureFile
+    dataset: Dataset
+    plan: Plan[Dataset]
+    whole: bool
+
+    @property
+    def ranks(self) -> int:
+        """How many items one training step takes."""
+        return self.model.batch.ranks if self.whole and self.model.batch else 1
+
+    @property
+    def unit(self) -> str:
+        """What `steps` counts here: steps of the training, or samples drawn."""
+        return "step" if self.whole else "sample"
+
+    def position(self, step: int) -> int:
+        """The first position of a step."""
+        return step * self.ranks
+
+    def step(self, position: int) -> int:
+        """The step that a position belongs to."""
+        return position // self.ranks
+
+    def horizon(self, steps: int | None) -> int:
+        """The steps of the run: as asked, as the file says, to the end, or until every source has been seen once."""
+        size = self.plan.size
+        last = None if size is None else -(-size // self.ranks)
+        said = steps if steps is not None else self._said
+        if said is not None:
+            return said if last is None else min(said, last)
+        if last is not None:
+            return last
+        seen = [one.repeats for one in self.exhausts.values() if one.repeats is not None]
+        return self.step(min(max(max(seen, default=_SHORT), _SHORT), _LONG))
+
+    @property
+    def _said(self) -> int | None:
+        """The horizon of the file in our steps."""
+        if self.model.horizon is None:
+            return None
+        unit, number = self.model.horizon
+        if unit == "steps":
+            return number if self.whole else None
+        per_unit, each = self.model.per_step
+        if not self.whole:
+            return number if unit == "samples" else None
+        return -(-number // each) if unit == per_unit else None
+
+    @cached_property
+    def exhausts(self) -> dict[str, Exhaustion]:
+        """When each source repeats and ends, in positions of the plan (of samples, where rows are packed)."""
+        try:
+            return self.plan.exhausts()
+        except IndexedError:
+            return {}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The rows of each source."""
+        return {leaf.name: len(leaf.source) for leaf in self._builder.leaves if is_source(leaf.source)}
+
+    def tokens(self, steps: int) -> dict[str, int]:
+        """The tokens of each source over so many steps; nothing for those whose lengths are not known."""
+        if all(leaf.source.lengths() is None for leaf in self._builder.leaves if is_source(leaf.source)):
+            return {}
+        return self.plan.counts(self.position(steps), unit="tokens")
+
+    def text(self, source: str, index: int) -> str:
+        """How a sample of a source begins, as it lies in its file."""
+        leaf = next(leaf for leaf in self._builder.leaves if leaf.name == source)
+        assert is_source(leaf.source)
+        shown = repr(leaf.source.read(np.asarray([index]))[0])
+        return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+    @cached_property
+    def _builder(self) -> Builder:
+        return Builder(self.plan.flow)
+
+    def asked(self, steps: int) -> dict[str, float]:
+        """The share of the samples that the weights ask for, by source, over so many steps."""
+        program = self._builder.program(self.plan.flow)
+        out = np.zeros(len(self.plan.sources))
+        _shared(program, max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out)
+        return dict(zip(self.plan.sources, out.tolist(), strict=True))
+
+
+def opened(path: Path, model: MixtureFile | None = None) -> Target:
+    """Open a mixture file, or one with settings changed (`model`). Raises `ConfigError` with all that is wrong."""
+    if model is None:
+        model, problems = read_model(path)
+        errors = [problem for problem in problems if problem.severity == "error"]
+        if model is None or errors:
+            raise ConfigError(problems_said(errors))
+    dataset = build(model)
+    flow: Flow = dataset.flow
+    while True:
+        try:
+            return Target(path, model, dataset, Dataset(flow).plan, flow is dataset.flow)
+        except IndexedError:
+            if isinstance(flow, Mix | Read):
+                raise
+            flow = flow.flow
+
+
+def _shared(program: Program, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
+    """Give every leaf below its part of a share."""
+    match program:
+        case MixProgram(flows, schedule):
+            parts = asked(schedule, samples) if isinstance(schedule, Mixture) else np.ones(len(flows)) / len(flows)
+            for flow, part in zip(flows, parts.tolist(), strict=True):
+                _shared(flow, max(1, round(samples * part)), share * part, out)
+        case EachProgram() | ReorderProgram() | BatchProgram() | PackProgram():
+            _shared(program.flow, samples, share, out)
+        case ReadProgram():
+            out[program.leaf.number] += share
+        case _:
+            raise AssertionError(type(program).__name__)

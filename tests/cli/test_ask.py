@@ -1,0 +1,134 @@
+"""The questions on the command line, held against what a run of the same file delivers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from cli_world import Penstock
+
+SOURCES = ("code", "text", "math")
+
+
+def keys(mixture: Path, steps: int) -> list[list[tuple[str, int, int]]]:
+    with ps.Loader(ps.load(mixture), rank=0, world_size=1) as loader:
+        return [loader.keys() for _, _ in zip(range(steps), loader, strict=False)]
+
+
+def said(penstock: Penstock, *arguments: Any) -> Any:
+    result = penstock(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_plan_counts_what_a_run_gives(mixture: Path, penstock: Penstock) -> None:
+    found = said(penstock, "plan", mixture)
+    given = Counter(source for step in keys(mixture, 300) for source, _, _ in step)
+    assert found["steps"] == 300 and found["samples"] == 2_400
+    rows = {row["source"]: row for row in found["sources"]}
+    assert {name: row["samples"] for name, row in rows.items()} == given
+    assert [rows[name]["asked"] for name in SOURCES] == pytest.approx([0.5, 0.4, 0.1])
+    assert rows["math"]["samples"] == 125 and rows["math"]["ends"] is not None
+    last = max(step for step, its in enumerate(keys(mixture, 300)) if any(key[0] == "math" for key in its))
+    assert rows["math"]["ends"] in (last, last + 1)
+
+
+def test_plan_for_people_says_what_is_odd(mixture: Path, penstock: Penstock) -> None:
+    shown = penstock("plan", mixture, "--steps", 5_000).output
+    assert "40,000 samples" in shown and "each of its samples is seen" in shown and "gives nothing after" in shown
+
+
+def test_plan_draws(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    for name in ("plan.svg", "plan.html"):
+        assert penstock("plan", mixture, "-o", tmp_path / name).exit_code == 0
+        assert "math used up" in (tmp_path / name).read_text()
+    result = penstock("plan", mixture, "-o", tmp_path / "plan.gif")
+    assert result.exit_code == 2 and ".svg, .png, .html" in result.stderr
+
+
+def test_at_is_what_a_run_delivers(mixture: Path, penstock: Penstock) -> None:
+    rows = said(penstock, "at", mixture, 40, "--to", 60)
+    given = [(step, *key) for step, its in enumerate(keys(mixture, 60)) if step >= 40 for key in its]
+    assert [(row["step"], row["source"], row["epoch"], row["index"]) for row in rows] == given
+
+
+def test_at_can_read_the_samples(mixture: Path, penstock: Penstock) -> None:
+    for row in said(penstock, "at", mixture, 3, "--read"):
+        assert row["text"] == repr({"text": f"{row['source']} {row['index']}"})
+
+
+def test_find_is_where_a_run_delivers(mixture: Path, penstock: Penstock) -> None:
+    given = keys(mixture, 300)
+    for source, index in (("text", 17), ("math", 3), ("code", 2_899)):
+        wanted = [step for step, its in enumerate(given) if any(key[0] == source and key[2] == index for key in its)]
+        assert said(penstock, "find", mixture, source, index)["steps"] == wanted
+
+
+def test_find_refuses_what_is_not_there(mixture: Path, penstock: Penstock) -> None:
+    result = penstock("find", mixture, "txt", 17)
+    assert result.exit_code == 2 and "'text'" in result.stderr
+    result = penstock("find", mixture, "text", 1_100)
+    assert result.exit_code == 2 and "1100" in result.stderr
+
+
+def test_diff_finds_the_first_step_and_says_what_was_changed(mixture: Path, penstock: Penstock) -> None:
+    other = mixture.with_name("other.yaml")
+    other.write_text(mixture.read_text().replace("seed: 7", "seed: 8"))
+    result = penstock("diff", mixture, other, "--json")
+    found = json.loads(result.output)
+    assert result.exit_code == 1
+    one, two = keys(mixture, 300), keys(other, 300)
+    assert found["first_step"] == next(step for step in range(300) if one[step] != two[step])
+    assert any("seed" in line for line in found["says"])
+    assert penstock("diff", mixture, mixture).exit_code == 0
+
+
+def test_simulate_puts_the_change_beside_the_plan(mixture: Path, penstock: Penstock) -> None:
+    found = said(penstock, "simulate", mixture, "--weight", "code=0.9", "--max-epochs", "math=0.1", "--batch", 16)
+    now, then = ({row["source"]: row for row in found[name]["sources"]} for name in ("as_it_is", "changed"))
+    assert now["code"]["asked"] == pytest.approx(0.5) and then["code"]["asked"] == pytest.approx(0.9 / 1.4)
+    assert then["math"]["samples"] == 25
+    assert sum(row["samples"] for row in then.values()) == 2 * sum(row["samples"] for row in now.values())
+    assert "changed" in penstock("simulate", mixture, "--weight", "code=0.9").output
+
+
+def test_simulate_refuses_what_makes_no_sense(mixture: Path, penstock: Penstock) -> None:
+    for change, needle in (("cod=1", "'code'"), ("code", "NAME=NUMBER"), ("code=much", "'much' is no number")):
+        result = penstock("simulate", mixture, "--weight", change)
+        assert result.exit_code == 2 and needle in result.stderr, result.stderr
+
+
+def test_lint_names_all_in_one_go(mixture: Path, penstock: Penstock) -> None:
+    text = mixture.read_text().replace("weight: 0.5", "wieght: 0.5").replace("text.jsonl", "txet.jsonl")
+    mixture.write_text(text)
+    result = penstock("lint", mixture, "--json")
+    found = {(problem["severity"], problem["line"], problem["key"]) for problem in json.loads(result.output)}
+    assert result.exit_code == 1
+    assert ("error", 2, "sources.code.wieght") in found and ("error", 3, "sources.text.path") in found
+    assert "did you mean 'weight'?" in penstock("lint", mixture).output
+    refused = penstock("plan", mixture)
+    assert refused.exit_code == 2 and "line 2" in refused.stderr
+
+
+def test_lint_passes_a_good_file(mixture: Path, penstock: Penstock) -> None:
+    mixture.write_text(mixture.read_text().replace(", max_epochs: 0.5", ""))
+    result = penstock("lint", mixture)
+    assert result.exit_code == 0 and "nothing wrong" in result.output
+
+
+def test_questions_start_without_what_they_do_not_need(mixture: Path) -> None:
+    code = (
+        "import sys\nfrom penstock.cli.app import app\n"
+        f"app(['at', {str(mixture)!r}, '3'], standalone_mode=False)\n"
+        "print(*sorted({'torch', 'jax', 'datasets', 'pandas', 'matplotlib', 'pydantic', 'numpy.ma', 'pyarrow.dataset'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == ""

@@ -1,0 +1,90 @@
+"""`penstock run`: what it writes down, and that it goes on after Ctrl-C and after SIGKILL as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from cli_world import Penstock
+from penstock.cli.live import tokens_in
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_step_is_written_down(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    result = penstock("run", mixture, "--dump", tmp_path / "keys.jsonl", "--workers", 2, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["steps"] == 300 and found["samples"] == 2_400 and found["finished"]
+    assert found["sources"]["math"]["samples"] == 125
+    with ps.Loader(ps.load(mixture), rank=0, world_size=1) as loader:
+        wanted = [
+            {"step": step, "keys": [list(key) for key in loader.keys()]}
+            for step, _ in zip(range(300), loader, strict=False)
+        ]
+    assert lines(tmp_path / "keys.jsonl") == wanted
+
+
+def test_it_goes_on_from_its_state(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run.json"
+    penstock("run", mixture, "--dump", whole)
+    for steps in (100, 57):
+        assert penstock("run", mixture, "--dump", parts, "--state", state, "--steps", steps).exit_code == 0
+    result = penstock("run", mixture, "--dump", parts, "--state", state)
+    assert result.exit_code == 0 and "state after step 300" in result.output
+    assert parts.read_text() == whole.read_text()
+
+
+def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run.json"
+    penstock("run", mixture, "--dump", whole)
+    command = [sys.executable, "-m", "penstock", "run", str(mixture), "--dump", str(parts), "--state", str(state)]
+    for number in (signal.SIGKILL, signal.SIGINT):
+        before = state.read_bytes() if state.exists() else b""
+        process = subprocess.Popen(
+            [*command, "--save-every", "10", "--pause", "0.01"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        deadline = time.monotonic() + 60
+        while not state.exists() or state.read_bytes() == before:
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == (-9 if number == signal.SIGKILL else 130), errors
+    assert b"go on with --state" in errors
+    assert penstock("run", mixture, "--dump", parts, "--state", state).exit_code == 0
+    assert parts.read_text() == whole.read_text()
+
+
+def test_a_foreign_state_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    state = tmp_path / "run.json"
+    state.write_text('{"epoch": 3}')
+    result = penstock("run", mixture, "--state", state)
+    assert result.exit_code == 2 and "not a state that `penstock run` saved" in result.stderr
+    assert state.read_text() == '{"epoch": 3}'
+
+
+def test_a_bad_sample_stops_it_or_is_set_aside(mixture: Path, penstock: Penstock) -> None:
+    rows = (mixture.parent / "code.jsonl").read_text().splitlines()
+    rows[5] = '{"text": '
+    (mixture.parent / "code.jsonl").write_text("\n".join(rows) + "\n")
+    assert penstock("run", mixture, "--steps", 400).exit_code == 2
+    found = json.loads(penstock("run", mixture, "--steps", 400, "--on-error", "quarantine", "--json").stdout)
+    assert found["errors"] == 1 and found["steps"] == 400
+    assert penstock("run", mixture, "--on-error", "ignore").exit_code == 2
+
+
+def test_tokens_are_counted_where_there_are_some() -> None:
+    assert tokens_in({"tokens": np.zeros((2, 8), np.int32), "segment_ids": np.eye(2, 8)}) == 2
+    assert tokens_in({"ids": np.zeros((2, 8), np.int64), "score": np.zeros(4)}) == 16
+    assert tokens_in(["a", 3, None]) == 0
