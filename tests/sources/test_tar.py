@@ -281,6 +281,22 @@ def test_a_run_over_archives_resumes_and_spreads(tmp_path: Path) -> None:
     assert_elastic(lambda rank, world: ps.Loader(ds, rank=rank, world_size=world, workers=0), steps=30)
 
 
+def test_indexes_are_made_ahead_of_a_run(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from penstock.cli.app import app
+
+    for part in range(2):
+        write(tmp_path / f"{part}.tar", some(3 + part))
+    done = CliRunner().invoke(app, ["index", str(tmp_path / "{0..1}.tar")])
+    assert (done.exit_code, done.output.count("rows")) == (0, 2)
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [".0.tar.penstock-tar", ".1.tar.penstock-tar"]
+    (tmp_path / "0.tar").write_bytes(write(tmp_path / "1.tar", some(9)).read_bytes()[:-9000])
+    done = CliRunner().invoke(app, ["index", "--rebuild", str(tmp_path / "0.tar")])
+    assert done.exit_code == 1
+    assert "the archive is cut off" in done.output
+
+
 def test_progress_counts_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tar_index, "_CHUNK", 8192)
     path = write(tmp_path / "x.tar", some(40))
