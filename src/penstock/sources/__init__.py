@@ -20,7 +20,7 @@ from .sizes import lengths_of
 __all__ = ["Chain", "Iterable", "Memory", "Progress", "Tokens", "index_lines", "open_files"]
 
 _FILES = 128  # mapped at a time
-_DECODED = 256 << 20  # bytes of decoded row groups
+_DECODED = 256 << 20  # bytes of decoded row groups, and of indexes of tars
 
 
 def open_files(
@@ -171,7 +171,7 @@ def _opened(
         return Arrow(table, columns=columns, shared=shared, origin=path)
     plain = convert.plain(path, cache=cache, progress=progress)
     if kind == "tar":
-        return tar_file.open_tar(plain, path, columns=columns, cache=cache, held=shared.files, progress=progress)
+        return tar_file.open_tar(plain, path, columns=columns, cache=cache, held=shared.decoded, progress=progress)
     return lines.open_lines(
         plain, path, text=kind == "text", columns=columns, cache=cache, held=shared.files, progress=progress
     )

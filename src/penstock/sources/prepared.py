@@ -21,7 +21,7 @@ from .sidecar import Progress
 from .tar_file import Without, open_tar
 
 _MOST = 1_000_000  # names that one entry with braces may mean
-_FILES = 128  # indexes mapped at a time
+_HELD = 256 << 20  # bytes of indexes
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Prepared:
         shards = self.splits.get(split)
         if shards is None:
             raise ConfigError(f"{self.folder}: there is no split {split!r}; there are {', '.join(self.splits)}")
-        held = Held(_FILES)
+        held = Held(_HELD)
         files: list[File] = []
         for number, shard in enumerate(shards, 1):
             files.append(self._shard(shard, columns, cache, progress, held))
@@ -133,7 +133,7 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None, progress: Prog
     file = Path(path).expanduser()
     if not file.is_file() or file.suffix.lower() != ".jsonl":
         raise ConfigError(f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file")
-    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(_FILES), progress=progress)
+    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(1), progress=progress)
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
         with sidecar.storage(index):

@@ -15,7 +15,6 @@ from ..errors import DataError
 from ..types import Ints
 from . import sidecar, tar_index
 from .held import Held
-from .rows import mapped
 from .sidecar import Progress
 from .tar import Get, Members, sample_part
 from .tar_index import Window
@@ -57,8 +56,8 @@ class Tar:
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
         if not indices.size:
             return []
-        offsets, _ = self._kept()
-        starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
+        offsets: Ints = self._held.get(self._index, self._offsets)
+        starts, ends = offsets[indices], offsets[indices + 1]
         if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
             raise self._foreign()
         if bool((starts[1:] >= starts[:-1]).all()):
@@ -72,7 +71,7 @@ class Tar:
     def find(self, keys: Iterable[str]) -> dict[str, int]:
         """The indices of those of these keys that are here."""
         wanted = list(dict.fromkeys(keys))
-        _, digests = self._kept()
+        digests = self._numbers()[self._rows + 1 :]
         order = np.argsort(digests)
         asked = tar_index.digests(wanted)
         places = np.searchsorted(digests, asked, sorter=order)
@@ -83,20 +82,22 @@ class Tar:
                     found[key] = int(row)
         return found
 
-    def _kept(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        """Offsets of the samples and of the end; digests of the keys, where the index is ours."""
-        return self._held.get(self._index, self._mapped)
+    def _offsets(self) -> tuple[int, Ints]:
+        """Where the samples begin, and the end."""
+        found = self._numbers()[: self._rows + 1].astype(np.int64)
+        return found.nbytes, found
 
-    def _mapped(self) -> tuple[int, Any]:
-        none = np.zeros(0, np.uint64)
-        with sidecar.storage(self._index):
-            if not self._ours:
-                return 1, (np.frombuffer(mapped(self._index), "=u8"), none)
+    def _numbers(self) -> npt.NDArray[np.uint64]:
+        """What the index holds: the offsets, and in ours the digests of the keys behind them."""
+        length = 8 * (self._rows + 1)
+        if self._ours:
             stamp = sidecar.check(self._index, sidecar.TAR, self._origin)
-            if stamp.total != self._rows or stamp.length != 8 * (2 * self._rows + 1):
-                raise self._foreign()
-            numbers = np.frombuffer(mapped(self._index), "<u8", offset=sidecar.HEADER)
-            return 1, (numbers[: self._rows + 1], numbers[self._rows + 1 :])
+            length = stamp.length if stamp.total == self._rows else 0
+        with sidecar.storage(self._index):
+            found = seams.world.store.read(str(self._index))[sidecar.HEADER if self._ours else 0 :]
+        if len(found) != length or (self._ours and length != 8 * (2 * self._rows + 1)):
+            raise self._foreign()
+        return np.frombuffer(found, "<u8" if self._ours else "=u8")
 
     def _samples(self, starts: Ints, ends: Ints) -> Iterator[dict[str, Any]]:
         """Samples in the order of the archive, a block of neighbours at a time."""
