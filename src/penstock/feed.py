@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .ints import distinct
 from .program import Program
 from .rows import Rows, empty_rows
 from .streams import Stream, Tap, as_int
@@ -99,7 +100,7 @@ class Positions:
             return False
         shift, lap = (self._epoch * size, 0) if size is not None else (0, self._epoch)
         self._rows, self._used = self.program.locate(places + shift, np.full_like(places, lap)), 0
-        self._plan = min(max(_LAST_PLAN, 256 * len(np.unique(self._rows.leaf))), self._plan * 2)
+        self._plan = min(max(_LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 2)
         return True
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from .ints import distinct
 from .pack import Columns, Pieces, Plan, plan
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .step import HOLE, Leaf, Run, Step, failed
@@ -305,7 +306,7 @@ class PackProgram:
 
     def _sizes(self, rows: Rows) -> Ints:
         out = np.empty(len(rows.leaf), np.int64)
-        for leaf in np.unique(rows.leaf).tolist():
+        for leaf in distinct(rows.leaf).tolist():
             where = rows.leaf == leaf
             out[where] = self.lengths[leaf][rows.index[where]]
         return out + self.extra
