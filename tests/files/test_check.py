@@ -165,6 +165,11 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [2],
         "sources.a.path: the tag 'tag:yaml.org,2002:python/name:os.system' is not read",
     ),
+    "tag of a list": (
+        "sources: {a: {path: code}}\ninclude: !!python/object/apply:os.system [x]",
+        [2],
+        "include: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not read",
+    ),
     "complex key": ("? [a]\n: 1\nsources: {a: {path: code}}", [1], "a name must be a plain text"),
 }
 

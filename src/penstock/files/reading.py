@@ -21,7 +21,10 @@ _INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "true": True, "false": False, ".inf": float("inf")}
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_IMPLICIT = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "value")}
+_KNOWN_TAGS = {
+    f"tag:yaml.org,2002:{name}"
+    for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "map", "seq")
+}
 _DEPTH = 60
 _MOST = 200_000
 
@@ -83,6 +86,7 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
     name = str(path)
     try:
         text = seams.world.store.read(name).decode()
+        text = text.replace("\t", " ") if path.suffix == ".json" else text  # white space there, and an error in YAML
     except OSError as error:
         notes.problems.append(Problem(name, 1, "", "error", f"cannot be read: {error.strerror or error}"))
         return None
@@ -159,6 +163,9 @@ class _Tree:
                 self.notes.error(made, key, "the values are nested without end, or unfold to too many: an alias?")
                 self.count = _MOST + 2
             return made
+        if node.tag not in _KNOWN_TAGS:
+            self.notes.error(made, key, f"the tag {node.tag!r} is not read: a mixture file holds plain values only")
+            return Node(None, self.file, line, spoiled=True)
         if node.id == "mapping":
             return Node(self.mapping(node, key, depth), self.file, line)
         if node.id == "sequence":
@@ -190,9 +197,6 @@ class _Tree:
         return {**merged, **out}
 
     def scalar(self, node: Any, key: str, made: Node) -> Scalar:
-        if node.tag not in _IMPLICIT:
-            self.notes.error(made, key, f"the tag {node.tag!r} is not read: a mixture file holds plain values only")
-            return None
         text = str(node.value)
         if self.variables and "${" in text:
             return scalar_of(fill(text, self.notes, made, key))
@@ -213,7 +217,7 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
     merged: dict[str, Node] = {}
     chain = (*chain, path.resolve())
     items = asked.value if isinstance(asked.value, tuple) else (asked,)
-    for item in items:
+    for item in () if asked.spoiled else items:
         if not isinstance(item.value, str):
             notes.error(item, "include", "give a file, or a list of files")
             continue

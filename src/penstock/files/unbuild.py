@@ -108,7 +108,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
             pass
     match flow:
         case Reorder(below, Shuffle(), seed):
-            out["shuffle"], flow = Shuffling("full", seed=seed), below
+            out["shuffle"], flow = None if seed is None else Shuffling("full", seed=seed), below
         case Reorder(below, BlockShuffle(rows, window), seed):
             out["shuffle"], flow = Shuffling("block", rows, window, seed), below
         case _:

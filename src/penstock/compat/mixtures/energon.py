@@ -1,0 +1,108 @@
+"""Megatron-Energon metadatasets: v1 and v2, blends, epochised blends, nested ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...files import MixtureFile, SourceEntry
+from ...files.reading import Node, Notes, read_file
+from .parts import Left, Names, Part, name_of_path, nothing
+
+_HEADER = ("__module__", "__class__", "splits")
+
+
+def is_mine(tree: Node) -> bool:
+    value = tree.value
+    return isinstance(value, dict) and "splits" in value and ("__class__" in value or "__module__" in value)
+
+
+def convert(tree: Node, left: Left, split: str = "train", above: tuple[Path, ...] = ()) -> MixtureFile:
+    """The mixture of one split; the other splits are named as left out."""
+    top = Part(tree, "", left)
+    splits = top.part("splits")
+    top.taken |= set(_HEADER)
+    top.rest()
+    chosen = splits.part(split) if splits else None
+    file = Path(tree.file)
+    if splits is None or chosen is None:
+        known = ", ".join(splits.table) if splits else "none"
+        raise nothing(file, f"Energon (it has no split {split!r}, but {known})")
+    for other in splits.table:
+        if other != split:
+            splits.leave(other, f"another split; convert it by itself with split={other!r}")
+    chain = (*above, file.resolve())
+    model = _mixture(chosen, split, left, chain)
+    if not model.sources:
+        raise nothing(file, "Energon")
+    return model
+
+
+def _mixture(part: Part, split: str, left: Left, chain: tuple[Path, ...]) -> MixtureFile:
+    names, sources = Names(), list[SourceEntry]()
+    epochised = "blend_epochized" in part.table
+    key = next((key for key in ("blend", "blend_epochized", "datasets") if key in part.table), None)
+    if key is None:
+        found = _entry(part, split, names, left, chain, {})
+        return MixtureFile(() if found is None else (found,))
+    for item in part.parts(key):
+        if epochised:
+            times = item.number("repetitions")
+            share: dict[str, Any] = dict.fromkeys(("epochs", "max_epochs"), 1 if times is None else times)
+        else:
+            weight = item.number("weight")
+            share = {"weight": 1 if weight is None else weight}
+        if (source := _entry(item, split, names, left, chain, share)) is not None:
+            sources.append(source)
+    part.leave("subset", "a part of a blend as a whole cannot be named; name it at its datasets")
+    part.rest()
+    return MixtureFile(tuple(sources))
+
+
+def _entry(
+    item: Part, split: str, names: Names, left: Left, chain: tuple[Path, ...], share: dict[str, Any]
+) -> SourceEntry | None:
+    own = item.text("split_part") or split
+    if any(key in item.table for key in ("blend", "blend_epochized", "datasets")):
+        inner = Part(item.node, item.at, left, set(item.taken))
+        return SourceEntry(names.of("blend"), mixture=_mixture(inner, own, left, chain), **share)
+    if not item.has("path"):
+        item.leave("join", "joined datasets have no counterpart in a mixture file: join them beforehand")
+        item.rest()
+        return None
+    given = item.text("path") or ""
+    path = item.path(given)
+    name = names.of(name_of_path(given))
+    if path.endswith((".yaml", ".yml")):
+        item.rest()
+        mixture = _file(item, Path(path), own, left, chain)
+        return None if mixture is None else SourceEntry(name, mixture=mixture, **share)
+    bounds = _subset(item)
+    item.rest()
+    prepared = not path.endswith((".jsonl", ".json"))
+    return SourceEntry(name, (path,), split=own if prepared else None, slice=bounds, **share)
+
+
+def _file(item: Part, path: Path, split: str, left: Left, chain: tuple[Path, ...]) -> MixtureFile | None:
+    if path.resolve() in chain:
+        item.leave("path", "the files name each other in a circle")
+        return None
+    notes = Notes()
+    tree = read_file(path, notes, variables=False)
+    if tree is None or not is_mine(tree):
+        item.leave("path", "the file is not there, or is no metadataset")
+        return None
+    return convert(tree, left, split, chain)
+
+
+def _subset(item: Part) -> tuple[int | None, ...] | None:
+    """Absolute ranges are slices; shares of a size that is not known here are left out."""
+    given = item.get("subset")
+    bounds = given.get("range") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if bounds in (None, ["0%", "100%"]):
+        return None
+    ends = [None if bound == "end" else bound for bound in bounds] if isinstance(bounds, list) else []  # pyright: ignore[reportUnknownVariableType]
+    if len(ends) == 2 and all(end is None or isinstance(end, int) for end in ends):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return tuple(ends)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    item.leave("subset", "a range in percent has no counterpart: write it as slice: [first row, row after the last]")
+    return None

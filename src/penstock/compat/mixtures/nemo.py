@@ -1,0 +1,117 @@
+"""NeMo's `input_cfg`: lists of datasets of several types, in groups."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from ...files import MixtureFile, SourceEntry
+from ...files.reading import Node, Notes, read_file
+from .parts import Left, Names, Part, name_of_path, nothing, parts_of, remote
+
+# type: the key of its files, and the format of these (None: only their names tell).
+_FILES = {
+    "nemo": ("manifest_filepath", "jsonl"),
+    "nemo_tarred": ("manifest_filepath", "jsonl"),
+    "lhotse": ("cuts_path", "jsonl"),
+    "txt": ("paths", "text"),
+    "txt_jsonl": ("paths", "jsonl"),
+    "multimodal_conversation": ("manifest_filepath", "jsonl"),
+}
+_RANGE = re.compile(r"_OP_(\d+)\.\.(\d+)_CL_")
+
+
+def is_mine(tree: Node) -> bool:
+    return _list(tree) is not None
+
+
+def _list(tree: Node) -> tuple[Node, str] | None:
+    """The list of datasets: the file itself, or at one of the usual places."""
+    for place in ("", "input_cfg", "train_ds.input_cfg", "model.train_ds.input_cfg", "data.train_ds.input_cfg"):
+        node: Node | None = tree
+        for key in filter(None, place.split(".")):
+            node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+        if node is not None and isinstance(node.value, tuple) and node.value:
+            first = node.value[0].value
+            if isinstance(first, dict) and ({"type", "input_cfg", "manifest_filepath"} & first.keys()):
+                return node, place
+    return None
+
+
+def convert(tree: Node, left: Left) -> MixtureFile:
+    """The mixture; groups become mixtures in the mixture."""
+    found = _list(tree)
+    assert found is not None
+    node, place = found
+    if place.endswith("train_ds.input_cfg"):
+        section: Part | None = Part(tree, "", left)
+        for key in place.split(".")[:-1]:
+            section = section.part(key) if section else None
+        if section is not None:
+            section.taken.add("input_cfg")
+            section.rest()
+    model = _mixture(node, place, left, (Path(tree.file).resolve(),))
+    if not model.sources:
+        raise nothing(Path(tree.file), "NeMo")
+    return model
+
+
+def _mixture(node: Node, at: str, left: Left, chain: tuple[Path, ...]) -> MixtureFile:
+    names = Names()
+    found = [_entry(item, names, left, chain) for item in parts_of(node, at, left)]
+    sources = [source for source in found if source is not None]
+    if sum(source.weight is not None for source in sources) not in (0, len(sources)):
+        left.note(node, at, "some datasets have a weight and some have none: those get 1")
+        sources = [_with_weight(source) for source in sources]
+    return MixtureFile(tuple(sources))
+
+
+def _with_weight(source: SourceEntry) -> SourceEntry:
+    return replace(source, weight=1) if source.weight is None else source
+
+
+def _entry(item: Part, names: Names, left: Left, chain: tuple[Path, ...]) -> SourceEntry | None:
+    kind = item.text("type") or ("nemo_tarred" if "tarred_audio_filepaths" in item.table else "nemo")
+    weight, name = item.number("weight"), item.text("name") or item.text("corpus")
+    if "input_cfg" in item.table:
+        inner = _group(item, left, chain)
+        item.rest()
+        if inner is None or not inner.sources:
+            return None
+        return SourceEntry(names.of(name or "group"), mixture=inner, weight=weight)
+    if kind not in _FILES:
+        left.note(item.node, item.at, f"datasets of type {kind!r} cannot be read")
+        item.taken |= set(item.table)
+        return None
+    key, form = _FILES[kind]
+    paths = [_RANGE.sub(r"{\1..\2}", path) for path in item.texts(key)]
+    if not paths:
+        left.note(item.node, item.at, f"it has no {key}")
+        return None
+    item.leave("tarred_audio_filepaths", "the rows of the manifest are read; audio in archives is not joined to them")
+    item.leave("tarred_audio_filepath", "the rows of the manifest are read; audio in archives is not joined to them")
+    remote(item, key, paths)
+    item.rest()
+    files = tuple(item.path(path) for path in paths)
+    own = names.of(name or name_of_path(paths[0]))
+    return SourceEntry(own, files, format=form, weight=weight)
+
+
+def _group(item: Part, left: Left, chain: tuple[Path, ...]) -> MixtureFile | None:
+    """The datasets of a group: right here, or in another file."""
+    node = item.table["input_cfg"]
+    item.taken.add("input_cfg")
+    if not isinstance(node.value, str):
+        return _mixture(node, f"{item.at}.input_cfg", left, chain)
+    path = Path(item.path(node.value))
+    if path.resolve() in chain:
+        item.leave("input_cfg", "the files name each other in a circle")
+        return None
+    notes = Notes()
+    tree = read_file(path, notes, variables=False)
+    found = None if tree is None else _list(tree)
+    if found is None:
+        item.leave("input_cfg", "the file is not there, or holds no list of datasets")
+        return None
+    return _mixture(*found, left, (*chain, path.resolve()))

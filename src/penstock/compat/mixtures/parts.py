@@ -1,0 +1,195 @@
+"""Reading a file of another project: what is taken is ticked off, and what is left over is named with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from ...files import Problem
+from ...files.reading import Node, dotted
+
+NO_COUNTERPART = "has no counterpart in a mixture file"
+
+
+@dataclass
+class Left:
+    """What could not be carried over so far."""
+
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def note(self, node: Node, at: str, why: str) -> None:
+        self.problems.append(Problem(node.file, node.line, at, "note", why))
+
+
+@dataclass
+class Part:
+    """One mapping of a foreign file. `get` and its like tick keys off; `rest` names the others."""
+
+    node: Node
+    at: str
+    left: Left
+    taken: set[str] = field(default_factory=set[str])
+
+    @property
+    def table(self) -> Mapping[str, Node]:
+        return self.node.value if isinstance(self.node.value, dict) else {}
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.node.file).absolute().parent
+
+    def has(self, key: str) -> bool:
+        return key in self.table and self.table[key].value is not None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The plain value of a key."""
+        self.taken.add(key)
+        return plain(self.table[key]) if self.has(key) else default
+
+    def number(self, key: str) -> float | None:
+        """A number above 0, or 0; another value is left out by name."""
+        value = self.get(key)
+        if isinstance(value, str):  # some write numbers as text
+            try:
+                value = float(value)
+            except ValueError:
+                pass
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+            return value
+        self.leave(key, f"{value!r} is no number of at least 0")
+        return None
+
+    def count(self, key: str) -> int | None:
+        """A whole number above 0; another value is left out by name."""
+        value = self.number(key)
+        if value is None or (value >= 1 and value == int(value)):
+            return None if value is None else int(value)
+        self.leave(key, f"{value!r} is no whole number above 0")
+        return None
+
+    def text(self, key: str) -> str | None:
+        """A text; another value is left out by name."""
+        value = self.get(key)
+        if value is None or isinstance(value, str):
+            return value
+        self.leave(key, f"{value!r} is no text")
+        return None
+
+    def texts(self, key: str) -> list[str]:
+        """A text, or a list of them."""
+        value = self.get(key)
+        return [] if value is None else [str(one) for one in flat([value])]
+
+    def part(self, key: str) -> Part | None:
+        """The mapping at a key."""
+        self.taken.add(key)
+        if key not in self.table or not isinstance(self.table[key].value, dict):
+            return None
+        return Part(self.table[key], dotted(self.at, key), self.left)
+
+    def parts(self, key: str) -> Iterator[Part]:
+        """The mappings in the list at a key; other things in it are left out by name."""
+        self.taken.add(key)
+        if key in self.table:
+            yield from parts_of(self.table[key], dotted(self.at, key), self.left)
+
+    def named(self) -> Iterator[tuple[str, Part]]:
+        """Name and mapping, where every value is one."""
+        for name, node in self.table.items():
+            self.taken.add(name)
+            if isinstance(node.value, dict):
+                yield name, Part(node, dotted(self.at, name), self.left)
+            else:
+                self.leave(name, "settings by name were expected here")
+
+    def leave(self, key: str, why: str = NO_COUNTERPART) -> None:
+        """Name a key that is not carried over, if it is there."""
+        self.taken.add(key)
+        if self.has(key):
+            self.left.note(self.table[key], dotted(self.at, key), why)
+
+    def rest(self, only: Iterable[str] | None = None) -> None:
+        """Name every key that nobody asked for (among `only`, where the file is about more than data)."""
+        for key in self.table if only is None else only:
+            if key not in self.taken:
+                self.leave(key)
+
+    def path(self, path: str) -> str:
+        """A path as it is meant: relative to the file, or remote."""
+        return path if "://" in path or path.startswith("~") else str(self.folder / path)
+
+
+def parts_of(node: Node, at: str, left: Left) -> Iterator[Part]:
+    """The mappings in a list."""
+    for number, item in enumerate(node.value if isinstance(node.value, tuple) else ()):
+        if isinstance(item.value, dict):
+            yield Part(item, f"{at}[{number}]", left)
+        else:
+            left.note(item, f"{at}[{number}]", "settings by name were expected here")
+
+
+def plain(node: Node) -> Any:
+    """A node as plain values."""
+    if isinstance(node.value, dict):
+        return {name: plain(child) for name, child in node.value.items()}
+    return [plain(child) for child in node.value] if isinstance(node.value, tuple) else node.value
+
+
+def flat(values: Iterable[Any]) -> Iterator[Any]:
+    """Lists in lists, flattened."""
+    for value in values:
+        if isinstance(value, list):
+            yield from flat(value)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield value
+
+
+class Names:
+    """Names for sources: different from each other, and such as a mixture file takes.
+
+    >>> names = Names()
+    >>> [names.of(name) for name in ("code", "code", "a/b", "+x")]
+    ['code', 'code-2', 'a-b', 'x']
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+
+    def of(self, wanted: str) -> str:
+        name = re.sub(r"[/\s]+", "-", wanted).lstrip("+-.") or "source"
+        number = 1
+        while (found := name if number == 1 else f"{name}-{number}") in self._used:
+            number += 1
+        self._used.add(found)
+        return found
+
+
+def name_of_path(path: str) -> str:
+    """The last part of a path without its extensions; the folder where the last part is a pattern.
+
+    >>> name_of_path("/data/coco"), name_of_path("web/part-*.jsonl.gz"), name_of_path("notes.txt")
+    ('coco', 'web', 'notes')
+    """
+    parts = [part for part in path.rstrip("/").split("/") if part not in ("", ".", "..")]
+    for part in reversed(parts):
+        if not any(letter in part for letter in "*?[{"):
+            return part.split(".")[0] or part
+    return "source"
+
+
+def remote(part: Part, key: str, paths: Iterable[str]) -> None:
+    """Name paths that lie elsewhere: they are carried over, and cannot be read as they are."""
+    for path in paths:
+        if "://" in path:
+            scheme = path.split("://")[0]
+            part.leave(key, f"{scheme}:// paths are carried over, but only local files can be read: copy them first")
+            return
+
+
+def nothing(file: Path, kind: str) -> ConfigError:
+    """The error for a file of which nothing remains."""
+    return ConfigError(f"{file}: there is no source in this {kind} file that a mixture file could hold")

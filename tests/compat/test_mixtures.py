@@ -1,0 +1,449 @@
+"""Mixtures of other projects: what is carried over, and that everything else is named with its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import penstock as ps
+from penstock.compat.mixtures import KINDS, convert
+from penstock.files import Batching, MixtureFile, Shuffling, SourceEntry, Tokenising, dump, read_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("code", "text", "chat"):
+        rows = [{"text": f"{name} {i}", "body": f"{name} {i}"} for i in range(30)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def carried(path: Path, text: str, kind: str | None = None) -> tuple[MixtureFile, list[tuple[int, str]]]:
+    """The description, and line and key of all that was left out. What is carried over can be written and read."""
+    path.write_text(dedent(text).lstrip("\n"))
+    model, left_out = convert(path, kind)
+    assert all(problem.file == str(path) and problem.message for problem in left_out)
+    written = path.with_name("written.yaml")
+    dump(model, written)
+    again, problems = read_model(written)
+    assert again == model and not problems
+    return model, [(problem.line, problem.key) for problem in left_out]
+
+
+def by_name(model: MixtureFile) -> dict[str, SourceEntry]:
+    return {source.name: source for source in model.sources}
+
+
+def test_energon_v2(folder: Path) -> None:
+    (folder / "inner.yaml").write_text(
+        dedent(
+            """
+            __module__: megatron.energon
+            __class__: MetadatasetV2
+            splits:
+              train:
+                blend_epochized:
+                  - {repetitions: 5, path: ./captions}
+                  - {repetitions: 0.5, path: ./ocr, split_part: val, subset: {range: [100, end]}}
+              val: {path: ./captions}
+            """
+        )
+    )
+    path = folder / "metadataset.yaml"
+    path.write_text(
+        dedent(
+            """\
+            __module__: megatron.energon
+            __class__: MetadatasetV2
+            splits:
+              train:
+                blend:
+                  - weight: 5
+                    path: ./coco
+                    subflavors: {augment: true}
+                  - weight: 2
+                    path: inner.yaml
+                  - weight: 1
+                    path: /data/notes.jsonl
+                    subset: {range: [0%, 80%]}
+                  - weight: 3
+                    blend:
+                      - {path: a/web, weight: 1}
+                      - {path: b/web, weight: 3, shuffle_over_epochs_multiplier: 2}
+                  - join: [{path: x}, {path: y}]
+                    weight: 1
+              val:
+                path: ./coco
+            """
+        )
+    )
+    got, left = convert(path)
+    sources = by_name(got)
+    assert {name: source.weight for name, source in sources.items()} == {"coco": 5, "inner": 2, "notes": 1, "blend": 3}
+    assert (sources["coco"].path, sources["coco"].split) == ((str(folder / "coco"),), "train")
+    inner = sources["inner"].mixture
+    assert inner is not None and [(one.name, one.epochs, one.max_epochs) for one in inner.sources] == [
+        ("captions", 5, 5),
+        ("ocr", 0.5, 0.5),
+    ]
+    assert (inner.sources[1].split, inner.sources[1].slice) == ("val", (100, None))
+    nested = sources["blend"].mixture
+    assert nested is not None and [(one.name, one.weight) for one in nested.sources] == [("web", 1), ("web-2", 3)]
+    named = [(Path(problem.file).name, problem.line, problem.key) for problem in left]
+    assert named == [
+        ("inner.yaml", 9, "splits.val"),
+        ("metadataset.yaml", 8, "splits.train.blend[0].subflavors"),
+        ("metadataset.yaml", 13, "splits.train.blend[2].subset"),
+        ("metadataset.yaml", 17, "splits.train.blend[3].blend[1].shuffle_over_epochs_multiplier"),
+        ("metadataset.yaml", 18, "splits.train.blend[4].join"),
+        ("metadataset.yaml", 20, "splits.val"),
+    ]
+    val, _ = convert(path, split="val")
+    assert val.names == ("coco",) and val.sources[0].split == "val"
+    with pytest.raises(ps.ConfigError, match="no split 'test', but train, val"):
+        convert(path, split="test")
+
+
+def test_energon_v1(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "m.yaml",
+        """
+        __module__: megatron.energon
+        __class__: Metadataset
+        splits:
+          train:
+            datasets:
+              - {weight: 3, path: ./coco, subflavor: old}
+              - {weight: 1, path: ./coyo, split_part: val}
+        """,
+    )
+    assert [(one.name, one.weight, one.split) for one in model.sources] == [("coco", 3, "train"), ("coyo", 1, "val")]
+    assert left_out == [(6, "splits.train.datasets[0].subflavor")]
+
+
+def test_energon_files_in_a_circle(folder: Path) -> None:
+    text = "__class__: MetadatasetV2\nsplits: {train: {blend: [{path: m.yaml, weight: 1}, {path: coco, weight: 1}]}}"
+    model, left_out = carried(folder / "m.yaml", text)
+    assert model.names == ("coco",) and left_out == [(2, "splits.train.blend[0].path")]
+
+
+def test_levanter(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "train.yaml",
+        """
+        data:
+          tokenizer: meta-llama/Llama-2-7b-hf
+          cache_dir: gs://bucket/cache
+          configs:
+            code:
+              train_urls: [code.jsonl]
+              text_key: body
+            text:
+              train_urls: ["text.jsonl", "gs://bucket/c4/part-{0000..0099}.jsonl.gz"]
+              validation_urls: [chat.jsonl]
+            hub: {id: allenai/c4, name: en}
+          train_weights: {code: 0.3, text: 0.7, hub: 0}
+          stop_strategy: first_exhausted
+          mixture_block_size: 512
+          shuffle: {io_block_size: 256, window_blocks: 16}
+        model: {max_seq_len: 4096}
+        trainer: {train_batch_size: 64, num_train_steps: 1000}
+        """,
+    )
+    sources = by_name(model)
+    assert {name: source.weight for name, source in sources.items()} == {"code": 0.3, "text": 0.7}
+    assert sources["code"].tokenise == Tokenising("meta-llama/Llama-2-7b-hf", "body")
+    assert sources["text"].path[1] == "gs://bucket/c4/part-{0000..0099}.jsonl.gz"
+    assert (model.unit, model.stop, model.block_size) == ("tokens", "first_exhausted", 512)
+    assert model.shuffle == Shuffling("block", 256, 16)
+    assert (model.pack, model.batch, model.horizon) == ({"length": 4096}, Batching(64, True), ("steps", 1000))
+    assert left_out == [
+        (3, "data.cache_dir"),
+        (9, "data.configs.text.train_urls"),
+        (10, "data.configs.text.validation_urls"),
+        (11, "data.configs.hub.id"),
+    ]
+
+
+def test_levanter_weights_over_the_run(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "data.yaml",
+        """
+        components:
+          code: {source: {type: url, train_urls: [code.jsonl]}, format: {type: text, text_key: body}}
+          chat: {source: {type: url, train_urls: [chat.jsonl]}, format: {type: chat, messages_field: m}}
+        train_weights:
+          - [0, {code: 1.0, chat: 0.0}]
+          - [500, {code: 0.5, chat: 0.5}]
+        shuffle: 1000
+        """,
+    )
+    assert model.schedule is not None and model.schedule.unit == "steps"
+    assert [(place, dict(row)) for place, row in model.schedule.points] == [
+        (0, {"code": 1.0, "chat": 0.0}),
+        (500, {"code": 0.5, "chat": 0.5}),
+    ]
+    assert {key for _, key in left_out} == {
+        "components.code.source.type",
+        "components.chat.source.type",
+        "components.chat.format.type",
+        "components.chat.format.messages_field",
+        "shuffle",
+        "train_weights",
+    }
+
+
+def test_olmo_core(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "mix.yaml",
+        """
+        source_list:
+          sources:
+            - source_name: web
+              target_ratio: 0.8
+              paths: [/data/web/*.npy]
+              max_source_fraction: 0.5
+              max_repetition_ratio: 3.0
+            - source_name: code
+              target_ratio: 0.2
+              paths: [code.jsonl]
+        requested_tokens: 10_000_000
+        global_batch_size: 4096
+        """,
+    )
+    assert [(one.name, one.weight, one.max_epochs) for one in model.sources] == [("web", 0.8, 1.5), ("code", 0.2, 1)]
+    assert (model.unit, model.horizon) == ("tokens", ("tokens", 10_000_000))
+    assert left_out == [
+        (5, "source_list.sources[0].paths"),
+        (6, "source_list.sources[0].max_source_fraction"),
+        (12, "global_batch_size"),
+    ]
+
+
+FOUNDRY = """
+variables:
+  root: /data/mds
+  seed: 17
+max_seq_len: 2048
+global_train_batch_size: 256
+train_loader:
+  name: text
+  dataset:
+    streams:
+      code: {local: "${variables.root}/code", split: train, proportion: 0.25}
+      text: {remote: s3://bucket/text, split: train, proportion: 0.75, download_retry: 3}
+    shuffle: true
+    shuffle_seed: ${variables.seed}
+    max_seq_len: ${max_seq_len}
+  drop_last: true
+  num_workers: 8
+"""
+
+
+def test_llm_foundry(folder: Path) -> None:
+    model, left_out = carried(folder / "train.yaml", FOUNDRY)
+    assert [(one.name, one.path, one.weight) for one in model.sources] == [
+        ("code", ("/data/mds/code/train",), 0.25),
+        ("text", ("s3://bucket/text/train",), 0.75),
+    ]
+    assert (model.seed, model.batch) == (17, Batching(256, True))
+    keys = {key for _, key in left_out}
+    assert keys == {
+        "train_loader.dataset",
+        "train_loader.dataset.streams.text.remote",
+        "train_loader.dataset.streams.text.download_retry",
+        "train_loader.dataset.max_seq_len",
+        "train_loader.name",
+        "train_loader.num_workers",
+    }
+
+
+def test_llm_foundry_repeats_and_numbers(folder: Path) -> None:
+    model, _ = carried(folder / "a.yaml", "streams:\n  a: {local: a, repeat: 2.5}\n  b: {local: b}\nsplit: train")
+    assert [(one.path[0], one.epochs, one.max_epochs) for one in model.sources] == [
+        (str(folder / "a/train"), 2.5, 2.5),
+        (str(folder / "b/train"), 1, 1),
+    ]
+    model, _ = carried(folder / "b.yaml", "streams:\n  a: {local: a, choose: 300}\n  b: {local: b, choose: 100}\n")
+    assert model.shares() == {"a": 0.75, "b": 0.25}
+    _, left_out = carried(
+        folder / "c.yaml", "streams:\n  a: {local: '${gone}', choose: 300}\n  b: {local: b, repeat: 2}\n"
+    )
+    assert (2, "streams.a.choose") in left_out and (2, "streams.a.local") in left_out
+
+
+def test_nemo(folder: Path) -> None:
+    (folder / "more.yaml").write_text("- {type: txt, paths: notes.txt, weight: 2}\n- {type: txt_pair, weight: 1}\n")
+    path = folder / "input_cfg.yaml"
+    path.write_text(
+        dedent(
+            """\
+            - type: group
+              weight: 0.7
+              tags: {task: asr}
+              input_cfg:
+                - type: nemo_tarred
+                  manifest_filepath: /data/a/manifest__OP_0..511_CL_.json
+                  tarred_audio_filepaths: /data/a/audio__OP_0..511_CL_.tar
+                  weight: 600
+                - type: lhotse
+                  cuts_path: /data/b/cuts.jsonl.gz
+                  weight: 400
+                - type: lhotse_shar
+                  shar_path: /data/c
+            - type: group
+              weight: 0.3
+              input_cfg: more.yaml
+            """
+        )
+    )
+    model, left_out = convert(path)
+    assert [(one.name, one.weight) for one in model.sources] == [("group", 0.7), ("group-2", 0.3)]
+    first, second = (one.mixture for one in model.sources)
+    assert first is not None and second is not None
+    assert first.sources[0].path == ("/data/a/manifest_{0..511}.json",)
+    assert [(one.format, one.weight) for one in first.sources] == [("jsonl", 600), ("jsonl", 400)]
+    assert [(one.name, one.format) for one in second.sources] == [("notes", "text")]
+    assert [(Path(each.file).name, each.line, each.key) for each in left_out] == [
+        ("input_cfg.yaml", 3, "[0].tags"),
+        ("input_cfg.yaml", 7, "[0].input_cfg[0].tarred_audio_filepaths"),
+        ("input_cfg.yaml", 12, "[0].input_cfg[2]"),
+        ("more.yaml", 2, "[1]"),
+    ]
+
+
+def test_nemo_in_a_model_config(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "model.yaml",
+        """
+        model:
+          train_ds:
+            use_lhotse: true
+            reweight_temperature: 0.5
+            input_cfg:
+              - {manifest_filepath: code.jsonl, weight: 1}
+              - {manifest_filepath: [text.jsonl, chat.jsonl]}
+        """,
+    )
+    assert [(one.name, one.weight, len(one.path)) for one in model.sources] == [("code", 1, 1), ("text", 1, 2)]
+    assert left_out == [
+        (3, "model.train_ds.use_lhotse"),
+        (4, "model.train_ds.reweight_temperature"),
+        (5, "model.train_ds.input_cfg"),
+    ]
+
+
+INFO = {
+    "code": {"file_name": "code.jsonl", "columns": {"prompt": "text"}, "num_samples": 12},
+    "chat": {"file_name": "chat.jsonl", "formatting": "sharegpt"},
+    "hub": {"hf_hub_url": "llamafactory/demo"},
+}
+
+
+def test_llamafactory_dataset_info(folder: Path) -> None:
+    path = folder / "dataset_info.json"
+    path.write_text(json.dumps(INFO, indent="\t"))
+    model, left_out = convert(path)
+    assert model.names == ("code", "chat") and model.sources[0].slice == (0, 12)
+    assert [each.key for each in left_out] == ["code.columns", "code.num_samples", "chat.formatting", "hub.hf_hub_url"]
+    assert [each.line for each in left_out] == [4, 7, 11, 14]
+    dump(model, folder / "mixture.yaml")
+    assert len(ps.load(folder / "mixture.yaml")) == 42  # every sample once, as there
+
+
+def test_llamafactory_training_file(folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data/dataset_info.json").write_text(json.dumps(INFO))
+    (folder / "data/code.jsonl").write_bytes((folder / "code.jsonl").read_bytes())
+    (folder / "data/chat.jsonl").write_bytes((folder / "chat.jsonl").read_bytes())
+    path = folder / "sft.yaml"
+    path.write_text(
+        "stage: sft\ndataset: chat,code,gone\nmix_strategy: interleave_under\ninterleave_probs: 0.5,0.3,0.2\n"
+        "cutoff_len: 2048\nper_device_train_batch_size: 4\nlearning_rate: 1e-5\n"
+    )
+    model, left_out = convert(path)
+    assert {one.name: one.weight for one in model.sources} == {"code": 0.3, "chat": 0.5}
+    assert (model.stop, model.batch) == ("first_exhausted", Batching(4, collate="list"))
+    assert {each.key for each in left_out} == {
+        "dataset", "cutoff_len", "code.columns", "code.num_samples", "chat.formatting",
+    }  # fmt: skip
+    dump(model, folder / "mixture.yaml")
+    assert len(next(iter(ps.load(folder / "mixture.yaml")))) == 4
+    (folder / "data/dataset_info.json").unlink()
+    with pytest.raises(ps.ConfigError, match=r"described in .*dataset_info.json, which is not there"):
+        convert(path)
+
+
+def test_axolotl(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "config.yml",
+        """
+        base_model: NousResearch/Llama-2-7b-hf
+        datasets:
+          - path: code.jsonl
+            ds_type: json
+            type: completion
+            field: body
+          - path: text.jsonl
+            type: completion
+            shards: 5
+            shards_idx: 2
+          - path: tatsu-lab/alpaca
+            type: alpaca
+        val_set_size: 0.05
+        sequence_len: 512
+        sample_packing: true
+        micro_batch_size: 2
+        seed: 7
+        learning_rate: 0.0002
+        """,
+    )
+    sources = by_name(model)
+    assert sources["code"].format == "jsonl"
+    assert sources["code"].tokenise == Tokenising("NousResearch/Llama-2-7b-hf", "body")
+    assert sources["text"].slice == (2, None, 5)
+    assert (model.seed, model.stop, model.temperature, model.batch) == (7, "all_exhausted", 1, Batching(2))
+    assert model.pack == {"length": 512, "method": "best_fit", "long": "cut"}
+    assert left_out == [
+        (9, "datasets[1].shards"),
+        (11, "datasets[2].path"),
+        (12, "datasets[2].type"),
+        (13, "val_set_size"),
+    ]
+
+
+def test_axolotl_with_prompts(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "config.yml",
+        "datasets:\n- {path: chat.jsonl, type: chat_template, field_messages: m, split: train}\n"
+        "sample_packing: true\nsequence_len: 64\nshuffle_merged_datasets: false\n",
+    )
+    assert model.pack is None and model.shuffle == Shuffling("none")
+    assert left_out == [(2, "datasets[0].field_messages"), (2, "datasets[0].type"), (3, "sample_packing")]
+    assert [row["text"] for row in ps.load(folder / "written.yaml")] == [f"chat {i}" for i in range(30)]
+
+
+def test_what_is_not_clear_or_not_there(folder: Path) -> None:
+    path = folder / "x.yaml"
+    path.write_text("a: 1")
+    with pytest.raises(
+        ps.ConfigError, match="its format is not clear from what it holds; say which: kind= one of energon"
+    ):
+        convert(path)
+    with pytest.raises(ps.ConfigError, match="this is no nemo file"):
+        convert(path, "nemo")
+    with pytest.raises(ps.ConfigError, match="unknown kind 'other'"):
+        convert(path, "other")
+    with pytest.raises(ps.ConfigError, match="cannot be read"):
+        convert(folder / "gone.yaml")
+    path.write_text("datasets: [{path: some/hub-name}]")
+    with pytest.raises(ps.ConfigError, match="there is no source in this axolotl file"):
+        convert(path)
+    path.write_text("- {type: nemo, manifest_filepath: !!python/object/apply:os.system [x]}")
+    with pytest.raises(ps.ConfigError, match=r"x.yaml, line 1.*tag"):
+        convert(path)
+    assert len(KINDS) == 7
