@@ -20,7 +20,7 @@ import penstock as ps
 from archives import expected, some, write
 from penstock.errors import ConfigError, DataError
 from penstock.images import Decode
-from penstock.sources import form, open_files, prepared
+from penstock.sources import form, open_files, prepared, tar_index
 from penstock.sources.form import Fields
 from penstock.testing import assert_resumes
 
@@ -105,6 +105,12 @@ def test_prepared_json_lines(energon: Path, found: dict[str, Any]) -> None:
 def test_a_run_over_a_prepared_folder_resumes(energon: Path) -> None:
     ds = ps.read(energon / "captions").shuffle(seed=1).map(as_found)
     assert_resumes(lambda: ps.Loader(ds.batch(4, collate=list), workers=2), at_most=4)
+
+
+def test_our_offsets_are_those_of_energon(energon: Path) -> None:
+    for path in (energon / "captions").rglob("*.tar"):
+        starts, _ = tar_index.pass_over(path, path.stat().st_size, str(path))
+        assert np.fromfile(f"{path}.idx", "=u8").tolist() == starts
 
 
 # ---------------------------------------------------------------- folders made by hand
@@ -246,7 +252,9 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
             lambda: ps.read(root / "0.tar", split="train"),
         ),
         ("lengths= does not go with", lambda: ps.read(root, lengths="json")),
+        ("where= does not go with", lambda: ps.read(root, where={"json": 1})),
         ("one folder or file at a time", lambda: ps.read([root, root], format="energon")),
+        ("one folder or file at a time", lambda: ps.read([root, root / "0.tar"])),  # or its splits would be forgotten
     ]
     for message, call in calls:
         with pytest.raises(ConfigError, match=message):

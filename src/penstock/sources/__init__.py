@@ -73,8 +73,9 @@ def _open(
 ) -> Chain | Selected:
     if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
         raise ConfigError(f"columns must be a list of different names, not {columns!r}")
-    if format == "energon" or (format is None and isinstance(paths, str | Path) and prepared.is_prepared(paths)):
-        return _prepared(paths, columns, cache, progress, split, {"lengths": lengths, "where": where})
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if format == "energon" or (format is None and any(map(prepared.is_prepared, given))):
+        return _prepared(given, columns, cache, progress, split, {"lengths": lengths, "where": where})
     if split is not None:
         raise ConfigError(f"split={split!r}: only a folder that Energon prepared has splits, and {paths!r} is none")
     found = find(paths)
@@ -100,15 +101,16 @@ def _open(
 
 
 def _prepared(
-    path: str | Path | Sequence[str | Path],
+    paths: Sequence[str | Path],
     columns: Sequence[str] | None,
     cache: str | Path | None,
     progress: Progress | None,
     split: str | None,
     others: Mapping[str, object],
 ) -> Chain:
-    if not isinstance(path, str | Path):
+    if len(paths) != 1:
         raise ConfigError("Energon prepares one folder or file at a time: read each of these, then mix or concatenate")
+    path = paths[0]
     folder = prepared.is_prepared(path)
     if not folder:
         others = {**others, "columns": columns, "split": split}
