@@ -83,3 +83,13 @@ def test_bad_files(text: str, write: Any) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_examples_fit(path: Path) -> None:
     assert list(VALIDATOR.iter_errors(as_json(path.read_text(encoding="utf-8")))) == []
+
+
+def test_the_page_names_every_key() -> None:
+    page = (ROOT / "docs" / "mixture-files.md").read_text(encoding="utf-8")
+    definitions = [schema(), *schema()["$defs"].values()]
+    names = {
+        name for each in definitions for part in (each, *each.get("anyOf", ())) for name in part.get("properties", {})
+    }
+    assert len(names) > 50
+    assert {name for name in names if f"`{name}`" not in page} == set()

@@ -59,10 +59,11 @@ class _Lint:
             node = model.marks["horizon"]
             said = "the horizon counts tokens, the weights count samples: epochs over the run were not checked"
             self.notes.problems.append(Problem(node.file, node.line, "horizon", "note", said))
+        weighted = any(source.weight is not None for source in model.sources)
         for source in model.sources:
             here = f"{at}sources.{source.name}"
             self.weight(source, here, shares, run, model)
-            mine = None if shares is None else shares.get(source.name, 0.0)
+            mine = None if shares is None or (source.weight is None and weighted) else shares.get(source.name, 0.0)
             if source.mixture is not None:
                 inner = source.mixture.inside(model)
                 self.mixture(inner, f"{here}.mixture.", share * (mine or 0.0), run if mine else None)
