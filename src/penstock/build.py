@@ -15,6 +15,7 @@ import numpy as np
 
 from .draws import schedule_of
 from .errors import IndexedError
+from .inverse import same_each_pass
 from .nodes import (
     Again,
     Batch,
@@ -226,7 +227,7 @@ class Builder:
                     )
                 lengths = [self._lengths(leaf) for leaf in self.leaves]
                 key = self.hold_key(flow, seed, path)
-                every = isinstance(fold, ConcatSplit) and fold.max_segments is None
+                every = isinstance(fold, ConcatSplit) and fold.max_segments is None and same_each_pass(inner)
                 return PackProgram(inner, fold, key, size.extra if size else 0, lengths, every, self.mark())
 
     def hold_key(self, flow: Hold, seed: int, path: Path) -> int:

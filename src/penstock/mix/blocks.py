@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..ints import distinct
 from ..random import permutations, permute, tweaked
 from ..types import Ints
 from .plan import Plan
@@ -46,14 +47,23 @@ class Blocks:
             source[a:b], k[a:b] = sources[local[a:b] - number * self.span], ks[local[a:b] - number * self.span]
         return source, k
 
-    def find(self, source: int, k: int) -> int | None:
-        """The position at which a source's `k`-th draw is given."""
+    def find(self, source: int, k: Ints) -> Ints:
+        """The positions at which sorted draws of a source are given, -1 for those that never are."""
         plain = self.plan.locate(source, k)
-        if plain is None or self.size == 1:
+        if self.size == 1:
             return plain
-        j = (plain - self.plan.start) // self.size
-        sources, ks = self._deal(np.asarray([j]))
-        return self.plan.start + j * self.size + int(np.flatnonzero((sources == source) & (ks == k))[0])
+        out, there = np.full(len(k), -1), np.flatnonzero(plain >= 0)
+        block = (plain[there] - self.plan.start) // self.size
+        wanted, many = distinct(block), self._many()
+        begins = np.searchsorted(block, wanted)
+        for a in range(0, len(wanted), many):
+            some = wanted[a : a + many]
+            mine = there[begins[a] : begins[a + many] if a + many < len(wanted) else len(there)]
+            sources, ks = self._deal(some)
+            flat = np.flatnonzero(sources == source)
+            given = flat[np.searchsorted(ks[flat], k[mine])]
+            out[mine] = self.plan.start + some[given // self.size] * self.size + given % self.size
+        return out
 
     def counts(self, position: int) -> Ints:
         """Draws of every source before a position."""
@@ -87,7 +97,7 @@ class Blocks:
             return self.plan.walk(local + self.plan.start)
         block = local // self.size
         wanted, which = np.unique(block, return_inverse=True)
-        many = max(1, _BATCH // max(self.size, 4 * len(self.plan.rules.names)))
+        many = self._many()
         source, k = np.empty((2, len(local)), np.int64)
         for a in range(0, len(wanted), many):
             mine = np.flatnonzero((which >= a) & (which < a + many))
@@ -96,12 +106,16 @@ class Blocks:
             source[mine], k[mine] = sources[flat], ks[flat]
         return source, k
 
+    def _many(self) -> int:
+        """How many blocks are dealt at a time."""
+        return max(1, _BATCH // max(self.size, 4 * len(self.plan.rules.names)))
+
     def _deal(self, blocks: Ints) -> tuple[Ints, Ints]:
         """The draws of sorted blocks, one after the other; only the last block of the plan may be shorter."""
         start, size = self.plan.start, self.size
         end = self.plan.end_within(start + (int(blocks[-1]) + 1) * size)
         begins = start + blocks * size
-        edges = np.unique(np.minimum(np.concatenate([begins, begins + size]), end))
+        edges = distinct(np.minimum(np.concatenate([begins, begins + size]), end))
         counts = self.plan.counts(edges)
         before = counts[np.searchsorted(edges, begins)]
         drawn = counts[np.searchsorted(edges, np.minimum(begins + size, end))] - before

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
+from ..ints import distinct
 from ..schedule import Schedule, Span
 from ..types import Ints
 from .blocks import Blocks
@@ -89,12 +90,20 @@ class Mixture:
 
     def find(self, source: int, k: int) -> int:
         """The position of a source's `k`-th draw: the inverse of `at`."""
-        for era in reversed(self._eras):
-            if era.plan.begin.counts[source] <= k:
-                if k >= 0 and (found := era.find(source, k)) is not None:
-                    return found
-                break
-        raise IndexError(f"the mixture never makes draw {k} of {self.names[source]!r}")
+        found = int(self.places(source, np.asarray([k]))[0])
+        if found < 0:
+            raise IndexError(f"the mixture never makes draw {k} of {self.names[source]!r}")
+        return found
+
+    def places(self, source: int, k: Ints) -> Ints:
+        """The positions of sorted draws of a source, -1 for those that are never made."""
+        out = np.full(len(k), -1)
+        begins = [int(era.plan.begin.counts[source]) for era in self._eras]
+        number = np.where(k < 0, -1, np.searchsorted(begins, k, side="right") - 1)
+        for i in map(int, distinct(number[number >= 0])):
+            mine = np.flatnonzero(number == i)
+            out[mine] = self._eras[i].find(source, k[mine])
+        return out
 
     def counts(self, position: int) -> Ints:
         """Draws of each source before a position."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
+from ..ints import distinct
 from ..schedule import Span
 from ..types import Ints
 from .segment import FAR, Segment, build, stair_weights
@@ -122,19 +123,20 @@ class Plan:
             source[a:b], k[a:b] = segment.walk(positions[a:b] - segment.start)
         return source, k
 
-    def locate(self, source: int, k: int) -> int | None:
-        """The position of a source's `k`-th draw, None if it never comes."""
-        known = self._grown
-        while known.state is not None and int(known.state.counts[source]) <= k:
+    def locate(self, source: int, k: Ints) -> Ints:
+        """The positions of sorted draws of a source, -1 for those that never come."""
+        known, last = self._grown, int(k[-1])
+        while known.state is not None and int(known.state.counts[source]) <= last:
             known = self._grow(known)
-        segments = known.segments
-        i = bisect_right(segments, k, key=lambda segment: int(segment.base[source])) - 1
-        if i < 0:
-            return None
-        segment, end = segments[i], segments[i + 1].start if i + 1 < len(segments) else known.upto
-        leaf = np.flatnonzero(segment.members == source)
-        m = int(segment.locate(leaf, np.full(len(leaf), k - segment.base[source]))[0]) if len(leaf) else FAR
-        return segment.start + m if m < FAR and segment.start + m < end else None
+        out, segments = np.full(len(k), -1), known.segments
+        number = np.searchsorted([int(segment.base[source]) for segment in segments], k, side="right") - 1
+        for i in map(int, distinct(number[number >= 0])):
+            segment, end = segments[i], segments[i + 1].start if i + 1 < len(segments) else known.upto
+            leaf, mine = np.flatnonzero(segment.members == source), np.flatnonzero(number == i)
+            if len(leaf):
+                m = segment.locate(np.repeat(leaf, len(mine)), k[mine] - segment.base[source])
+                out[mine] = np.where((m < FAR) & (m < end - segment.start), segment.start + m, -1)
+        return out
 
     def residuals(self, position: int) -> Floats:
         """What every source was given too much before a position."""
@@ -237,7 +239,7 @@ class Plan:
         first = -(-(position + 1 - self.start) // size)
         many = max(1, min(_CELLS // nodes, -(-length // (size * each * _PIECES))))
         grid = self.start + (first + each * np.arange(many + 1)) * size
-        edges = np.unique(np.minimum(np.concatenate([[position], grid]), span.end))
+        edges = distinct(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
 
     def _drops(self, segment: Segment, active: Flags) -> Ints:

@@ -1,0 +1,279 @@
+"""Plans: what they say of a step is what a run delivers, and every question is the inverse or the sum of that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import quantiles
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.errors import ConfigError, IndexedError
+from penstock.plan import Exhaustion
+from trees import delivered, documents, numbers, trees
+
+FAR = 10**12
+
+
+class Virtual:
+    """A source of any length whose samples must never be read."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def read(self, indices: Any, /) -> list[Any]:
+        raise AssertionError("a plan read data")
+
+    def lengths(self) -> None:
+        return None
+
+    def describe(self) -> str:
+        return f"virtual {self.n}"
+
+
+def many(n: int, block_size: int = 1000, **options: Any) -> ps.Dataset:
+    rng = np.random.default_rng(0)
+    flows = {f"s{i}": ps.from_sequence(Virtual(10**6 * (1 + i % 7) + i)).shuffle() for i in range(n)}
+    weights = dict(zip(flows, (rng.pareto(1.2, n) + 1e-3).tolist(), strict=True))
+    return ps.mix(flows, weights, seed=1, block_size=block_size, **options)
+
+
+# ---------------------------------------------------------------- laws
+
+
+@given(ds=trees())
+@examples(40)
+def test_at_is_what_a_loader_delivers(ds: ps.Dataset) -> None:
+    got = delivered(ds, 30)
+    plan = ds.plan
+    assert [[sample.key for sample in plan.at(p)] for p in range(len(got))] == got
+    assert [sample.key for sample in plan.at(slice(0, len(got)))] == [key for keys in got for key in keys]
+
+
+@given(ds=trees(), low=st.integers(0, 60), width=st.integers(0, 40))
+@examples(100)
+def test_find_is_the_exact_inverse_of_at(ds: ps.Dataset, low: int, width: int) -> None:
+    plan = ds.plan
+    if plan.size == 0:
+        return
+    where = dict[tuple[str, int], set[int]]()
+    for sample in plan.at(slice(low, low + width)):
+        where.setdefault((sample.source, sample.index), set()).add(sample.position)
+    for source in plan.sources:
+        for index in range(12):
+            try:
+                found = plan.find(source, index, within=range(low, low + width))
+            except IndexError:
+                break
+            assert found == sorted(where.get((source, index), set())), (source, index)
+
+
+@given(ds=trees(), position=st.integers(0, 150))
+@examples(100)
+def test_counts_are_a_tally_of_all_positions_before(ds: ps.Dataset, position: int) -> None:
+    plan = ds.plan
+    if plan.size == 0:
+        return
+    tally = Counter(sample.source for sample in plan.at(slice(0, position)))
+    assert plan.counts(position) == {name: tally[name] for name in plan.sources}
+
+
+@given(ds=trees(), horizon=st.sampled_from([None, 25]))
+@examples(60)
+def test_exhaustions_are_the_first_repeat_and_the_last_sample(ds: ps.Dataset, horizon: int | None) -> None:
+    plan = ds.plan
+    try:
+        found = plan.exhausts(horizon)
+    except IndexedError:
+        assert "pack" in repr(ds.flow).lower()
+        return
+    stop = plan.size if plan.size is not None else 400
+    seen = plan.at(slice(0, stop))
+    for leaf, (repeats, ends) in enumerate((e.repeats, e.ends) for e in found.values()):
+        mine = seen.source == leaf
+        position, index = seen.position[mine], seen.index[mine]
+        once = int(plan._once[leaf])
+        if repeats is not None:
+            assert len(position) > once and position[once] == repeats
+        elif len(position) > once:
+            assert horizon is not None and position[once] >= horizon
+        if ends is not None:
+            assert len(position) and position[-1] + 1 == ends
+        elif plan.size is not None and len(position) and position[-1] + 1 < stop:
+            assert horizon is not None and position[-1] >= horizon
+        assert len(set(index[:once].tolist())) <= once
+
+
+# ---------------------------------------------------------------- cases
+
+
+def test_packed_rows_name_the_tokens_they_hold() -> None:
+    ds = documents(40, "docs").shuffle(seed=1).pack(16)
+    for position, row in enumerate(ds):
+        told = [sample.index for sample in ds.plan.at(position) for _ in range(sample.start or 0, sample.stop or 0)]
+        assert row["tokens"][: len(told)].tolist() == told
+    assert [sample.start for sample in ds.map(len).batch(2).plan.at(0)] == [
+        sample.start for p in range(2) for sample in ds.plan.at(p)
+    ]
+
+
+def test_a_pass_of_other_documents_is_no_pass_of_more_rows() -> None:
+    """A mixture that takes part of an input in each pass gives other documents in each: the first pass is planned."""
+    flows = {name: documents(7, name).shuffle() for name in "ab"}
+    ds = ps.mix(flows, stop="first_exhausted", max_epochs={"a": 0.5, "b": 1}, block_size=1).pack(8)
+    assert len(delivered(ds, 3 * len(ds))) == 3 * len(ds)
+    assert [sample.index for sample in ds.plan.at(len(ds))] == [sample.index for sample in ds.plan.at(0)]
+
+
+def test_tokens_are_counted_where_lengths_are_known() -> None:
+    docs = documents(40, "docs").shuffle(seed=1)
+    total = int(docs.flow.flow.source.lengths().sum())  # type: ignore[union-attr]
+    assert docs.plan.counts(80, "tokens") == {"docs": 2 * total}
+    packed = docs.pack(16)
+    assert packed.plan.counts(3, "tokens") == {"docs": 48}
+    assert packed.plan.counts(len(packed), "tokens") == {"docs": total}
+    with pytest.raises(ConfigError, match="no source knows"):
+        numbers(3, "a").plan.counts(1, "tokens")
+    with pytest.raises(ConfigError, match="'samples' or 'tokens'"):
+        docs.plan.counts(1, "bytes")
+
+
+def test_a_step_of_many_ranks_is_what_the_ranks_get() -> None:
+    ds = ps.mix({"a": numbers(50, "a").shuffle(), "b": numbers(30, "b").shuffle()}, seed=3).batch(3)
+    ranks = [delivered(ds, 12, rank=rank, world_size=4) for rank in range(4)]
+    for step in range(12):
+        want = [key for rank in ranks for key in rank[step]]
+        assert [sample.key for sample in ds.plan.at(step=step, world_size=4)] == want
+
+
+def test_exhaustion_of_caps_and_stop_rules() -> None:
+    flows = {"a": numbers(10, "a"), "b": numbers(4, "b")}
+    one = ps.mix(flows, {"a": 1, "b": 1}, block_size=1, max_epochs={"b": 1.5}).plan
+    assert one.exhausts() == {"a": Exhaustion(16, None), "b": Exhaustion(9, 12)}
+    assert one.exhausts(horizon=12) == {"a": Exhaustion(None, None), "b": Exhaustion(9, 12)}
+    once = ps.mix(flows, {"a": 1, "b": 1}, block_size=1, stop="all_exhausted").batch(2).plan
+    assert once.exhausts() == {"a": Exhaustion(None, None), "b": Exhaustion(None, 4)}
+
+
+def test_epochs_of_a_slice_are_those_of_what_is_left() -> None:
+    ds = numbers(100, "a").shuffle(seed=1)[:20].repeat()
+    assert ds.plan.epochs(50) == {"a": 2.5}
+    assert numbers(4, "b").repeat(3).plan.epochs(8) == {"b": 2.0}
+
+
+def test_a_table_has_one_row_for_each_sample() -> None:
+    ds = ps.mix({"a": numbers(5, "a"), "b": numbers(5, "b")}, block_size=1).batch(2)
+    table = ds.plan.table(10, 13)
+    assert table.column_names == ["position", "source", "epoch", "index"]
+    rows = [(row["position"], row["source"], row["epoch"], row["index"]) for row in table.to_pylist()]
+    assert rows == [(p, *sample.key) for p in range(10, 13) for sample in ds.plan.at(p)]
+    assert ds.plan.at(slice(10, 13)).table().equals(table)
+    packed = documents(10, "docs").pack(8).plan.table(0, 2)
+    assert packed.column_names == ["position", "source", "epoch", "index", "start", "stop"]
+    assert ds.plan.table(3, 3).num_rows == 0
+
+
+def test_differences_are_told() -> None:
+    def plan(weight: float) -> Any:
+        flows = {"a": numbers(500, "a").shuffle(), "b": numbers(500, "b").shuffle()}
+        return ps.mix(flows, ps.Schedule([(0, {"a": 1, "b": 1}), (300, {"a": 1, "b": weight})]), block_size=10).plan
+
+    same, found = plan(1).diff(plan(1)), plan(1).diff(plan(4), within=range(1000))
+    assert not same and "no difference" in str(same)
+    first = next(p for p in range(1000) if plan(1).at(p)[0].key != plan(4).at(p)[0].key)
+    assert found and found.first == first >= 300
+    assert found.here == (plan(1).at(first)[0].key,) and found.there == (plan(4).at(first)[0].key,)
+    a = {name: plan(1).counts(1000)[name] for name in "ab"}
+    b = {name: plan(4).counts(1000)[name] for name in "ab"}
+    assert found.counts == {name: (a[name], b[name]) for name in "ab"}
+    assert f"position {first}" in str(found) and f"{b['b'] - a['b']:+,}" in str(found)
+
+
+def test_a_difference_of_grouping_or_of_a_source_is_a_difference() -> None:
+    ds = numbers(20, "a")
+    assert ds.batch(2).plan.diff(ds.batch(3).plan).first == 0
+    assert ds.plan.diff(numbers(20, "b").plan).counts == {"a": (20, 0), "b": (0, 20)}
+    packed = documents(20, "a")
+    assert packed.pack(8).plan.diff(packed.pack(9).plan).first == 0
+
+
+def test_what_comes_before_a_filter_can_be_asked() -> None:
+    with pytest.raises(IndexedError, match="filter.*ask the plan of what comes before"):
+        assert numbers(9, "a").filter(bool).plan
+    with pytest.raises(IndexedError, match="not known beforehand"):
+        assert numbers(9, "a").pack(4).plan
+
+
+def test_questions_that_make_no_sense_are_refused() -> None:
+    plan, forever = numbers(9, "wiki").plan, numbers(9, "wiki").repeat().plan
+    with pytest.raises(ConfigError, match="no source 'wikis'; did you mean 'wiki'"):
+        plan.find("wikis", 1)
+    with pytest.raises(IndexError, match="sample 9 of 'wiki', which has 9"):
+        plan.find("wiki", 9)
+    with pytest.raises(ConfigError, match="endless; say within="):
+        forever.find("wiki", 1)
+    with pytest.raises(ConfigError, match="one by one"):
+        plan.find("wiki", 1, within=range(0, 9, 2))
+    with pytest.raises(IndexError, match="count from 0"):
+        plan.at(-1)
+    with pytest.raises(ConfigError, match="need a stop"):
+        forever.at(slice(3, None))
+    with pytest.raises(ConfigError, match="give a position"):
+        plan.at()  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="steps count from 0"):
+        plan.at(step=-1)
+    assert plan.find("wiki", 3) == [3] and len(plan.at(slice(None))) == 9
+
+
+def test_positions_behind_the_end_are_those_of_the_next_pass() -> None:
+    ds = numbers(7, "a").shuffle(seed=1).batch(2)
+    assert [sample.epoch for sample in ds.plan.at(len(ds))] == [1, 1]
+    assert len(ds.plan.find("a", 3, within=range(3 * len(ds)))) == 3
+
+
+# ---------------------------------------------------------------- far away
+
+
+def clocked(ask: Any, times: int = 15) -> float:
+    """The time of a question in milliseconds, each asked of another position: the lower quartile, for others work too."""
+    spent = list[float]()
+    for i in range(times):
+        began = perf_counter()
+        ask(i)
+        spent.append(perf_counter() - began)
+    return quantiles(spent, n=4)[0] * 1e3
+
+
+@pytest.mark.parametrize("options", [{}, {"block_size": 1}])
+def test_at_and_find_take_milliseconds_at_any_position(options: dict[str, Any]) -> None:
+    plan = many(500, **options).batch(8).plan
+    for start in (0, FAR):
+        told = [plan.at(start + 10_000 * i)[i % 8] for i in range(15)]
+
+        def find(i: int, told: Any = told) -> None:
+            sample = told[i]
+            around = range(max(0, sample.position - 1000), sample.position + 1000)
+            assert sample.position in plan.find(sample.source, sample.index, within=around)
+
+        assert clocked(lambda i, start=start: plan.at(start + 30_011 * i)) < 10
+        assert clocked(find) < 10
+        assert clocked(lambda i, start=start: plan.counts(start + 30_011 * i)) < 10
+
+
+def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
+    plan = many(50).batch(8).plan
+    counts = plan.counts(FAR)
+    assert sum(counts.values()) == 8 * FAR
+    sample = plan.at(FAR)[3]
+    assert plan.counts(FAR + 1)[sample.source] > counts[sample.source]
+    assert plan.epochs(FAR)["s0"] == counts["s0"] / 10**6
+    assert all(e.repeats is not None and e.ends is None for e in plan.exhausts().values())
