@@ -1,0 +1,164 @@
+"""Who we are among the ranks, and how a run is done."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+from ... import images, seams
+from ...errors import ConfigError
+from ...session import OnError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def log_exception(*failure: Any) -> None:
+    """As `WorkerConfig(global_error_handler=...)`: samples that fail are left out, and kept in the loader's journal."""
+
+
+def reraise_exception(*failure: Any) -> None:
+    """As `WorkerConfig(global_error_handler=...)`: the first sample that fails ends the run. The default."""
+
+
+_POLICIES: Mapping[Any, OnError] = {None: "raise", reraise_exception: "raise", log_exception: "skip"}
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """Our rank and the world size (found by themselves where not given), threads, seed, and what to do about failures.
+
+    - `num_workers` threads compute ahead; their number changes nothing in the stream, nor in a state. 0: inline.
+    - `data_parallel_group`: the torch.distributed group whose ranks share out the data; equal ranks get the same.
+    - `seed_offset`: another one gives another order, and other random numbers.
+    - `global_error_handler`: `reraise_exception` (default) or `log_exception`, which leaves a failing sample out and
+      goes on until `max_errors` failed.
+    - `lanes`: a run is made of a fixed number of lanes, dealt out to the ranks; by default as many as there are ranks.
+      It can go on with any number of ranks that divides it: give `lanes=64` to a run that may grow to 64 ranks.
+
+    >>> WorkerConfig(rank=1, world_size=4).place()
+    (1, 4)
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    num_workers: int = 0
+    data_parallel_group: Any = None
+    seed_offset: int = 0
+    global_error_handler: Callable[..., Any] | None = None
+    max_errors: int = 100
+    lanes: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rank is None) != (self.world_size is None):
+            raise ConfigError(f"rank={self.rank}, world_size={self.world_size}: give both or neither")
+        if self.rank is not None and self.data_parallel_group is not None:
+            raise ConfigError("data_parallel_group tells rank and world_size: give it, or these two")
+        if self.global_error_handler not in _POLICIES:
+            raise ConfigError(
+                "global_error_handler: reraise_exception (the first failure ends the run) or log_exception (the sample "
+                "is left out; the loader's journal has source, index and error) can be chosen"
+            )
+
+    @classmethod
+    def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
+        """The rank and world size of this process, and four threads."""
+        return cls(num_workers=num_workers, data_parallel_group=data_parallel_group)
+
+    @property
+    def on_error(self) -> OnError:
+        """The loader's policy."""
+        return _POLICIES[self.global_error_handler]
+
+    def place(self) -> tuple[int, int]:
+        """Rank and world size."""
+        if self.rank is not None and self.world_size is not None:
+            return self.rank, self.world_size
+        if self.data_parallel_group is not None:
+            distributed: Any = importlib.import_module("torch.distributed")
+            group = self.data_parallel_group
+            return int(distributed.get_rank(group)), int(distributed.get_world_size(group))
+        return seams.place()
+
+    def lane_count(self) -> int:
+        """The lanes of a run that begins with this."""
+        return self.place()[1] if self.lanes is None else self.lanes
+
+
+@dataclass(frozen=True)
+class SampleDecoder:
+    """How the parts of samples are decoded: images as `image_decode` says (see `penstock.images.decode_image`), text
+    and JSON as what they are; `image_decode=None` leaves images as bytes. As class attribute `decoder` of a task
+    encoder; `decoder = None` leaves all parts as bytes.
+
+    >>> SampleDecoder(image_decode="pil").parts()
+    Decode(kind='pil')
+    """
+
+    image_decode: str | None = "torchrgb"
+
+    def parts(self) -> images.Decode:
+        """The function that decodes a sample."""
+        return images.Decode(self.image_decode)
+
+
+@overload
+def stateless(fn: F) -> F: ...
+@overload
+def stateless(fn: None = None, *, restore_seeds: Literal[False] = False) -> Callable[[F], F]: ...
+def stateless(fn: Any = None, *, restore_seeds: bool = False) -> Any:
+    """Does nothing: every function can be resumed here. `restore_seeds` is refused; draw from the encoder's `self.rng`.
+
+    >>> @stateless
+    ... def cook(sample):
+    ...     return sample
+    """
+    if restore_seeds:
+        raise ConfigError(
+            "stateless(restore_seeds=True): the global random generators are not touched, for hooks run in several "
+            "threads; draw from self.rng, which belongs to the sample, or seed a generator of your own from it"
+        )
+    return fn if fn is not None else _same
+
+
+def cooker(fn: Any = None, **options: Any) -> Any:
+    """Marks a function as a cooker; it stays as it is.
+
+    >>> @cooker
+    ... def cook(sample):
+    ...     return sample
+    """
+    refuse("cooker", options)
+    return fn if fn is not None else _same
+
+
+def _same(fn: Any) -> Any:
+    return fn
+
+
+_REASONS = {
+    "auto_decode": "set the encoder's decoder = None to get bytes",
+    "av_decode": "audio and video are left as bytes",
+    "cache_pool": "there is no cache of this kind",
+    "checkpoint_every_min_n_samples": "every state is exact, without checkpoints in between; leave it out",
+    "checkpoint_every_sec": "every state is exact, without checkpoints in between; leave it out",
+    "fail_on_timeout": "there is no watchdog",
+    "failure_tolerance": "max_errors of the WorkerConfig says how many samples may fail",
+    "gc_collect_every_n_steps": "nothing has to be collected; leave it out",
+    "handler": "global_error_handler of the WorkerConfig says what to do",
+    "n_checkpoints": "every state is exact, without checkpoints in between; leave it out",
+    "need_cache": "there is no cache of this kind",
+    "need_primary": "a crude sample has all its parts",
+    "stateless_map_fn": "every function can be resumed; leave it out",
+    "video_decode_audio": "audio and video are left as bytes",
+    "watchdog_initial_timeout_seconds": "there is no watchdog",
+    "watchdog_timeout_seconds": "there is no watchdog",
+}
+
+
+def refuse(call: str, options: Mapping[str, Any]) -> None:
+    """Settings that would do nothing are refused by name."""
+    for name in options:
+        reason = _REASONS.get(name)
+        raise ConfigError(f"{call}: {name}= is not supported: {reason}" if reason else f"{call}: no setting {name!r}")
