@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import DataError
+from .ints import distinct
 from .rows import Rows, empty_rows, join_rows
 from .streams import Stream, Tap, as_int, as_list
 from .trail import Chunk, Fixed, Trail
@@ -63,9 +64,14 @@ class Input:
         self.chunk, self.used, self._settled = Chunk([], empty_rows(0), Fixed(None)), 0, 0
         self.taken = list[Rows]()
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether there is another item that was taken already."""
+        return self.used < len(self.chunk.values)
+
     def more(self, n: int) -> bool:
         """Whether there is another item; takes up to `n` from the stream if none is at hand."""
-        if self.used < len(self.chunk.values):
+        if self.at_hand:
             return True
         self.settle()
         self.chunk, self.used = self.tap.take(n), 0
@@ -125,10 +131,11 @@ class Weave:
     def pull(self, n: int, /) -> Chunk:
         values, sources, steps = list[Any](), list[int](), list[Draw]()
         trail, barren, outcome = self._trail(steps), False, None
+        eager = self._draws.eager
         while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
             drawn = self.inputs[source]
             try:
-                more = drawn.more(1 + self._choices[-n:].count(source))
+                more = drawn.at_hand or drawn.more(1 + self._choices[-n:].count(source))
             except Exception:
                 if values:
                     break  # what was drawn before the failure is delivered before it
@@ -145,7 +152,7 @@ class Weave:
             self._choices.pop()
             self.position += 1
             self._drawn[source] += 1
-            if self._draws.eager and not self._more(drawn, 1 + self._choices[-n:].count(source)):
+            if eager and not drawn.at_hand and not self._more(drawn, 1 + self._choices[-n:].count(source)):
                 outcome = self._ended(source)
             steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
@@ -162,7 +169,7 @@ class Weave:
     def _rows(self, sources: Ints) -> Rows:
         """The provenance of what was drawn, put in the order of the draws."""
         parts, order = list[Rows](), list[Ints]()
-        for i in np.unique(sources).tolist():
+        for i in distinct(sources).tolist():
             drawn = self.inputs[int(i)]
             drawn.settle()
             parts.append(join_rows(drawn.taken).deepened(self.depth))

@@ -1,8 +1,8 @@
-"""Hugging Face streams: iterable datasets, shard by shard where they have shards, in batches where they have tables."""
+"""Hugging Face datasets: streams shard by shard, and rows by the batch wherever they are Arrow tables underneath."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..types import Json
@@ -40,17 +40,42 @@ class HubStream:
         part = self._dataset.shard(self._shards, int(name)) if self._shards > 1 else self._dataset
         part = part.skip(row) if row else part
         # Not `iter(part)`, which in a worker of a torch DataLoader gives only that worker's share.
-        return _rows(part.with_format("arrow").iter(_BATCH)) if self._tables else _singles(part.iter(1))
+        return _batches(part.with_format("arrow")) if self._tables else _singles(part.iter(1))
 
     def describe(self) -> Json:
         """That it is a stream, and how many shards it has."""
         return {"type": "datasets.IterableDataset", "shards": self._shards}
 
 
-def _rows(tables: Any) -> Iterator[dict[str, Any]]:
-    for table in tables:
-        names = table.column_names
-        yield from (dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True))
+def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
+    """How to read neighbours of a map-style `datasets.Dataset`, `start` to `stop`.
+
+    Plain columns without a format are taken from the Arrow table, anything else through the dataset's own slice; None
+    where those are no mappings of columns, as with the formats that are tables.
+    """
+    form = dataset.format
+    whole = form["type"] is None and set(form["columns"]) == set(dataset.column_names)
+    if whole and dataset._indices is None and _is_plain(dataset.features):
+        table = dataset.data
+        return lambda start, stop: _rows(table.fast_slice(start, stop - start))
+    return lambda start, stop: _by_column(dataset[start:stop])
+
+
+def _by_column(columns: Any) -> list[Any] | None:
+    if not isinstance(columns, Mapping) or not columns:
+        return None
+    table = cast("Mapping[str, Any]", columns)
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+def _rows(table: Any) -> list[Any]:
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True)]
+
+
+def _batches(part: Any) -> Iterator[Any]:
+    for table in part.iter(_BATCH):
+        yield from _rows(table)
 
 
 def _singles(batches: Any) -> Iterator[Any]:

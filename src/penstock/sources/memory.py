@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json
 from .chain import by_part, starts_of
+from .hub import slicer
 from .rows import rows_of
 
 _RUN = 4  # neighbours from which on a slice is worth it
@@ -185,7 +186,7 @@ def _reader(seq: Any) -> _Read:
         array = cast("npt.NDArray[Any]", seq)
         return _from_array(array) if array.ndim == 1 and array.dtype.kind in _SCALARS else _views(array)
     if callable(getattr(seq, "__getitems__", None)):
-        return _runs if type(seq).__module__.startswith("datasets.") else _many
+        return _in_runs(seq) if _is_hub(seq) else _many
     if type(seq).__module__.startswith("pyarrow") and hasattr(seq, "to_batches"):
         return _table(seq)
     if hasattr(seq, "shape") and hasattr(seq, "dtype"):
@@ -222,19 +223,29 @@ def _many(seq: Any, indices: Ints) -> list[Any]:
     return found
 
 
-def _runs(seq: Any, indices: Ints) -> list[Any]:
+def _is_hub(seq: Any) -> bool:
+    return type(seq).__module__.startswith("datasets.") and type(seq).__name__ == "Dataset"
+
+
+def _in_runs(seq: Any) -> _Read:
     """A Hugging Face dataset: neighbours in one slice, which takes a fraction of the time of a list of indices."""
-    cuts = np.flatnonzero(np.diff(indices) != 1) + 1
-    if not indices.size or (len(cuts) + 1) * _RUN > len(indices):
-        return _many(seq, indices) if len(indices) > 1 else [seq[index] for index in indices.tolist()]
-    out = list[Any]()
-    for run in np.split(indices, cuts):
-        columns = seq[int(run[0]) : int(run[-1]) + 1]
-        if not isinstance(columns, Mapping) or not columns:  # a format whose slices are tables
-            return [seq[index] for index in indices.tolist()]
-        table = cast("Mapping[str, Any]", columns)
-        out += [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-    return out
+    neighbours = slicer(seq)
+
+    def read(seq: Any, indices: Ints) -> list[Any]:
+        if not len(indices):
+            return []
+        cuts = [0, *(np.flatnonzero(indices[1:] - indices[:-1] != 1) + 1).tolist(), len(indices)]
+        if len(cuts) * _RUN > len(indices):
+            return _one_by_one(seq, indices) if len(indices) == 1 else _many(seq, indices)
+        out = list[Any]()
+        for start, stop in pairwise(cuts):
+            rows = neighbours(int(indices[start]), int(indices[stop - 1]) + 1)
+            if rows is None:
+                return _one_by_one(seq, indices)
+            out += rows
+        return out
+
+    return read
 
 
 def _array_like(seq: Any, indices: Ints) -> list[Any]:

@@ -39,13 +39,12 @@ class Examples(_BaseExamplesIterable):
             if held["penstock"] is not None and not isinstance(held["penstock"], Live):
                 session.load(held["penstock"], "error")
             held["penstock"] = Live(session)
+        take, key = session.next, 0
         try:
             while True:
-                try:
-                    row = session.next()
-                except StopIteration:
-                    return
-                yield 0, row
+                yield key, take()
+        except StopIteration:  # the end of the pass; a generator must return instead
+            return
         finally:
             session.close()
 
