@@ -233,6 +233,14 @@ def test_a_list_of_shards_that_is_damaged(tmp_path: Path, info: Any, message: st
         ps.read(root)
 
 
+@pytest.mark.parametrize("splits", [{"train": "0.tar"}, {"train": {"0.tar": 1}}, []])
+def test_a_split_that_is_no_list_of_shards(tmp_path: Path, splits: Any) -> None:
+    root = folder(tmp_path / "x")
+    put(root, "split.json", {"split_parts": splits})
+    with pytest.raises(DataError, match=r"split\.json: (there must be a list of names|split_parts must be a mapping)"):
+        ps.read(root)
+
+
 def test_a_folder_that_was_not_prepared_to_its_end(tmp_path: Path) -> None:
     root = folder(tmp_path / "x")
     (root / ".nv-meta/split.json").unlink()
@@ -304,6 +312,7 @@ def test_all_ways_to_name_a_class(tmp_path: Path, settings: Any, name: str) -> N
             r"sample_loader\.py:load, sample_loader\.py:keep",
         ),
         ({"sample_type": {"__module__": "os", "__class__": "system"}, "field_map": {"image": "jpg"}}, r"os\.system"),
+        ({"__module__": "mine", "__class__": "Factory", "sample_type": CAPTIONS}, r"mine\.Factory"),
         ({"__module__": "megatron.energonx", "__class__": "Mine"}, r"megatron\.energonx\.Mine"),
     ],
 )
@@ -334,6 +343,8 @@ def test_fields() -> None:
         DataError, match=r"^7: the field 'image' is to be 'jpg,png', which is not in this sample.*parts are txt"
     ):
         fields({"__key__": "7", "txt": "t"})
+    with pytest.raises(DataError, match="^7: the field 'text' is a value in 'json', which is still bytes: decode"):
+        fields({"__key__": "7", "png": b"", "json": b'{"lines": []}'})
     for wrong in ("", "[a]", "json[a", "json[a]b", "json[]", "json[a]]"):
         with pytest.raises(ConfigError, match="names no part"):
             Fields({"x": wrong})

@@ -268,6 +268,9 @@ def test_offsets_that_are_not_those_of_the_archive(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the index that Energon leaves
 
 
+NAMES = ["1.jpg", "1.txt", "2.jpg", "2.txt", "3.jpg", "3.txt", "4.jpg", "4.txt"]
+
+
 def energon_index(path: Path, change: Callable[[list[int]], list[int]] = lambda offsets: offsets) -> Path:
     starts, _ = tar_index.pass_over(path, path.stat().st_size, str(path))
     index = path.with_name(f"{path.name}.idx")
@@ -346,6 +349,23 @@ def test_an_index_of_energon_that_parts_a_sample_is_found_when_it_is_read(tmp_pa
     assert len(source.read(np.array([0, 1, 2, 3, 5, 6]))) == 6
     with pytest.raises(DataError, match=r"the offsets in .*x\.tar\.idx are not those of this archive"):
         source.read(np.array([4]))
+
+
+@given(st.data())
+def test_any_index_of_energon_gives_all_samples_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "x.tar"
+    write(path, [("a", special(tarfile.DIRTYPE)), ("a/README", b"")] + [(f"a/{one}", bytes(9)) for one in NAMES])
+    with tarfile.open(path) as archive:
+        members = [one.offset for one in archive]
+        members.append(archive.offset)
+    chosen = data.draw(st.sets(st.sampled_from(members)) | st.just({*members[2::2], members[-1]}))
+    path.with_name("x.tar.idx").write_bytes(np.asarray(sorted(chosen), "=u8").tobytes())
+    try:
+        assert [one["__key__"] for one in samples(path)] == ["a/1", "a/2", "a/3", "a/4"]
+    except DataError as error:
+        assert "the offsets in" in str(error)
 
 
 def test_finding_by_key_makes_an_index_of_our_own(tmp_path: Path) -> None:

@@ -65,9 +65,16 @@ class Fields:
         return {name: self._value(sample, name, options) for name, options in self._steps.items()}
 
     def _value(self, sample: Mapping[str, Any], name: str, options: Sequence[Sequence[str]]) -> Any:
-        for steps in options:
-            value: Any = sample
+        where = str(sample.get("__key__", ""))
+        for part, *steps in options:
+            if steps and isinstance(sample.get(part), bytes):
+                raise DataError(
+                    f"the field {name!r} is a value in {part!r}, which is still bytes: decode the parts first, with "
+                    "penstock.images.Decode",
+                    where=where,
+                )
             try:
+                value: Any = sample[part]
                 for step in steps:
                     value = _item(value, step)
             except (KeyError, IndexError, ValueError, TypeError):
@@ -76,7 +83,7 @@ class Fields:
         has = ", ".join(part for part in sample if not part.startswith("__"))
         raise DataError(
             f"the field {name!r} is to be {self._map[name]!r}, which is not in this sample; its parts are {has}",
-            where=str(sample.get("__key__", "")),
+            where=where,
         )
 
 
@@ -84,12 +91,15 @@ def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
     """Read how samples are made of their parts."""
     where = meta.config(Path(folder).expanduser(), dataset_config)
     found = dict(meta.mapping(meta.read(where), where))
-    code = [str(found[name]) for name in ("sample_loader",) if found.get(name) is not None]
+    code = [str(found["sample_loader"])] if found.get("sample_loader") is not None else []
     if found.get("part_filter") is not None and not isinstance(found["part_filter"], list):
         code.append(str(found["part_filter"]))
+    sample_type, foreign = _class(found)
     named = found.pop("sample_type", None)
-    sample_type, foreign = _class(named if named is not None else found, where)
-    if named is None and sample_type is not None and sample_type.endswith("Webdataset"):
+    if named is not None:
+        sample_type, more = _class(named)
+        foreign += more
+    elif sample_type is not None and sample_type.endswith("Webdataset"):
         sample_type = f"{sample_type.removesuffix('Webdataset')}Sample"  # the older way to say it
     fields = found.pop("field_map", None)
     if fields is not None:
@@ -111,7 +121,7 @@ def _access(how: str) -> list[str]:
     return [part, *(step[:-1] for step in rest)]
 
 
-def _class(found: Any, where: Path) -> tuple[str | None, tuple[str, ...]]:
+def _class(found: Any) -> tuple[str | None, tuple[str, ...]]:
     """The name of one of Energon's classes; of any other, what would have to be imported."""
     if not isinstance(found, Mapping):
         return (str(found), ()) if isinstance(found, str) else (None, ())

@@ -175,7 +175,9 @@ def _excluded(name: str, counts: Mapping[str, int], where: Path) -> tuple[str, s
 
 def _names(entries: Any, where: Path) -> Iterator[tuple[str, bool]]:
     """The names that a list means, braces written out, and whether each was written as it is."""
-    for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
+    if entries is not None and not isinstance(entries, list):
+        raise DataError(f"there must be a list of names where {entries!r} stands", where=str(where))
+    for entry in cast("list[Any]", entries or ()):
         written = list(islice(braces(str(entry)), _MOST + 1))
         if len(written) > _MOST:
             raise DataError(f"{entry!r} means more than {_MOST:,} names", where=str(where))

@@ -122,8 +122,8 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
 def foreign(path: Path, stat: Stat) -> Path | None:
     """The index that Energon left beside an archive, where it can stand for our own.
 
-    It must be newer than the archive, and its offsets must rise in whole blocks up to the zeros that end it. What it
-    says of other samples than the last is checked when they are read.
+    It must be newer than the archive, and its offsets must rise in whole blocks from the first sample up to the zeros
+    that end the archive. What it says of samples in between is checked when they are read.
     """
     index = path.with_name(f"{path.name}.idx")
     if not index.exists():
@@ -134,10 +134,13 @@ def foreign(path: Path, stat: Stat) -> Path | None:
     offsets = foreign_offsets(index)
     if offsets[0] < 0 or bool((np.diff(offsets) <= 0).any()) or bool((offsets % BLOCK).any()):
         return None
+    name, first, last, end = str(path), int(offsets[0]), int(offsets[-2]), int(offsets[-1])
     try:
-        check_tail(path, int(offsets[-1]), stat.size, str(path))
-        last = Members(Window(path), int(offsets[-2]), int(offsets[-1]), str(path))
-        return index if list(last) and last.at == offsets[-1] else None
+        check_tail(path, end, stat.size, name)
+        before, inside = Members(Window(path), 0, first, name), Members(Window(path), last, end, name)
+        if any(sample_part(member, name) for member in before) or not list(inside):
+            return None
+        return index if (before.at, inside.at) == (first, end) else None
     except DataError:
         return None
 
