@@ -85,6 +85,28 @@ def test_a_run_in_tokens_is_not_guessed(write: Any) -> None:
     assert [each[:3] for each in found(path)] == [(2, "note", "horizon")]
 
 
+def test_amounts_of_tokens_against_the_horizon(write: Any) -> None:
+    text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\n"
+    ((line, severity, key, said),) = found(write(text))
+    assert (line, severity, key) == (2, "warning", "horizon") and "come to 1,200 tokens" in said
+    assert found(write(text.replace("b: {path: text, tokens: 600}", "b: {path: text, tokens: 400}"))) == []
+    more = text.replace("tokens: 600}\n  b", "tokens: 1200}\n  b").replace("text, tokens: 600", "text, weight: 1")
+    assert [each[:3] for each in found(write(more))] == [(2, "error", "horizon")]
+
+
+def test_nothing_is_read_but_lists_and_footers(write: Any, data: Path) -> None:
+    """Rows that are damaged are not looked at, and nothing is written beside the data."""
+    (data / "text/0.jsonl").write_text("{not json")
+    table = data / "code/0.parquet"
+    bytes_ = bytearray(table.read_bytes())
+    bytes_[8:200] = bytes(192)
+    table.write_bytes(bytes_)
+    path = write("sources: {a: {path: code, where: {lang: py}}, b: {path: text}}\nhorizon: {samples: 10}")
+    before = sorted(data.rglob("*"))
+    assert found(path) == []
+    assert sorted(data.rglob("*")) == before
+
+
 def test_one_file_in_two_sources(write: Any) -> None:
     path = write("sources:\n  a: {path: code}\n  b: {path: code/1.parquet}")
     ((line, severity, key, said),) = found(path)

@@ -284,6 +284,38 @@ def test_weights_in_tokens(write: Any, tokenizer: Path) -> None:
     assert abs(drawn["code"] / sum(drawn.values()) - 0.75) < 0.01
 
 
+def test_steps_of_packed_batches_count_tokens(data: Path, write: Any, tokenizer: Path) -> None:
+    from penstock.files.tokenise import Tokenise
+
+    path = write(
+        """
+        tokenise: {tokenizer: tokenizer.json}
+        sources: {code: {path: code}, text: {path: "text/*.jsonl", start: 10}}
+        schedule: {unit: steps}
+        pack: {length: 16}
+        batch: {size: 2, ranks: 3}
+        """
+    )
+    inputs = {name: ds.map(Tokenise(str(tokenizer))) for name, ds in of(data).items()}
+    schedule = ps.Schedule([(0, {"code": 1.0, "text": 1.0})], unit="tokens", start={"text": 10 * 16 * 2 * 3})
+    same(ps.load(path), ps.mix(inputs, schedule).pack(16).batch(2), 10)
+
+
+def test_amounts_beyond_the_horizon_are_refused(write: Any) -> None:
+    path = write("horizon: {samples: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}")
+    with pytest.raises(ps.ConfigError, match="the amounts come to 120 samples, the horizon is 50"):
+        ps.load(path)
+    path = write("horizon: {tokens: 50}\nsources: {a: {path: code, epochs: 2}, b: {path: text, weight: 1}}")
+    with pytest.raises(ps.ConfigError, match="the horizon counts tokens, the weights of the mixture samples"):
+        ps.load(path)
+
+
+def test_texts_of_tokens_need_a_tokenizer(write: Any) -> None:
+    path = write("sources: {a: {path: code}}\npack: {length: 8, eos: <end>}")
+    with pytest.raises(ps.ConfigError, match="eos is '<end>'; the mixture has no tokenise that would know its number"):
+        ps.load(path)
+
+
 def _with_keys(ds: ps.Dataset, n: int) -> list[tuple[Any, str]]:
     it = iter(ds)
     return [(row, it.keys()[0][0]) for row in islice(it, n)]

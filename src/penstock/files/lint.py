@@ -53,6 +53,7 @@ class _Lint:
     def mixture(self, model: MixtureFile, at: str, share: float, run: tuple[str, int] | None) -> None:
         """One mixture, drawn from for `share` of the run."""
         self.sums(model, at)
+        self.amounts(model, at)
         samples = run[1] * share if run and run[0] == "samples" else None
         shares = self.shares(model, at, samples)
         if run is not None and samples is None and not at and model.unit != "tokens":
@@ -82,6 +83,19 @@ class _Lint:
             if len(weights) > 1 and 0 < abs(total - whole) <= whole / 10 and abs(total - whole) > whole * 1e-6:
                 said = f"the weights sum to {total:g}, not {whole:g}; they are relative, but is one of them wrong?"
                 self.notes.warn(model.marks.get("sources", model.marks[""]), f"{at}sources", said)
+
+    def amounts(self, model: MixtureFile, at: str) -> None:
+        """Amounts of tokens against the horizon."""
+        given = [source.tokens for source in model.sources if source.tokens is not None]
+        if not given or model.unit != "tokens" or model.run is None or model.run[0] != "tokens":
+            return
+        total, horizon = fsum(given), model.run[1]
+        node, all_ = model.marks["horizon"], len(given) == len(model.sources)
+        if total > horizon and not all_:
+            self.notes.error(node, f"{at}horizon", f"the amounts come to {total:,.0f} tokens, more than the horizon")
+        elif all_ and abs(total - horizon) > horizon / 100:
+            said = f"the amounts come to {total:,.0f} tokens and the run takes {horizon:,}: each is drawn in proportion"
+            self.notes.warn(node, f"{at}horizon", said)
 
     def shares(self, model: MixtureFile, at: str, samples: float | None) -> Mapping[str, float] | None:
         """The share of each source in the samples over the run, where it can be told without reading."""

@@ -1,0 +1,152 @@
+"""Rows chosen by the values of their columns: the same as a filter in Python, in every format, and still indexed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.sources import Selected, open_files
+from penstock.sources.select import normal
+
+ROWS = [
+    {"lang": ["py", "c", None, "go"][i % 4], "stars": i * 7 % 20 if i % 6 else None, "score": i / 8, "id": i}
+    for i in range(53)
+]
+
+SCHEMA = pa.schema([("lang", pa.string()), ("stars", pa.int64()), ("score", pa.float64()), ("id", pa.int64())])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rows in two files of each format."""
+    folder = tmp_path_factory.mktemp("select")
+    for part, rows in enumerate((ROWS[:20], ROWS[20:])):
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        pq.write_table(table, folder / f"{part}.parquet", row_group_size=6)
+        coded = table.set_column(0, "lang", table["lang"].dictionary_encode())
+        with pa.OSFile(str(folder / f"{part}.arrow"), "wb") as sink, pa.ipc.new_file(sink, coded.schema) as writer:
+            writer.write_table(coded, max_chunksize=7)
+        lines = [json.dumps({name: value for name, value in row.items() if value is not None}) for row in rows]
+        (folder / f"{part}.jsonl").write_text("\n".join(lines))
+        cells = [",".join("" if value is None else str(value) for value in row.values()) for row in rows]
+        (folder / f"{part}.csv").write_text("lang,stars,score,id\n" + "\n".join(cells))
+    return folder
+
+
+def fits(row: dict[str, Any], where: dict[str, Any]) -> bool:
+    """What the page on mixture files says, one row at a time."""
+    for column, condition in normal(where).items():
+        value = row[column]
+        if isinstance(condition, list):
+            if value not in condition:
+                return False
+            continue
+        for name, bound in condition.items():
+            if name == "not":
+                good = value not in bound
+            else:
+                good = value is not None and {
+                    "min": lambda a, b: a >= b,
+                    "max": lambda a, b: a <= b,
+                    "above": lambda a, b: a > b,
+                    "below": lambda a, b: a < b,
+                }[name](value, bound)
+            if not good:
+                return False
+    return True
+
+
+STARS = st.integers(-2, 22)
+CONDITIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "lang": st.one_of(
+            st.sampled_from(["py", "c", "rust"]),
+            st.lists(st.sampled_from(["py", "go", "rust", None]), min_size=1, max_size=3),
+            st.fixed_dictionaries({"not": st.lists(st.sampled_from(["py", None]), min_size=1)}),
+        ),
+        "stars": st.one_of(
+            STARS,
+            st.dictionaries(st.sampled_from(["min", "max", "above", "below", "not"]), STARS, min_size=1, max_size=3),
+        ),
+        "score": st.dictionaries(st.sampled_from(["min", "below"]), st.floats(-1, 8), min_size=1),
+    },
+).filter(bool)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl"])
+@examples(30)
+@given(where=CONDITIONS)
+def test_the_rows_that_fit(kind: str, where: dict[str, Any], folder: Path) -> None:
+    found = open_files(f"{folder}/*.{kind}", columns=["id"], where=where, cache=folder / "cache")
+    wanted = [row["id"] for row in ROWS if fits(row, where)]
+    again = open_files(f"{folder}/*.{kind}", columns=["id"], where=where, cache=folder / "cache")
+    for source in (found, again):  # gone through, and kept
+        ds = ps.from_sequence(source)
+        assert len(ds) == len(wanted) and [row["id"] for row in ds] == wanted
+
+
+def test_csv(folder: Path) -> None:
+    ds = ps.read(f"{folder}/*.csv", where={"stars": {"min": 5}, "lang": ["py", "c"]}, cache=folder / "cache")
+    assert [row["id"] for row in ds] == [
+        row["id"] for row in ROWS if fits(row, {"stars": {"min": 5}, "lang": ["py", "c"]})
+    ]
+
+
+def test_a_selection_is_part_of_what_a_dataset_is(folder: Path) -> None:
+    source = open_files(folder / "0.parquet", where={"lang": "py"}, cache=folder / "cache")
+    assert isinstance(source, Selected)
+    assert source.describe() == {
+        "format": "parquet",
+        "rows": 5,
+        "columns": ["lang", "stars", "score", "id"],
+        "of_rows": 20,
+        "where": {"lang": ["py"]},
+    }
+    assert repr(source) == "<5 rows of <parquet source '0': 20 rows in 1 files>>"
+    again = pickle.loads(pickle.dumps(source))
+    assert len(again) == 5
+
+
+def test_lengths_of_the_rows_that_fit(tmp_path: Path) -> None:
+    rows = [{"ids": list(range(i % 5)), "keep": i % 2} for i in range(20)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    ds = ps.read(tmp_path / "a.parquet", columns=["ids"], lengths="ids", where={"keep": 1}, cache=tmp_path / "cache")
+    assert len(ds.pack(4)) == -(-sum(i % 5 for i in range(1, 20, 2)) // 4)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({}, "where is empty"),
+        ({"lang": {}}, "'lang' has an empty range"),
+        ({"lang": {"least": 3}}, r"'lang' has \['least'\]; known are min, max, above, below and not"),
+        ({"gone": 3}, "no column 'gone'"),
+        ({"stars": "many"}, "the column 'stars' holds int64 and cannot be compared with"),
+        ({"lang": 3}, "the column 'lang' holds string and cannot be compared with"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(where: dict[str, Any], message: str, folder: Path) -> None:
+    with pytest.raises(ps.ConfigError, match=message):
+        ps.read(folder / "0.parquet", where=where, cache=folder / "cache")
+
+
+def test_lines_with_values_of_several_types_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": "one"}\n')
+    with pytest.raises(ps.DataError, match=r"a.jsonl, rows 0 to 1: the column 'x' holds values of several types"):
+        ps.read(tmp_path / "a.jsonl", where={"x": 1}, cache=tmp_path / "cache")
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    assert len(ps.read(folder / "0.parquet", where={"lang": "py"}, cache=tmp_path / "file")) == 5
