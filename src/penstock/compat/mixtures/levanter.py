@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from ...files import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
-from ...files.reading import Node
-from .parts import Left, Names, Part, remote
+from ...files.reading import Node, dotted
+from .parts import Left, Names, Part, nothing, remote
 
 _STOPS = ("restart", "first_exhausted", "all_exhausted")
 
@@ -30,14 +32,19 @@ def convert(tree: Node, left: Left) -> MixtureFile:
     assert found is not None
     data = Part(found, "" if found is tree else "data", left)
     section = data.part("configs") or data.part("components")
-    assert section is not None
+    if section is None:
+        raise nothing(Path(tree.file), "Levanter")
     tokenizer = data.text("tokenizer")
     names, sources = Names(), dict[str, SourceEntry]()
     for name, item in section.named():
         if (source := _source(names.of(name), item, tokenizer)) is not None:
             sources[name] = source
-    weights, schedule = _weights(data, list(sources))
-    entries = [source if schedule else replace(source, weight=weights.get(name, 0)) for name, source in sources.items()]
+    if not sources:
+        raise nothing(Path(tree.file), "Levanter")
+    weights, schedule = _weights(data, {name: source.name for name, source in sources.items()})
+    entries = [
+        source if schedule else replace(source, weight=weights.get(source.name, 0)) for source in sources.values()
+    ]
     stop = data.text("stop_strategy")
     if stop is not None and stop not in _STOPS:
         data.leave("stop_strategy", f"{stop!r} is no stop rule of a mixture file")
@@ -84,15 +91,30 @@ def _source(name: str, item: Part, tokenizer: str | None) -> SourceEntry | None:
     return SourceEntry(name, tuple(inner.path(url) for url in urls), tokenise=own)
 
 
-def _weights(data: Part, names: list[str]) -> tuple[dict[str, Any], Scheduling | None]:
-    given = data.get("train_weights")
-    if isinstance(given, dict):
-        return cast("dict[str, Any]", given), None
+def _weights(data: Part, names: Mapping[str, str]) -> tuple[dict[str, float], Scheduling | None]:
+    """Weights of the whole run, or a schedule of them."""
+    given = data.table["train_weights"]
+    if isinstance(given.value, dict):
+        part = data.part("train_weights")
+        return ({} if part is None else _row(part, names)), None
+    data.taken.add("train_weights")
     points = list[tuple[int, dict[str, float]]]()
-    for entry in cast("list[Any]", given):
-        step, row = (entry["start_seq"], entry["weights"]) if isinstance(entry, dict) else entry  # pyright: ignore[reportUnknownVariableType]
-        points.append((int(cast(int, step)), {name: float(row.get(name, 0)) for name in names}))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    return {}, Scheduling("steps", "step", tuple(points))
+    for number, item in enumerate(given.value if isinstance(given.value, tuple) else ()):
+        at = dotted(data.at, f"train_weights[{number}]")
+        pair = item.value if isinstance(item.value, tuple) else ()
+        if len(pair) != 2 or not isinstance(pair[0].value, int) or not isinstance(pair[1].value, dict):
+            data.left.note(item, at, "a step and its weights were expected here")
+            continue
+        points.append((pair[0].value, _row(Part(pair[1], at, data.left), names)))
+    return {}, Scheduling("steps", "step", tuple(points)) if points else None
+
+
+def _row(part: Part, names: Mapping[str, str]) -> dict[str, float]:
+    """A weight for each source: `names` are those of the file, and what they are called here."""
+    for name in part.table:
+        if name not in names and part.number(name):
+            part.leave(name, "its source is not carried over, and the others share its weight")
+    return {here: part.number(name) or 0 for name, here in names.items()}
 
 
 def _shuffle(data: Part) -> Shuffling | None:
