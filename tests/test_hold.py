@@ -277,3 +277,8 @@ def test_the_way_back_to_items_that_are_gone_is_forgotten() -> None:
         tracemalloc.stop()
         it.close()
     assert sizes[2] - sizes[1] < 200_000, f"memory grows with the samples that were given: {sizes}"
+
+
+def test_more_items_held_than_the_log_keeps() -> None:
+    # While a state was loaded, the way back to items was forgotten before the carry that holds them was there.
+    assert_resumes(lambda: ps.from_sequence(range(300)).filter(bool).shuffle_buffer(100), every=29)
