@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help demo test check soak docs clean
+.PHONY: help demo test check soak bench bench-quick docs clean
 help:
 	@echo "make demo   mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test   every test, doctest, docs code block and example"
 	@echo "make check  ruff, pyright, the import floors"
 	@echo "make soak   the property tests for as long as a night allows"
+	@echo "make bench  Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios, in under a minute"
 	@echo "make docs   the documentation, warnings are errors"
 
 # An extra's stamp is newer than pyproject.toml once it is installed.
@@ -24,6 +25,16 @@ help:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ .venv/.demo
 
+# The last three ask for older versions of what the others need, and for a torchvision that cannot load beside a CPU
+# build of torch. What they import is in the extra; they come without their lists.
+.venv/.bench: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	    litdata==0.2.76 mosaicml-streaming==0.13.0 trl==1.16.0 boto3 s3transfer
+	@touch $@
+
 demo: .venv/.demo
 	$(BIN)/penstock demo
 
@@ -38,6 +49,12 @@ check: .venv/.dev
 
 soak: .venv/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -q --hypothesis-profile=nightly tests
+
+bench: .venv/.bench
+	$(BIN)/python -m bench
+
+bench-quick: .venv/.bench
+	$(BIN)/python -m bench --quick
 
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

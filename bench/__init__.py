@@ -1,0 +1,1 @@
+"""Penstock beside its peers, on the same work, in one run: `python -m bench`."""

@@ -1,0 +1,138 @@
+"""The conformance kit over any loader: which of the checks of `penstock.testing` it passes, and how it fails the rest.
+
+A peer's "kit" row gives a mapping from the names in `CHECKS` to what that check needs (or to a text that says why there
+is nothing to check). Comparisons are by what is delivered; the states themselves may look as they like.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .held import Held
+from .table import Row
+
+SMALL, WORLDS = 60, (1, 2, 3)
+WEIGHTS = {"a": 0.5, "b": 0.3, "c": 0.2}
+
+
+def resumes(make: Callable[[], Held]) -> None:
+    """Saved at every position, loaded into a new object and a used one, twice, three times in a row."""
+    from penstock.testing import assert_resumes
+
+    assert_resumes(make, steps=24, at_most=12, json=False, equal_states=False, same=alike)
+
+
+def workers(make: Callable[[int], Iterable[Any]]) -> None:
+    """The same samples in the same order computed inline and by two workers."""
+    from penstock.testing import assert_same_run
+
+    inline, pooled = plain(make(0)), plain(make(2))
+    assert_same_run(lambda: inline, lambda: pooled, steps=max(len(inline), len(pooled)))
+
+
+def one_order(make: Callable[[int, int], Held]) -> None:
+    """Any number of ranks gives one global sequence, also when it changes half-way."""
+    from penstock.testing import assert_elastic
+
+    assert_elastic(lambda r, w: Posted(make(r, w), r), worlds=WORLDS, steps=SMALL, same=alike)
+
+
+def nothing_lost(make: Callable[[int, int], Held]) -> None:
+    """Two ranks until half of the pass, three for the rest: every sample once."""
+    from penstock.testing import assert_covers
+
+    before = [Posted(make(r, 2), r) for r in range(2)]
+    given = [value(next(rank)) for _ in range(SMALL // 4) for rank in before]
+    states = [rank.state_dict() for rank in before]
+    after = [Posted(make(r, 3), r) for r in range(3)]
+    for rank in after:
+        rank.load_state_dict(states)
+    assert_covers([*given, *(x for rank in after for x in plain(rank))], range(SMALL))
+
+
+def covers(make: Callable[[int, int], Iterable[Any]]) -> None:
+    """One pass over three ranks gives every sample once; the number of samples is no multiple of three."""
+    from penstock.testing import assert_covers
+
+    assert_covers([x for r in range(3) for x in plain(make(r, 3))], range(SMALL + 1))
+
+
+def mixture(sources: Callable[[], Iterable[str]]) -> None:
+    """Within two samples of what the weights ask, after any number of samples, for 10,000 of them."""
+    from itertools import islice
+
+    from penstock.testing import assert_mixture
+
+    assert_mixture(list(islice(sources(), 10_000)), WEIGHTS, within=2)
+
+
+CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
+    "resume": ("resumes a full shuffle", resumes),
+    "resume_buffer": ("resumes a shuffle buffer", resumes),
+    "resume_mix": ("resumes a mixture", resumes),
+    "resume_pack": ("resumes packing", resumes),
+    "workers": ("same run with 2 workers", workers),
+    "covers": ("3 ranks, every sample once", covers),
+    "elastic_set": ("2 to 3 ranks, nothing lost", nothing_lost),
+    "elastic_order": ("1, 2, 3 ranks, one order", one_order),
+    "mixture": ("mixture within 2", mixture),
+}
+
+
+class Posted(Held):
+    """A rank whose state is sent as text, and which is handed the states of all ranks that were."""
+
+    def __init__(self, held: Held, rank: int) -> None:
+        self.held, self.rank = held, rank
+
+    def __iter__(self) -> Any:
+        return iter(self.held)
+
+    def state_dict(self) -> Any:
+        return base64.b64encode(pickle.dumps(self.held.state_dict())).decode()
+
+    def load_state_dict(self, state: Any) -> None:
+        states = [pickle.loads(base64.b64decode(text)) for text in state]
+        if getattr(self.held, "takes_all", False):  # some libraries want the states of all ranks
+            self.held.load_state_dict(states)
+        else:  # the others the one of this rank; a rank that was not there takes that of another
+            self.held.load_state_dict(states[self.rank % len(states)])
+
+
+def value(sample: Any) -> int:
+    """A delivered sample as a plain integer."""
+    if isinstance(sample, dict):
+        sample = next(v for k, v in sample.items() if not k.startswith("_"))
+    return int(sample)
+
+
+def plain(samples: Iterable[Any]) -> list[int]:
+    return [value(sample) for sample in samples]
+
+
+def alike(a: Any, b: Any) -> bool:
+    from .measure import same
+
+    return same(a, b)
+
+
+def conformance(row: Row, scale: Any) -> dict[str, Any]:
+    """A verdict for every check: "yes", "no: how it failed", or "none: why there is nothing to check"."""
+    given = row.make()
+    found = dict[str, str]()
+    for name, (_, check) in CHECKS.items():
+        subject = given.get(name, "not offered")
+        if isinstance(subject, str):
+            found[name] = f"none: {subject}"
+            continue
+        try:
+            check(subject)
+            found[name] = "yes"
+        except AssertionError as error:
+            found[name] = f"no: {' '.join(str(error).split())[:240]}"
+        except Exception as error:
+            found[name] = f"no: {type(error).__name__}: {' '.join(str(error).split())[:240]}"
+    return found

@@ -1,0 +1,1 @@
+"""One file for each peer; see `bench/table.py`."""

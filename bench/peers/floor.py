@@ -1,0 +1,33 @@
+"""What the machine allows: plain loops that do the work and nothing else."""
+
+from __future__ import annotations
+
+from ..table import Peer
+
+PEER = Peer("floor", needs=("numpy",), imports="numpy")
+
+
+@PEER.row("overhead", "[fn(data[i]) for i in order]")
+@PEER.row("mix3", "the loop over shuffled integers")
+@PEER.row("mix50", "the loop over shuffled integers")
+@PEER.row("mix500", "the loop over shuffled integers")
+@PEER.row("pack2048", "copies documents into rows")
+@PEER.row("pack8192", "copies documents into rows")
+def plain(work):
+    return work.floor()
+
+
+@PEER.row("start", "numpy")
+def start(work):
+    import numpy as np
+
+    order = np.random.default_rng(work.seed).permutation(work.n)
+    return (order[a : a + work.batch] for a in range(0, work.n, work.batch))
+
+
+@PEER.row("memory", "numpy permutation", most=100_000_000, why="8 bytes a sample: 8 GB")
+def permutation(n):
+    import numpy as np
+
+    order = np.random.default_rng(1).permutation(n)
+    return (order[a : a + 32] for a in range(0, n, 32))

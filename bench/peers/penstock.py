@@ -1,0 +1,162 @@
+"""Penstock, driven as its documentation says."""
+
+from __future__ import annotations
+
+from ..held import Held
+from ..table import Peer
+from ..work import Docs, Mixed, plus_one
+
+PEER = Peer("penstock", needs=("penstock", "numpy", "pyarrow"), imports="penstock")
+
+
+@PEER.row("overhead", "from_sequence, shuffle, map, batch", quick=True)
+def overhead(work):
+    import penstock as ps
+
+    return ps.from_sequence(work.data).shuffle(seed=work.seed).map(plus_one).batch(work.batch)
+
+
+@PEER.row("overhead", "the same through a Loader with 2 threads")
+def threads(work):
+    import penstock as ps
+
+    return ps.Loader(overhead(work), workers=2)
+
+
+def mixture(work):
+    import penstock as ps
+
+    inputs = {n: ps.from_sequence(s).shuffle() for n, s in zip(work.names, work.sources, strict=True)}
+    return ps.mix(inputs, dict(zip(work.names, work.weights, strict=True)), seed=work.seed)
+
+
+@PEER.row("mix3", "mix, blocks of 1,000", quick=True)
+@PEER.row("mix50", "mix, blocks of 1,000")
+@PEER.row("mix500", "mix, blocks of 1,000", quick=True)
+def mix(work):
+    return mixture(work).map(plus_one).batch(work.batch)
+
+
+@PEER.row("mix3", "mix, the plain interleave (block_size=1)")
+@PEER.row("mix50", "mix, the plain interleave (block_size=1)")
+@PEER.row("mix500", "mix, the plain interleave (block_size=1)")
+def interleave(work):
+    import penstock as ps
+
+    inputs = {n: ps.from_sequence(s).shuffle() for n, s in zip(work.names, work.sources, strict=True)}
+    weights = dict(zip(work.names, work.weights, strict=True))
+    return ps.mix(inputs, weights, seed=work.seed, block_size=1).map(plus_one).batch(work.batch)
+
+
+def fill(batch):
+    return int((batch["segment_ids"] > 0).sum()), batch["tokens"].size
+
+
+def rows_of(work, method):
+    import penstock as ps
+
+    ds = ps.from_tokens(work.tokens, work.offsets).shuffle(seed=work.seed)
+    return ds.pack(work.length, method=method, dtype="int32").batch(work.rows)
+
+
+@PEER.row("pack2048", "concat_split", quick=True, fill=fill)
+@PEER.row("pack8192", "concat_split", fill=fill)
+def concat(work):
+    return rows_of(work, "concat_split")
+
+
+@PEER.row("pack2048", "first_fit", fill=fill)
+@PEER.row("pack8192", "first_fit", fill=fill)
+def first_fit(work):
+    return rows_of(work, "first_fit")
+
+
+@PEER.row("pack2048", "best_fit", fill=fill)
+@PEER.row("pack8192", "best_fit", fill=fill)
+def best_fit(work):
+    return rows_of(work, "best_fit")
+
+
+def at(steps_to_samples):
+    """A state as it would be after this many steps: the position of one that was saved, written over."""
+
+    def jump(loader, step):
+        from penstock.cursor import seal, unseal
+
+        return seal({**unseal(loader.state_dict()), "at": step * steps_to_samples})
+
+    return jump
+
+
+@PEER.row("resume", "mix of 3, batch 8", quick=True)
+def resume_mix():
+    import penstock as ps
+
+    ds = mixture(Mixed(3, batch=8)).batch(8)
+    return Held(ps.Loader(ds), jump=at(8), want=lambda step: ds[step])
+
+
+@PEER.row("resume", "mix of 500, batch 8")
+def resume_500():
+    import penstock as ps
+
+    ds = mixture(Mixed(500, batch=8)).batch(8)
+    return Held(ps.Loader(ds), jump=at(8), want=lambda step: ds[step])
+
+
+@PEER.row("resume", "concat_split to 1,024, batch 1")
+def resume_pack():
+    import penstock as ps
+
+    docs = Docs(1024, 200_000)
+    ds = ps.from_tokens(docs.tokens, docs.offsets).shuffle(seed=7).pack(1024, dtype="int32").batch(1)
+    return Held(ps.Loader(ds), want=lambda step: ds[step])
+
+
+@PEER.row("start", "from_sequence, shuffle, batch", quick=True)
+def start(work):
+    import penstock as ps
+
+    return ps.from_sequence(work.data).shuffle(seed=work.seed).batch(work.batch)
+
+
+@PEER.row("memory", "shuffle", quick=True)
+def memory(n):
+    import penstock as ps
+
+    return ps.from_sequence(range(n)).shuffle(seed=1).batch(32)
+
+
+@PEER.row("kit", "Loader(..., lanes=6) for what is not indexed")
+def kit():
+    from itertools import pairwise
+
+    import numpy as np
+
+    import penstock as ps
+
+    ints = ps.from_sequence(range(60)).shuffle(seed=1)
+    more = ps.from_sequence(range(61)).shuffle(seed=1)
+    parts = {n: ps.from_sequence([n] * 5000) for n in "abc"}
+    mixed = ps.mix(parts, {"a": 0.5, "b": 0.3, "c": 0.2}, seed=1, block_size=1)
+    numbers = {
+        n: ps.from_sequence(range(a, b)).shuffle() for n, (a, b) in zip("abc", pairwise((0, 90, 160, 200)), strict=True)
+    }
+    docs = ps.from_sequence([np.full(3 + i % 7, i) for i in range(60)]).shuffle(seed=1)
+
+    def ranked(rank, world):
+        held = Held(ps.Loader(ints, rank=rank, world_size=world))
+        held.takes_all = True
+        return held
+
+    return {
+        "resume": lambda: Held(ps.Loader(ints.batch(2))),
+        "resume_buffer": lambda: Held(ps.Loader(ps.from_sequence(range(60)).shuffle_buffer(16, seed=1).batch(2))),
+        "resume_mix": lambda: Held(ps.Loader(ps.mix(numbers, {"a": 5, "b": 3, "c": 2}, seed=1).batch(2))),
+        "resume_pack": lambda: Held(ps.Loader(docs.pack(16, method="best_fit"))),
+        "workers": lambda n: ps.Loader(ints, workers=n),
+        "covers": lambda rank, world: ps.Loader(more, rank=rank, world_size=world),
+        "elastic_set": ranked,
+        "elastic_order": ranked,
+        "mixture": lambda: iter(mixed),
+    }

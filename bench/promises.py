@@ -1,0 +1,93 @@
+"""What Penstock promises about speed, checked against what was found in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .run import Results
+
+Line = tuple[str, str, str, str]
+
+
+def best(results: Results, case: str, peer: str, metric: str = "ratio", how: str = "") -> float | None:
+    """The best row of a peer for a case."""
+    found = [
+        value
+        for key in results.numbers
+        if key[0] == peer and key[1] == case and how in key[2]
+        if (value := results.middle(key, metric)) is not None
+    ]
+    return max(found, default=None)
+
+
+def others(results: Results, case: str) -> tuple[str, float] | None:
+    """The best row of all peers for a case."""
+    found = [
+        (value, f"{key[0]}: {key[2]}")
+        for key in results.numbers
+        if key[1] == case and key[0] not in ("penstock", "floor")
+        if (value := results.middle(key, "ratio")) is not None
+    ]
+    return (max(found)[1], max(found)[0]) if found else None
+
+
+def line(promise: str, wanted: str, value: float | None, good: bool, unit: str = "") -> Line:
+    if value is None:
+        return promise, wanted, "not measured", "?"
+    return promise, wanted, f"{value:,.3g}{unit}", "holds" if good else "**does not hold**"
+
+
+def against(results: Results, case: str, what: str, peer: str, times: float, how: str = "") -> Line:
+    """So many times the best row of a peer."""
+    mine, theirs = best(results, case, "penstock", how=how), best(results, case, peer)
+    value = mine / theirs if mine and theirs else None
+    return line(f"{what}: times {peer}", f"at least {times:g}", value, value is not None and value >= times)
+
+
+def above(results: Results, case: str, what: str, how: str = "") -> Line:
+    mine, found = best(results, case, "penstock", how=how), others(results, case)
+    value = mine / found[1] if mine and found else None
+    named = f" ({found[0]})" if found else ""
+    return line(f"{what}: times the best peer{named}", "above 1", value, value is not None and value > 1)
+
+
+def promises(results: Results) -> Iterator[Line]:
+    """One line for each: what, wanted, found, whether it holds."""
+    plain = "block_size=1"
+    yield above(results, "overhead", "Per-sample overhead")
+    yield against(results, "overhead", "Per-sample overhead", "grain", 30)
+    yield above(results, "mix3", "Mixing 3 sources, plain interleave", plain)
+    yield against(results, "mix3", "Mixing 3 sources, plain interleave", "grain", 30, plain)
+    for case in ("mix3", "mix500"):
+        off = best(results, case, "penstock", "off_1e6", plain)
+        yield line(f"{case}, worst deviation in 10^6, plain interleave", "at most 2", off, off is not None and off <= 2)
+    yield against(results, "mix500", "Mixing 500 sources", "datasets", 100)
+    for case in ("pack2048", "pack8192"):
+        share = best(results, case, "penstock", how="concat_split")
+        yield line(f"{case}, concat_split of the copy loop", "at least 0.6", share, share is not None and share >= 0.6)
+        yield against(results, case, f"{case}, concat_split", "trl", 1, "concat_split")
+        yield against(results, case, f"{case}, concat_split", "grain", 10, "concat_split")
+    yield from resuming(results)
+    yield from starting(results)
+
+
+def resuming(results: Results) -> Iterator[Line]:
+    key = ("penstock", "resume", "mix of 3, batch 8")
+    for step in (10, 10_000, 100_000, 1_000_000_000):
+        taken, right = results.middle(key, f"total_s_{step}"), results.middle(key, f"right_{step}")
+        value = None if taken is None else taken * 1e3
+        good = value is not None and value < 5 and right == 1.0
+        yield line(f"Resume at step {step:,}: ms to the right batch", "under 5", value, good)
+    size = results.middle(key, "state_1000000000")
+    yield line("State of a mixture of 3 at step 10^9, bytes", "under 1,000", size, size is not None and size < 1000)
+
+
+def starting(results: Results) -> Iterator[Line]:
+    key = ("penstock", "start", "from_sequence, shuffle, batch")
+    taken, heavy = results.middle(key, "import_s"), results.words.get(key, {}).get("heavy")
+    yield line("Import, seconds", "under 0.3", taken, taken is not None and taken < 0.3)
+    if heavy is not None:
+        yield ("Heavy modules after the import", "none", heavy or "none", "holds" if not heavy else "**does not hold**")
+    for metric, what in (("over_bare", "over the bare interpreter"), ("rss", "in all")):
+        size = results.middle(("penstock", "memory", "shuffle"), f"{metric}_1000000000")
+        yield line(f"10^9 samples under a full shuffle, MB {what}", "under 50", size, size is not None and size < 50)

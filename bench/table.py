@@ -1,0 +1,153 @@
+"""The two tables: `CASES`, what is measured, and `peers()`, who is measured. A peer is one file in `bench/peers`.
+
+A peer's file makes one `Peer` and puts a row in it for every case it can do, nothing heavy imported outside of the
+functions:
+
+    PEER = Peer("mine", needs=("mine",), imports="mine.loader")
+
+    @PEER.row("overhead", "Loader, no workers")
+    def overhead(work):
+        import mine
+        return mine.Loader(...)          # any iterable of batches
+
+What a row's function takes and returns stands with its case. `quick=True` puts the row into `make bench-quick`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import peers as folder
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something to measure: what the reader should know of it, and which way of measuring it takes."""
+
+    name: str
+    kind: str  # "stream", "resume", "start", "memory", "kit": a function in measure.py or kit.py
+    title: str
+    what: str
+    params: tuple[int, ...] = ()
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            "overhead",
+            "stream",
+            "Per-sample overhead",
+            "1,000,000 integers under a full shuffle, a function that adds one, batches of 32, one process. A row "
+            "gives an iterable of batches.",
+            (1_000_000,),
+        ),
+        *(
+            Case(
+                f"mix{n}",
+                "stream",
+                f"Mixing {n} sources",
+                "Shuffled sources of integers mixed by weight, the function that adds one, batches of 32, one process. "
+                "A row gives an iterable of batches.",
+                (n,),
+            )
+            for n in (3, 50, 500)
+        ),
+        *(
+            Case(
+                f"pack{length}",
+                "stream",
+                f"Packing into rows of {length:,} tokens",
+                "Lognormal documents (mean about 600 tokens, 8 to 8,192) in a memory-mapped file of uint16, shuffled, "
+                "packed, batches of 8 rows of int32. A row gives an iterable of batches, and counts the real tokens "
+                "and the places of one.",
+                (length,),
+            )
+            for length in (2048, 8192)
+        ),
+        Case(
+            "resume",
+            "resume",
+            "Resume",
+            "Run to a step, keep the state and the batch that follows; in a new process build the pipeline, load the "
+            "state and take one batch. A row gives a `Held`.",
+            (10, 10_000, 100_000, 1_000_000_000),
+        ),
+        Case(
+            "start",
+            "start",
+            "Import and first batch",
+            "A new process each: import, build shuffled integers in batches of 32, take the first. A row gives an "
+            "iterable of batches.",
+            (100_000,),
+        ),
+        Case(
+            "memory",
+            "memory",
+            "Memory under a full shuffle",
+            "The first 1,000 batches of 32 of a virtual source of integers in an order that is a shuffle of all of "
+            "them. A row takes the number of samples and gives an iterable of batches.",
+            (100_000_000, 1_000_000_000),
+        ),
+        Case(
+            "kit",
+            "kit",
+            "The conformance kit",
+            "`penstock.testing` run over every peer. A row maps the names of the checks in `kit.py` to what they run.",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One peer driven in one way for one case."""
+
+    peer: str
+    case: str
+    how: str
+    make: Callable[..., Any]
+    quick: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.peer}: {self.how}"
+
+
+class Peer:
+    """A library: the distributions whose versions are told, the module whose import is timed (and what must be imported
+    before it), and its rows."""
+
+    def __init__(self, name: str, needs: tuple[str, ...], imports: str, before: str = "") -> None:
+        self.name, self.needs, self.imports, self.before = name, needs, imports, before
+        self.rows: list[Row] = []
+
+    def row(self, case: str, how: str, quick: bool = False, **facts: Any) -> Callable[[Any], Any]:
+        """Put a function into the table: the peer driven in one way for one case (or several, by several rows)."""
+        assert case in CASES, f"{case!r} is no case; they are {', '.join(CASES)}"
+
+        def put(make: Callable[..., Any]) -> Callable[..., Any]:
+            self.rows.append(Row(self.name, case, how, make, quick, facts))
+            return make
+
+        return put
+
+
+def peers() -> dict[str, Peer]:
+    """Every file of `bench/peers`, the floor and Penstock first."""
+    found = [
+        importlib.import_module(f"{folder.__name__}.{module.name}").PEER
+        for module in pkgutil.iter_modules(folder.__path__)
+    ]
+    first = ("floor", "penstock")
+    return {peer.name: peer for peer in sorted(found, key=lambda p: (p.name not in first, p.name))}
+
+
+def find(peer: str, case: str, how: str) -> Row:
+    """The row of this name."""
+    return next(row for row in peers()[peer].rows if (row.case, row.how) == (case, how))

@@ -1,0 +1,140 @@
+"""The benchmark: its tables are whole, its floors are measured, its words for failures are true."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.skipif(not (ROOT / "bench").is_dir(), reason="the benchmark is not part of this copy")
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))
+
+np = pytest.importorskip("numpy")
+from bench import measure, run, table, work  # noqa: E402
+from bench.kit import CHECKS, conformance  # noqa: E402
+from bench.promises import promises  # noqa: E402
+from bench.report import write  # noqa: E402
+
+TINY = measure.Scale(slice_s=0.02, slices=1, share_s=0.05, docs=500, reach_s=0.2)
+
+
+def row(case: str, make: object, **facts: object) -> table.Row:
+    return table.Row("mine", case, "as it is", make, True, dict(facts))  # pyright: ignore[reportArgumentType]
+
+
+def test_every_row_is_of_a_case_and_has_a_name_of_its_own() -> None:
+    names = [(r.peer, r.case, r.how) for peer in table.peers().values() for r in peer.rows]
+    assert len(set(names)) == len(names) > 50
+    assert {case for _, case, _ in names} == set(table.CASES)
+    assert list(table.peers())[:2] == ["floor", "penstock"]
+
+
+def test_listing_the_peers_imports_none_of_them() -> None:
+    lines, said, ended = run.child({"rows": [], "scale": {}}, 30)
+    assert (ended, lines) == (0, []), said
+    code = (
+        "import sys, bench.table as t; t.peers(); print([m for m in ('torch', 'grain', 'numpy') if m in sys.modules])"
+    )
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_floor_is_measured_beside_the_row() -> None:
+    """A row that is the floor comes out at about one; one that sleeps on its work comes out below; no figure is fixed."""
+
+    def twice(given: work.Ints) -> Iterator[list[int]]:
+        for batch in given.floor():
+            for _ in range(8):
+                sorted(batch)
+            yield batch
+
+    same = measure.stream(row("overhead", lambda given: given.floor()), TINY)
+    slow = measure.stream(row("overhead", twice), TINY)
+    assert 0.3 < same["ratio"] < 3 and slow["ratio"] < same["ratio"]
+    for found in (same, slow):
+        assert found["ratio"] == found["per_cpu_s"] / found["floor_per_cpu_s"]
+    assert same["floor_per_s"] != slow["floor_per_s"]
+
+
+def test_quick_prints_ratios_for_what_is_installed() -> None:
+    runner = run.Runner(TINY, 60, quiet=True)
+    run.quick(runner, list(run.chosen(["overhead", "start"], ["penstock"], {})))
+    found = json.loads(json.dumps(run.ratios(runner.results)))
+    assert not runner.results.failed
+    assert found["overhead"]["penstock"] > 0 and found["start import_s"]["penstock"] > 0
+
+
+def test_the_worst_deviation_is_that_of_every_prefix() -> None:
+    rng = np.random.default_rng(0)
+    sources = rng.choice(3, 400, p=[0.5, 0.3, 0.2])
+    weights = [0.5, 0.3, 0.2]
+    counts = np.stack([np.cumsum(sources == i) for i in range(3)], 1)
+    slow = np.abs(counts - np.arange(1, 401)[:, None] * np.asarray(weights)).max()
+    assert measure.worst(sources, weights) == pytest.approx(slow, abs=1e-9)
+    assert measure.worst(np.zeros(10, int), [0.5, 0.5]) == 5
+
+
+def test_documents_are_copied_whole_by_the_floor() -> None:
+    docs = work.Docs(64, 50)
+    first = next(docs.floor())
+    assert first.shape == (8, 64)
+    joined = np.concatenate([docs.document(i) for i in docs.order])[: first.size]
+    assert first.reshape(-1).tolist() == joined.tolist()
+
+
+def test_the_kit_tells_a_loader_that_forgets_from_one_that_does_not() -> None:
+    from bench.held import Held
+
+    class Counter:
+        def __init__(self, forgets: bool) -> None:
+            self.at, self.forgets = 0, forgets
+
+        def __iter__(self) -> Iterator[int]:
+            while self.at < 30:
+                self.at += 1
+                yield self.at
+
+        def state_dict(self) -> dict[str, int]:
+            return {"at": self.at}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.at = 0 if self.forgets else state["at"]
+
+    def subject(forgets: bool) -> dict[str, object]:
+        return {"resume": lambda: Held(Counter(forgets)), "mixture": lambda: iter("abacabcaba" * 1000)}
+
+    good, bad = (conformance(row("kit", lambda f=f: subject(f)), TINY) for f in (False, True))
+    assert set(good) == set(CHECKS)
+    assert good["resume"] == "yes" and bad["resume"].startswith("no: resumed at position")
+    assert good["mixture"] == "yes" and good["covers"] == "none: not offered"
+
+
+def test_a_row_that_fails_is_told_and_not_run_again() -> None:
+    runner = run.Runner(TINY, 60, quiet=True)
+    missing = table.Row("floor", "overhead", "no such row", lambda given: given)
+    runner.ask([missing])
+    assert "no such row" not in str(runner.results.numbers) and runner.results.failed
+    runner.ask([missing])
+    assert len(runner.results.failed) == 1
+
+
+def test_the_report_names_what_is_absent_and_what_does_not_hold(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    results = run.Results(absent={"grain": "not installed"})
+    for peer, ratio in (("penstock", 0.5), ("floor", 1.0), ("torch", 0.6)):
+        results.add({"peer": peer, "case": "overhead", "how": "so", "found": {"ratio": ratio, "per_s": 1.0}})
+    assert run.Results.from_json(json.loads(json.dumps(results.to_json()))).middle(
+        ("torch", "overhead", "so"), "ratio"
+    ) == pytest.approx(0.6)
+    text = write(results, {"line": "one core", "versions": {}}, 1, tmp_path).read_text()
+    assert "grain: not measured here: not installed" in text and "pictures/overhead.svg" in text
+    verdicts = {promise: verdict for promise, *_, verdict in promises(results)}
+    assert next(v for p, v in verdicts.items() if "best peer (torch" in p) == "**does not hold**"
+    assert verdicts["Per-sample overhead: times grain"] == "?"
