@@ -23,13 +23,13 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Imports go down, and on one floor only to the left. A folder is one unit: its files may import each other.
 FLOORS = {
-    "words": ("types", "errors", "random", "tree", "seams"),
+    "words": ("types", "errors", "ints", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
-    "describe": ("nodes", "step", "program", "draws", "inverse", "build", "recipe", "edits"),
+    "describe": ("nodes", "step", "program", "without", "draws", "inverse", "build", "recipe", "edits"),
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
     "load": ("plan", "ahead", "dataset", "inputs", "loader", "files"),
     "frames": ("images", "tasks"),
-    "faces": ("testing", "compat", "demo", "cli", "__main__"),
+    "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),
 }
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
 

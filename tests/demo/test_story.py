@@ -1,27 +1,47 @@
-"""The demo itself, short: killed, resumed, compared."""
+"""The demo itself, short: killed, resumed, compared, and held against its plan."""
 
 from __future__ import annotations
 
 import io
 import json
 from pathlib import Path
-from xml.etree import ElementTree
 
 from rich.console import Console
 
+from penstock.demo.ask import ask
+from penstock.demo.journal import Tail
 from penstock.demo.story import Settings, demo
+from penstock.report import opened
 
 
 def test_the_demo_proves_an_equal_stream(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=100)
-    outcome = demo(Settings(tmp_path, steps=100, workers=(0, 2, 1), save_every=10), console)
+    outcome = demo(Settings(tmp_path, steps=100, workers=(0, 2, 1), save_every=25), console)
     found = outcome.as_json()
     assert found["equal_stream"] is True
     assert found["steps_equal"] == 100
     assert found["steps_done_twice_equal"] > 0
     assert 50 <= found["killed_at"] < 100
     assert found["resumed_from"] < found["killed_at"]
-    assert json.loads(json.dumps(found))["tokens"] > 100 * 8 * 1_000
-    ElementTree.parse(outcome.picture)
+    assert found["steps_as_planned"] == 100 and found["documents_as_planned"] == found["documents_asked"] > 100
+    assert json.loads(json.dumps(found))["tokens"] == 100 * 8 * 1_024
+    report = outcome.report.read_text()
+    assert report.count("<svg") == 2 and "As planned" in report and "As it ran" in report
     outcome.tell(console)
-    assert "100 of 100 steps equal" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    said = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "100 of 100 steps equal" in said and "100 of 100 steps held what the plan says" in said
+    assert "What is in step" in said
+
+    # The check can fail: a step with another document, and a document at another step, are found.
+    tail = Tail(tmp_path / "runs" / "untouched.jsonl")
+    records = list(tail.more())
+    changed = replace_key(records, 40)
+    answers = ask(opened(outcome.mixture), changed, 50)
+    assert answers.wrong_steps == [40] and not answers.hold
+
+
+def replace_key(records: list, step: int) -> list:
+    record = records[step]
+    source, epoch, index = record.keys[0]
+    other = record._replace(keys=[[source, epoch, index + 1], *record.keys[1:]])
+    return [*records[:step], other, *records[step + 1 :]]

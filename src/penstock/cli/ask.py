@@ -18,14 +18,14 @@ Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .s
 @guarded
 def plan(mixture: Mixture, steps: Steps = None, out: Picture = None, as_json: Json = False) -> None:
     """What a run gives: share of every source, asked and as it comes out, epochs, first repeat, end."""
-    from . import shares
-    from .target import opened
+    from penstock.report import shares
+    from penstock.report.target import opened
 
     target = opened(mixture)
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
-        from .picture import save
+        from penstock.report.picture import save
 
         lines = [shares.HEAD, *(shares.cells(row) for row in rows)]
         save(shares.course(target, horizon), out, f"{mixture.name}: {horizon:,} {target.unit}s", lines)
@@ -40,7 +40,8 @@ def plan(mixture: Mixture, steps: Steps = None, out: Picture = None, as_json: Js
     }
 
     def tell(console: Any) -> None:
-        console.print(shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {samples:,} samples"))
+        amount = f"{sum(row.tokens or 0 for row in rows):,} tokens" if target.packed else f"{samples:,} samples"
+        console.print(shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
         if not target.whole:
             console.print("\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
         remarks = [(row.source, remark) for row in rows for remark in row.remarks]
@@ -63,7 +64,7 @@ def at(
     as_json: Json = False,
 ) -> None:
     """Which samples a step is made of."""
-    from .target import opened
+    from penstock.report.target import opened
 
     target = opened(mixture)
     low, high = target.position(step), target.position(step + 1 if until is None else until)
@@ -106,7 +107,7 @@ def find(
     as_json: Json = False,
 ) -> None:
     """The steps at which a sample is seen."""
-    from .target import opened
+    from penstock.report.target import opened
 
     target = opened(mixture)
     stop = target.horizon(None) if until is None else until
@@ -135,8 +136,7 @@ def diff(
 ) -> None:
     """Where two mixtures differ: in what they say, and from which step on in what they give. Exit code 1 if they do."""
     from penstock.recipe import describe, difference
-
-    from .target import opened
+    from penstock.report.target import opened
 
     one, two = opened(mixture), opened(other)
     horizon = min(one.horizon(steps), two.horizon(steps))
@@ -174,9 +174,10 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """What would be: the plan with other weights, caps, batch size, stop rule or horizon, beside the plan as it is."""
-    from . import shares
+    from penstock.report import shares
+    from penstock.report.target import opened
+
     from .change import changed
-    from .target import opened
 
     before = opened(mixture)
     model = changed(before.model, weight or [], max_epochs or [])
@@ -189,7 +190,7 @@ def simulate(
     horizon = before.horizon(steps), after.horizon(steps)
     rows = [shares.rows(target, n) for target, n in zip((before, after), horizon, strict=True)]
     if out is not None:
-        from .picture import save
+        from penstock.report.picture import save
 
         lines = [shares.HEAD, *(shares.cells(row) for row in rows[1])]
         save(shares.course(after, horizon[1]), out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines)

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.loader import Loader
+from penstock.report.target import Target
 from penstock.seams import resident
-
-from .target import Target
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -13,11 +13,11 @@ from typing import IO, Annotated, Any, Literal
 import typer
 
 import penstock as ps
+from penstock.report.target import Target, opened
 from penstock.seams import world, write_whole
 
 from .live import Meter, Redraw, live
 from .say import Json, Mixture, Steps, answer, guarded, stop
-from .target import Target, opened
 
 
 @guarded

@@ -9,14 +9,19 @@ from typing import IO, Any, NamedTuple
 
 
 class Record(NamedTuple):
-    """One step: the digest of its batch, the samples it began per source, and what it took."""
+    """One step: the digest of its batch, its keys, the samples it began and the tokens per source, and what it took."""
 
     step: int
     digest: str
+    keys: Sequence[Sequence[str | int]]
     samples: Mapping[str, int]
-    tokens: int
+    by_source: Mapping[str, int]
     seconds: float  # since the start of this process's run
     memory: int  # resident bytes, 0 where the system does not say
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.by_source.values())
 
 
 def write(file: IO[str], record: Record) -> None:

@@ -1,46 +1,51 @@
-"""The pipeline of the demo: three formats, a schedule, a cap, a tokenizer, packed rows."""
+"""The demo's data on its way: a tokenizer is trained, texts become files of tokens, a mixture file says the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import penstock as ps
 
 END = "<|end|>"
 VOCABULARY = 8_192
-LENGTH = 1_024
-BATCH = 8
-BLOCK = 100
+GROUP = 512  # texts that are tokenised together
 SOURCES = ("code", "prose", "pairs")
+MIXTURE = "mixture.yaml"
+RAMP = 400  # steps over which the weights change
 
-# Much code at first, then more and more prose and pairs; the pairs are used up before the end.
-SCHEDULE = ps.Schedule(
-    [(0, {"code": 0.7, "prose": 0.2, "pairs": 0.1}), (6_000, {"code": 0.2, "prose": 0.3, "pairs": 0.5})],
-    interpolation="linear",
-)
-CAPS = {"pairs": 0.15}
+# Much code at first, then more and more prose and pairs, in shares of tokens; the pairs are used up before the end.
+TEXT = """\
+# What the demo trains on. `penstock plan {name}` tells what a run gives, `penstock at {name} 83` what is in a step.
+sources:
+  code: {{path: tokens/code.parquet, lengths: tokens}}
+  prose: {{path: tokens/prose.arrow, lengths: tokens}}
+  pairs: {{path: tokens/pairs.arrow, lengths: tokens, max_epochs: 0.9}}
+unit: tokens
+schedule:
+  unit: steps
+  interpolation: linear
+  points:
+    0: {{code: 0.7, prose: 0.2, pairs: 0.1}}
+    {last}: {{code: 0.3, prose: 0.25, pairs: 0.45}}
+seed: {seed}
+block_size: 100
+stop: all_exhausted_oversample
+pack: {{length: 1024, eos: {end}}}
+batch: {{size: 8}}
+horizon: {{steps: {steps}}}
+"""
 
 
-def plan(sizes: Mapping[str, int], samples: int = 100_000) -> Callable[[int], Mapping[str, float]]:
-    """The shares that schedule and cap ask for after so many samples."""
-    left = {name: CAPS.get(name, float("inf")) * size for name, size in sizes.items()}
-    shares: list[dict[str, float]] = []
-    for position in range(0, samples, BLOCK):
-        weights = {name: weight if left[name] > 0 else 0.0 for name, weight in SCHEDULE.weights(position).items()}
-        shares.append({name: weight / sum(weights.values()) for name, weight in weights.items()})
-        for name, share in shares[-1].items():
-            left[name] -= share * BLOCK
-    return lambda position: shares[min(position // BLOCK, len(shares) - 1)]
-
-
-def datasets(folder: Path) -> dict[str, ps.Dataset]:
-    """The three sources, as they lie on disk."""
+def texts(folder: Path) -> dict[str, ps.Dataset]:
+    """The three sources as they were written: Parquet, JSON lines, Arrow."""
     return {
         "code": ps.read(str(folder / "code" / "*.parquet"), columns=["text"]),
         "prose": ps.read(str(folder / "prose" / "*.jsonl")),
@@ -56,8 +61,8 @@ def text_of(sample: Mapping[str, Any]) -> str:
 def train_tokenizer(folder: Path, samples: int = 600) -> Path:
     """A byte-level BPE of 8,192 tokens, trained on an even sample of the three sources."""
 
-    def texts() -> Iterator[str]:
-        for dataset in datasets(folder).values():
+    def sampled() -> Iterator[str]:
+        for dataset in texts(folder).values():
             yield from (text_of(sample) for sample in dataset.shuffle(seed=0)[:samples])
 
     tokenizer = Tokenizer(models.BPE())
@@ -69,24 +74,42 @@ def train_tokenizer(folder: Path, samples: int = 600) -> Path:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts(), trainer)
+    tokenizer.train_from_iterator(sampled(), trainer)
     path = folder / "tokenizer.json"
     tokenizer.save(str(path))
     return path
 
 
-def pipeline(folder: Path, seed: int = 42) -> ps.Dataset:
-    """Mixed, tokenised, packed, batched: `int32[8, 1024]` tokens, segment ids and positions."""
+def tokenise(folder: Path) -> int:
+    """Write the tokens of every text to `tokens/`, one row a text, in the order of the texts; returns their number."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    schema: Any = pa.schema([("tokens", pa.list_(pa.int32()))])
+    (folder / "tokens").mkdir(exist_ok=True)
+    total = 0
+    for name, dataset in texts(folder).items():
+        with _writer(folder / "tokens" / name, schema, parquet=name == "code") as writer:
+            for group in dataset.map(text_of).batch(GROUP, collate=list):
+                found = [encoded.ids for encoded in tokenizer.encode_batch(group)]
+                columns: dict[str, Any] = {"tokens": pa.array(found, schema.field("tokens").type)}
+                writer.write_table(pa.table(columns))
+                total += sum(map(len, found))
+    return total
 
-    def tokenise(sample: Mapping[str, Any]) -> npt.NDArray[np.int32]:
-        return np.asarray(tokenizer.encode(text_of(sample)).ids, np.int32)
 
-    mixture = ps.mix(
-        {name: dataset.shuffle() for name, dataset in datasets(folder).items()},
-        SCHEDULE,
-        seed=seed,
-        block_size=BLOCK,
-        max_epochs=CAPS,
-    )
-    return mixture.map(tokenise).pack(LENGTH, eos=tokenizer.token_to_id(END)).batch(BATCH)
+@contextmanager
+def _writer(path: Path, schema: Any, parquet: bool) -> Generator[Any]:
+    if parquet:
+        with pq.ParquetWriter(path.with_suffix(".parquet"), schema) as writer:
+            yield writer
+    else:
+        with pa.OSFile(str(path.with_suffix(".arrow")), "wb") as file, ipc.new_file(file, schema) as writer:
+            yield writer
+
+
+def write_mixture(folder: Path, steps: int, seed: int = 42) -> Path:
+    """The mixture file of the demo."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    path = folder / MIXTURE
+    end = tokenizer.token_to_id(END)
+    path.write_text(TEXT.format(name=path, seed=seed, end=end, last=RAMP, steps=steps), encoding="utf-8")
+    return path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -14,11 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from .journal import Record
-from .picture import GLYPHS, TERMINAL, Shares, columns
 
 WINDOW = 24  # steps over which shares are taken
 SECONDS = 3.0  # over which speed is taken: workers finish several steps at once
 BARS = "▁▂▃▄▅▆▇█"
+GLYPHS = "█▒░▓▚"  # told apart without colour too
+TERMINAL = ("blue", "dark_orange", "green", "magenta", "red")
+
+Shares = Mapping[str, Sequence[float]]
 
 Plan = Callable[[int], Mapping[str, float]]
 """The planned shares after so many samples."""
@@ -208,3 +211,28 @@ def draw_shares(console: Console, real: Shares, width: int = 72, height: int = 1
     for number, name in enumerate(names):
         legend.append(f"{GLYPHS[number]} {name}  ", style=TERMINAL[number])
     console.print(legend)
+
+
+def columns(real: Shares, width: int, height: int) -> list[list[int]]:
+    """A stacked chart as rows of source numbers, top row first: cell `[row][column]`.
+
+    >>> columns({"a": [0.25, 0.5], "b": [0.75, 0.5]}, width=4, height=4)
+    [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]
+    """
+    count = len(next(iter(real.values())))
+    cells: list[list[int]] = []
+    for row in range(height):
+        level = (height - row - 0.5) / height
+        stacks = ([shares[column * count // width] for shares in real.values()] for column in range(width))
+        cells.append([_at(stack, level) for stack in stacks])
+    return cells
+
+
+def _at(shares: Sequence[float], level: float) -> int:
+    """The source whose band in the stack holds `level`."""
+    top = 0.0
+    for number, share in enumerate(shares):
+        top += share
+        if level < top:
+            return number
+    return len(shares) - 1

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from .data import Made, build
+from penstock.report import Target, opened, rows, shares
+
+from . import page
+from .ask import Answers, ask
+from .data import build
 from .journal import Proof, Record, Tail, compare
-from .picture import Chart, svg
-from .pipeline import CAPS, SOURCES, plan, train_tokenizer
+from .pipeline import tokenise, train_tokenizer, write_mixture
 from .show import Board, Run, draw_shares
 from .train import step_of
 
@@ -29,7 +33,7 @@ class Settings:
     """How long, with how many hands, and where."""
 
     folder: Path
-    steps: int = 600
+    steps: int = 400
     workers: tuple[int, int, int] = (2, 1, 3)  # before the kill, after it, and undisturbed
     save_every: int = 20
 
@@ -39,13 +43,20 @@ class Outcome:
     """What the demo found."""
 
     proof: Proof
+    answers: Answers
     killed_at: int
     resumed_from: int
     samples: dict[str, int]
     tokens: int
     seconds: float
-    picture: Path
+    mixture: Path
+    report: Path
     settings: Settings
+
+    @property
+    def holds(self) -> bool:
+        """Whether the streams were equal and the plan told the truth."""
+        return self.proof.holds and self.answers.hold
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as plain values."""
@@ -64,7 +75,11 @@ class Outcome:
             "seconds": round(self.seconds, 1),
             "first_digest": self.proof.first,
             "last_digest": self.proof.last,
-            "picture": str(self.picture),
+            "steps_as_planned": self.settings.steps - len(self.answers.wrong_steps),
+            "documents_asked": self.answers.asked,
+            "documents_as_planned": self.answers.asked - len(self.answers.wrong_documents),
+            "mixture": str(self.mixture),
+            "report": str(self.report),
         }
 
     def tell(self, console: Console) -> None:
@@ -81,15 +96,27 @@ class Outcome:
             highlight=False,
             soft_wrap=True,
         )
-        plain: list[str] = [
+        for line in self.facts():
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
+        steps, documents = self.settings.steps, self.answers.asked
+        console.print(
+            f"{steps - len(self.answers.wrong_steps)} of {steps} steps held what the plan says; "
+            f"{documents - len(self.answers.wrong_documents)} of {documents} documents were seen when it says",
+            style="bold green" if self.answers.hold else "bold red",
+            highlight=False,
+            soft_wrap=True,
+        )
+        console.print(f"report with pictures: {self.report}", highlight=False, soft_wrap=True)
+
+    def facts(self) -> list[str]:
+        """What was compared, line by line."""
+        proof = self.proof
+        return [
             f"{proof.again} steps were done twice, before the kill and after the resume, and came out equal",
             f"first batch  sha256 {proof.first}",
             f"last batch   sha256 {proof.last}",
             f"{self.tokens:,} tokens of {sum(self.samples.values()):,} samples a run, {self.seconds:.0f} s in all",
-            f"shares over the run: {self.picture}",
         ]
-        for line in plain:
-            console.print(f"  {line}", highlight=False, soft_wrap=True)
 
 
 class Failed(Exception):
@@ -103,52 +130,83 @@ def demo(settings: Settings, console: Console) -> Outcome:
     runs = folder / "runs"
     shutil.rmtree(runs, ignore_errors=True)
     runs.mkdir(parents=True)
-    made = _prepare(folder, console)
-    sizes = {one.name: one.samples for one in made}
-    with Board(settings.steps, sizes, CAPS, plan(sizes), console) as board:
+    target = _prepare(settings, console)
+    with _board(target, settings, console) as board:
         before, saved = _until_killed(settings, board)
         after = _resumed(settings, board, before, saved)
         whole = _undisturbed(settings, board, {record.step: record.digest for record in (*before, *after)})
         proof = compare(before, after, whole, settings.steps)
         board.say("every step equal" if proof.holds else "THE RUNS DIFFER")
-    picture = folder / "shares.svg"
     killed, resumed = before[-1].step, after[0].step - 1
-    events = {killed: f"killed at {killed}, resumed from {resumed}", **_used_up(whole, sizes)}
-    chart = _chart(whole, sizes, events)
-    picture.write_text(svg(chart, "Share of samples over the run"), encoding="utf-8")
-    console.print()
-    draw_shares(console, chart.real)
+    answers = ask(target, whole, min(killed, settings.steps - 1))
     samples = Counter[str]()
     for record in whole:
         samples.update(record.samples)
-    return Outcome(
+    outcome = Outcome(
         proof=proof,
+        answers=answers,
         killed_at=killed,
         resumed_from=resumed,
         samples=dict(samples),
         tokens=sum(record.tokens for record in whole),
         seconds=time.monotonic() - begin,
-        picture=picture,
+        mixture=target.path,
+        report=folder / "report.html",
         settings=settings,
     )
+    _shown(outcome, target, whole, console)
+    return outcome
+
+
+def _board(target: Target, settings: Settings, console: Console) -> Board:
+    caps = {source.name: source.max_epochs for source in target.model.sources if source.max_epochs}
+    return Board(settings.steps, target.sizes, caps, target.in_force, console)
+
+
+def _shown(outcome: Outcome, target: Target, whole: Sequence[Record], console: Console) -> None:
+    """The run as a picture in the terminal, the answers, and the report."""
+    last = len(whole)
+    marks = {outcome.killed_at: f"killed at {outcome.killed_at}, resumed from {outcome.resumed_from}"}
+    marks |= {one.ends: f"{name} used up" for name, one in target.exhausts.items() if one.ends and one.ends < last}
+    run = page.course_of(target, whole, marks)
+    page.write(outcome.report, target, rows(target, last), run, outcome.answers, outcome.facts())
+    given = np.diff(run.counts, axis=0)
+    console.print("\nShare of the tokens over the run", style="bold")
+    draw_shares(console, dict(zip(run.names, (given / given.sum(axis=1, keepdims=True)).T.tolist(), strict=True)))
+    console.print(f"\nWhat is in step {outcome.answers.step}? The plan says, before anything is read:", style="bold")
+    for line in outcome.answers.step_in_words()[:6]:
+        console.print(f"  {line}", highlight=False, markup=False)
+    if len(outcome.answers.samples) > 6:
+        console.print(f"  and {len(outcome.answers.samples) - 6} more", highlight=False)
+    console.print(f"When is a document seen? {outcome.answers.seen_in_words()}", highlight=False, markup=False)
 
 
 # ---------------------------------------------------------------- the acts
 
 
-def _prepare(folder: Path, console: Console) -> list[Made]:
+def _prepare(settings: Settings, console: Console) -> Target:
+    folder = settings.folder
     console.print(f"Data from this machine, into {folder}", style="bold", highlight=False)
-    made: list[Made] = []
     for one in build(folder):
         console.print(
             f"  {one.name:<6} {one.samples:>6,} samples {one.text_bytes / 1e6:>5.1f} MB  {one.files} {one.format}",
             highlight=False,
         )
-        made.append(one)
     start = time.monotonic()
     train_tokenizer(folder)
-    console.print(f"  tokenizer trained in {time.monotonic() - start:.1f} s\n", highlight=False)
-    return made
+    trained = time.monotonic()
+    tokens = tokenise(folder)
+    console.print(f"  tokenizer trained in {trained - start:.1f} s", highlight=False)
+    console.print(f"  {tokens:,} tokens written in {time.monotonic() - trained:.1f} s", highlight=False)
+    target = opened(write_mixture(folder, settings.steps))
+    size = target.plan.size
+    if size is not None and size < settings.steps:
+        raise Failed(f"the data lasts for {size} steps; ask for fewer than --steps {settings.steps}")
+    console.print()
+    title = f"The plan of {target.path}: {settings.steps} steps of 8 x 1,024 tokens"
+    console.print(shares.table(rows(target, settings.steps), title, target.packed))
+    console.print()
+    return target
 
 
 def _until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]:
@@ -239,40 +297,3 @@ def _watch(process: subprocess.Popen[bytes], tail: Tail, board: Board) -> Iterat
         time.sleep(0.05)
     if process.returncode:
         raise Failed(f"a training process ended with exit code {process.returncode}\n{tail.errors()}")
-
-
-# ---------------------------------------------------------------- the picture
-
-
-def _used_up(records: Sequence[Record], sizes: Mapping[str, int]) -> dict[int, str]:
-    """The step at which each capped source gave its last sample."""
-    events: dict[int, str] = {}
-    for name, cap in CAPS.items():
-        left = int(cap * sizes[name])
-        for record in records:
-            left -= record.samples[name]
-            if left <= 0:
-                events[record.step] = f"{name} used up: {cap} epochs"
-                break
-    return events
-
-
-def _chart(records: Sequence[Record], sizes: Mapping[str, int], events: Mapping[int, str], windows: int = 60) -> Chart:
-    """Shares in windows of steps, beside the plan at each window's middle."""
-    planned = plan(sizes)
-    real: dict[str, list[float]] = {name: [] for name in SOURCES}
-    wanted: dict[str, list[float]] = {name: [] for name in SOURCES}
-    ends: list[int] = []
-    position = 0
-    width = -(-len(records) // windows)
-    for start in range(0, len(records), width):
-        counts = Counter[str]()
-        for record in records[start : start + width]:
-            counts.update(record.samples)
-        ideal = planned(position + counts.total() // 2)
-        position += counts.total()
-        ends.append(records[min(start + width, len(records)) - 1].step)
-        for name in SOURCES:
-            real[name].append(counts[name] / max(1, counts.total()))
-            wanted[name].append(ideal[name])
-    return Chart(ends, real, wanted, events)

@@ -19,7 +19,9 @@ import penstock as ps
 from penstock.seams import resident
 
 from .journal import Record, write
-from .pipeline import SOURCES, pipeline
+from .pipeline import MIXTURE, SOURCES
+
+STEP = 0.01  # seconds; what a training does with a batch
 
 Batch = Mapping[str, Any]
 Key = tuple[str, int, int]  # source, epoch, index
@@ -35,12 +37,18 @@ def digest(batch: Batch, keys: Sequence[Key]) -> str:
     return found.hexdigest()
 
 
-def begun(batch: Batch, keys: Sequence[Key]) -> dict[str, int]:
-    """How many samples of each source begin in this batch; the rest of a split document was counted before."""
+def counted(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str, int]]:
+    """The samples of each source that begin in this batch, and the tokens; a split document began in a batch before."""
     first = np.diff(batch["segment_ids"], prepend=0, axis=1) > 0
     whole = (batch["positions"][first] == 0).tolist()
-    counts = Counter(source for (source, _, _), begins in zip(keys, whole, strict=True) if begins)
-    return {name: counts[name] for name in SOURCES}
+    samples = Counter(source for (source, _, _), begins in zip(keys, whole, strict=True) if begins)
+    held = batch["segment_ids"] > 0
+    # Rows are read one after the other: the tokens of a part are those up to where the next one begins.
+    lengths = np.diff(np.flatnonzero(first[held]), append=int(held.sum()))
+    tokens = Counter[str]()
+    for (source, _, _), length in zip(keys, lengths.tolist(), strict=True):
+        tokens[source] += length
+    return {name: samples[name] for name in SOURCES}, {name: tokens[name] for name in SOURCES}
 
 
 def state_of(run: Path, step: int) -> Path:
@@ -55,7 +63,7 @@ def step_of(state: Path) -> int:
 
 def train(folder: Path, run: Path, *, steps: int, workers: int, save_every: int, state: Path | None) -> None:
     """Run to `steps`, from the beginning or from a saved state."""
-    with ps.Loader(pipeline(folder), workers=workers, executor="threads" if workers else "inline") as loader:
+    with ps.Loader(ps.load(folder / MIXTURE), workers=workers, executor="threads" if workers else "inline") as loader:
         first = 0
         if state is not None:
             first = step_of(state)
@@ -64,9 +72,9 @@ def train(folder: Path, run: Path, *, steps: int, workers: int, save_every: int,
         with run.with_suffix(".jsonl").open("a", encoding="utf-8") as journal:
             for step, batch in enumerate(loader, first + 1):
                 keys = loader.keys()
-                tokens = int((batch["segment_ids"] > 0).sum())
                 seconds = time.perf_counter() - start
-                write(journal, Record(step, digest(batch, keys), begun(batch, keys), tokens, seconds, resident()))
+                write(journal, Record(step, digest(batch, keys), keys, *counted(batch, keys), seconds, resident()))
+                time.sleep(STEP)
                 if step % save_every == 0:
                     ps.save_state(loader.state_dict(), state_of(run, step))
                 if step == steps:

@@ -36,13 +36,14 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class Course:
-    """What a run gives over time: `counts[i, s]` samples of source `s` before step `steps[i]`."""
+    """What a run gives over time: `counts[i, s]` samples (or tokens: `unit`) of source `s` before step `steps[i]`."""
 
     names: Sequence[str]
     sizes: Sequence[int | None]
     steps: Ints
     counts: Ints
     marks: Sequence[tuple[int, str]] = ()
+    unit: str = "samples"
 
     def merged(self) -> Course:
         """The same with the sources that give least put together, so that a picture can be read."""
@@ -59,6 +60,7 @@ class Course:
             self.steps,
             np.column_stack([self.counts[:, kept], self.counts[:, rest].sum(axis=1)]),
             self.marks,
+            self.unit,
         )
 
 
@@ -118,7 +120,7 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
     axes.stackplot(edges, np.repeat(shares, 2, axis=0).T, colors=colours, linewidth=0)
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-    axes.set_title("share of the samples (at the right: at the end)", loc="left", fontsize=10)
+    axes.set_title(f"share of the {course.unit} (at the right: at the end)", loc="left", fontsize=10)
     middles = np.cumsum(shares[-1]) - shares[-1] / 2
     labels = [f"{name}  {share:.1%}" for name, share in zip(course.names, shares[-1].tolist(), strict=True)]
     _labels(axes, course.steps[-1], middles, labels, colours, 0.055, 1.0)

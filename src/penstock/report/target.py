@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from penstock.plan import Exhaustion, Plan
 from penstock.program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
 from penstock.types import is_source
 
+_FEW = 64  # sources
 _SHOWN = 100  # characters of a sample
 _SHORT, _LONG = 1_000, 1 << 40  # the horizon of an endless mixture lies between these if nobody says
 
@@ -84,20 +86,59 @@ class Target:
 
     @cached_property
     def exhausts(self) -> dict[str, Exhaustion]:
-        """When each source repeats and ends, in positions of the plan (of samples, where rows are packed)."""
-        try:
+        """When each source repeats and ends, in positions of the plan. Of packed rows only the ends, and only those
+        of a few sources.
+        """
+        if not self.packed:
             return self.plan.exhausts()
-        except IndexedError:
+        names, size = self.plan.sources, self.plan.size
+        if size is None or len(names) > _FEW:
             return {}
+        return {name: Exhaustion(None, _last(lambda p, n=name: self.plan.counts(p)[n], size)) for name in names}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The rows of each source."""
         return {leaf.name: len(leaf.source) for leaf in self._builder.leaves if is_source(leaf.source)}
 
+    @property
+    def packed(self) -> bool:
+        """Whether a step holds packed rows, planned ahead: then documents come in parts, and tokens are what counts."""
+        return self._pack is not None
+
+    @cached_property
+    def _pack(self) -> PackProgram | None:
+        found = self._builder.program(self.plan.flow)
+        while not isinstance(found, PackProgram):
+            if not isinstance(found, EachProgram | ReorderProgram | BatchProgram):
+                return None
+            found = found.flow
+        return found
+
+    def in_force(self, sample: int) -> dict[str, float]:
+        """The weights of the outermost mixture at one of its samples, of sum 1; those of sources used up are 0."""
+        found = self._builder.program(self.plan.flow)
+        while not isinstance(found, MixProgram):
+            assert isinstance(found, EachProgram | ReorderProgram | BatchProgram | PackProgram)
+            found = found.flow
+        assert isinstance(found.schedule, Mixture)
+        size = found.schedule.size
+        return found.schedule.weights_at(sample if size is None else min(sample, size - 1))
+
+    @cached_property
+    def all_tokens(self) -> dict[str, int]:
+        """The tokens of each source whose lengths are known, with what packing adds to every document."""
+        extra = self._pack.extra if self._pack else 0
+        out = dict[str, int]()
+        for leaf in self._builder.leaves:
+            lengths = leaf.source.lengths() if is_source(leaf.source) else None
+            if lengths is not None:
+                out[leaf.name] = int(lengths.sum()) + extra * len(lengths)
+        return out
+
     def tokens(self, steps: int) -> dict[str, int]:
         """The tokens of each source over so many steps; nothing for those whose lengths are not known."""
-        if all(leaf.source.lengths() is None for leaf in self._builder.leaves if is_source(leaf.source)):
+        if not self.all_tokens:
             return {}
         return self.plan.counts(self.position(steps), unit="tokens")
 
@@ -136,6 +177,15 @@ def opened(path: Path, model: MixtureFile | None = None) -> Target:
             if isinstance(flow, Mix | Read):
                 raise
             flow = flow.flow
+
+
+def _last(count: Callable[[int], int], size: int) -> int | None:
+    """The first position before which a count has reached what it has at the end; None if that is the end."""
+    low, high, final = 0, size, count(size)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if count(middle) == final else (middle, high)
+    return high if high < size else None
 
 
 def _shared(program: Program, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:

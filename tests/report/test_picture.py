@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.picture import BANDS, Course, page, save, spaced
+from penstock.report.picture import BANDS, Course, page, save, spaced
 from penstock.errors import ConfigError
 
 

@@ -49,22 +49,26 @@ class Row:
 
 
 def rows(target: Target, steps: int) -> list[Row]:
-    """Every source over the first `steps` steps."""
+    """Every source over the first `steps` steps. Of packed rows, shares and epochs are those of tokens."""
     position = target.position(steps)
-    counts = target.plan.counts(position)
-    total = max(1, sum(counts.values()))
-    tokens = target.tokens(steps)
-    epochs, asked = target.plan.epochs(position), target.asked(steps)
+    counts, tokens, asked = target.plan.counts(position), target.tokens(steps), target.asked(steps)
+    if target.packed:
+        amounts, whole = tokens, target.all_tokens
+        epochs = {name: tokens[name] / max(1, whole[name]) for name in counts}
+        asked = _in_tokens(target, asked)
+    else:
+        amounts, epochs = counts, target.plan.epochs(position)
+    total = max(1, sum(amounts.values()))
     out = list[Row]()
     for name, count in counts.items():
-        ends = target.exhausts.get(name)
-        repeats, last = (ends.repeats, ends.ends) if ends else (None, None)
+        found = target.exhausts.get(name)
+        repeats, last = (found.repeats, found.ends) if found else (None, None)
         out.append(
             Row(
                 name,
                 target.sizes.get(name),
                 asked[name],
-                count / total,
+                amounts[name] / total,
                 count,
                 tokens.get(name),
                 epochs[name],
@@ -73,6 +77,13 @@ def rows(target: Target, steps: int) -> list[Row]:
             )
         )
     return out
+
+
+def _in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
+    """Shares of samples as shares of tokens, by the mean length of each source."""
+    each = {name: share * target.all_tokens[name] / max(1, target.sizes[name]) for name, share in asked.items()}
+    total = sum(each.values()) or 1.0
+    return {name: share / total for name, share in each.items()}
 
 
 def _within(target: Target, position: int | None, steps: int) -> int | None:
@@ -107,15 +118,16 @@ def _number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def table(found: Sequence[Row], title: str) -> Table:
-    """The rows for people; columns that would be empty are left out."""
+def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
+    """The rows for people; columns that would be empty are left out. A packed document counts in parts."""
     from rich.table import Table
 
+    head = [name if name != "samples" or not packed else "parts" for name in HEAD]
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
     lines = [cells(row) for row in found]
     shown = [i for i in range(len(HEAD)) if i == 0 or any(line[i] for line in lines)]
     for i in shown:
-        made.add_column(HEAD[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
+        made.add_column(head[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
     for row, line in zip(found, lines, strict=True):
         style = "yellow" if any(row.remarks) and row.asked else "dim" if not row.asked else None
         made.add_row(*(line[i] for i in shown), style=style)
@@ -144,11 +156,12 @@ def beside(one: Sequence[Row], two: Sequence[Row]) -> Table:
 
 
 def course(target: Target, steps: int) -> Course:
-    """The counts along the run, for a picture."""
+    """What has been given along the run, for a picture: samples, or tokens of packed rows."""
     from .picture import Course
 
     grid = np.unique(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
-    counts = [list(target.plan.counts(target.position(int(step))).values()) for step in grid]
+    unit = "tokens" if target.packed else "samples"
+    counts = [list(target.plan.counts(target.position(int(step)), unit).values()) for step in grid]
     marks = list[tuple[int, str]]()
     for name, one in target.exhausts.items():
         if (ends := _within(target, one.ends, steps)) is not None:
@@ -156,5 +169,6 @@ def course(target: Target, steps: int) -> Course:
         elif (again := _within(target, one.repeats, steps)) is not None and len(target.exhausts) <= 12:
             marks.append((again, f"{name} repeats"))
     names = list(target.plan.sources)
-    sizes = [target.sizes.get(name) for name in names]
-    return Course(names, sizes, grid, np.asarray(counts, np.int64), sorted(marks)[:12])
+    whole = target.all_tokens if target.packed else target.sizes
+    sizes = [whole.get(name) for name in names]
+    return Course(names, sizes, grid, np.asarray(counts, np.int64), sorted(marks)[:12], unit)

@@ -1,0 +1,47 @@
+"""The report of the demo: a page with the plan, the run, the questions and the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from penstock.report import Row, Target, shares
+from penstock.report.picture import Course, as_svg, draw, page
+
+from .ask import Answers
+from .journal import Record
+
+
+def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str]) -> Course:
+    """The tokens of each source as a run really gave them."""
+    names = list(target.plan.sources)
+    given = np.array([[record.by_source[name] for name in names] for record in records], np.int64)
+    counts = np.concatenate([np.zeros((1, len(names)), np.int64), np.cumsum(given, axis=0)])
+    steps = np.unique(np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64))
+    sizes = [target.all_tokens[name] for name in names]
+    return Course(names, sizes, steps, counts[steps], sorted(marks.items()), "tokens")
+
+
+def write(path: Path, target: Target, rows: Sequence[Row], run: Course, answers: Answers, proof: Sequence[str]) -> None:
+    """Write the report."""
+    planned = shares.course(target, int(run.steps[-1]))
+    listed = "\n".join(answers.step_in_words())
+    checked = (
+        f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of {answers.asked} "
+        "documents was seen exactly at the steps that the plan names."
+        if answers.hold
+        else f"THE RUN DID OTHERWISE: steps {list(answers.wrong_steps)[:10]}, documents {answers.wrong_documents[:10]}"
+    )
+    parts = [
+        ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
+        ("The plan, known before the run", as_svg(draw(planned, "As planned"))),
+        ("The run", as_svg(draw(run, "As it ran"))),
+        (f"What was in step {answers.step}?", f"<pre>{escape(listed)}</pre>"),
+        ("When is a document seen?", f"<pre>{escape(answers.seen_in_words())}</pre><p>{escape(checked)}</p>"),
+        ("The proof", "<pre>" + escape("\n".join(proof)) + "</pre>"),
+    ]
+    table = [shares.HEAD, *(shares.cells(row) for row in rows)]
+    path.write_text(page("Penstock demo", parts, table), encoding="utf-8")
