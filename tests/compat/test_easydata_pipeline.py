@@ -483,3 +483,47 @@ def test_legacy_options(folder: Path) -> None:
             .build()
             .take(1)
         )
+
+
+# ---------------------------------------------------------------- more of what went wrong elsewhere
+
+
+def test_the_type_counts_whatever_the_file_is_called(tmp_path: Path) -> None:
+    # type="jsonl" on a .json file was a JSON error, and an unknown extension a missing file.
+    (tmp_path / "a.json").write_text('{"x": 0}\n{"x": 1}\n')
+    (tmp_path / "b.data").write_text('{"x": 2}\n')
+    for file, want in (("a.json", [0, 1]), ("b.data", [2])):
+        made = PipelineConfig(datasets=[DatasetConfig(f"{tmp_path}/{file}", type="jsonl")], load=INLINE)
+        assert [row["x"] for row in Pipeline(made).source().build()] == want
+
+
+def test_settings_of_a_tokenizer_count_for_each_dataset(folder: Path) -> None:
+    # The second dataset got the tokenizer of the first, whatever its own settings were.
+    from transformers import AutoTokenizer
+
+    made = [
+        DatasetConfig(f"{folder}/code/0.parquet", tokenizer=f"{folder}/words", tokenizer_kwargs={"pad_token": pad})
+        for pad in ("<pad>", "<unk>")
+    ]
+    loaded: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = AutoTokenizer.from_pretrained
+        patch.setattr(AutoTokenizer, "from_pretrained", lambda *a, **k: loaded.append(k) or real(*a, **k))
+        Pipeline(PipelineConfig(datasets=made)).source().tokenize()
+    assert [each["pad_token"] for each in loaded] == ["<pad>", "<unk>"]
+    assert not any(each["trust_remote_code"] for each in loaded), (
+        "code of a tokenizer runs only where that is asked for"
+    )
+
+
+def test_the_consumers_random_state_changes_nothing(folder: Path) -> None:
+    # Packer and shuffle buffer drew from the global generator.
+    import random
+
+    def run(seed: int) -> list[list[int]]:
+        random.seed(seed)
+        asked = PackStageConfig(seq_length=16, shuffle_buffer_factor=1)
+        with Pipeline(config(folder, pack=asked)).source().tokenize().mix().pack().load().build() as loader:
+            return [batch["input_ids"].tolist() for batch in islice(loader, 5) if random.random() < 2]
+
+    assert run(1) == run(2)
