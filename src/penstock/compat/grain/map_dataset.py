@@ -234,7 +234,7 @@ class MapDataset(Base):
     def to_iter_dataset(self, read_options: ReadOptions | None = None, *, allow_nones: bool = False) -> IterDataset:
         """One pass as an `IterDataset`, without the missing elements (unless `allow_nones`); read ahead by threads."""
         run = Run.of(read_options or (ReadOptions(0, 0) if self.inline else ReadOptions()))
-        core = self._ordered(FirstPass(1)) if self.lineage.grain and len(self) not in (0, sys.maxsize) else self.core
+        core = self._ordered(FirstPass(1)) if self.lineage.grain and len(self) else self.core
         return IterDataset(core if allow_nones else core.filter(f.IsThere()), self.lineage.step(), run)
 
     def stream(self) -> IterDataset:
@@ -262,6 +262,7 @@ class MapDataset(Base):
         size = len(self)
         n = size if size < sys.maxsize else 1 << 61
         counter = Dataset(Each(Read(Memory(builtins.range(n)), "place"), "source", f.Place(n)))
+        counter = counter.repeat() if size == sys.maxsize else counter
         return self.core.zip(counter)
 
 

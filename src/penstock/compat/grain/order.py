@@ -18,6 +18,7 @@ from ...errors import ConfigError
 from ...types import Ints, Json
 from .cipher import shuffled, unshuffled
 
+_ENDLESS = 1 << 60
 _PERIOD = 1 << 20  # mixes of shorter periods are tabulated
 
 
@@ -76,18 +77,18 @@ def _in_groups(positions: Ints, n: int, seed: int, modulus: int, how: Callable[[
 
 @dataclass(frozen=True)
 class FirstPass:
-    """The first pass again and again, random maps included."""
+    """The first pass again and again, random maps included. One that is endless counts as very long."""
 
     epochs: int | None = None
 
     def size(self, below: int | None, /) -> int | None:
-        return None if below is None or self.epochs is None else below * self.epochs
+        return None if self.epochs is None else (below or _ENDLESS) * self.epochs
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        return positions % (below or 1), None
+        return positions % (below or _ENDLESS), None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        return np.where(positions < (below or 1), positions, -1)
+        return np.where(positions < (below or _ENDLESS), positions, -1)
 
     def describe(self) -> Json:
         return {"order": "first pass", "epochs": self.epochs}

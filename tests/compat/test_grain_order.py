@@ -1,0 +1,317 @@
+"""`order="grain"` is Grain's own order: its goldens, and random pipelines through both."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import warnings
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock.compat.grain as ours
+from penstock.compat.grain.cipher import half_bits, shuffled, unshuffled
+from penstock.compat.grain.lineage import Lineage, joined
+from penstock.compat.grain.order import (
+    FirstPass,
+    GlobalShuffle,
+    PassingSlice,
+    Proportions,
+    Times,
+    Windows,
+    default_seed,
+    generator_at,
+)
+from penstock.errors import ConfigError
+from penstock.testing.asserts import difference
+
+INLINE = ours.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("grain")
+
+
+# ---------------------------------------------------------------- goldens
+
+
+def test_index_shuffle_goldens() -> None:
+    assert shuffled(np.arange(6), 46205, 52).tolist() == [15322, 42521, 7368, 29710, 12124, 24464]
+    found = shuffled(np.arange(6), 1234567892, 27).tolist()
+    assert found == [103931463, 222438862, 118128102, 948395895, 130107358, 123146559]
+
+
+def test_shuffle_golden() -> None:
+    ds = ours.MapDataset.range(10, order="grain").seed(42).shuffle()
+    assert list(ds) == [1, 7, 6, 9, 0, 8, 4, 5, 3, 2]
+
+
+def test_default_seeds_by_depth() -> None:
+    assert default_seed([(42, 1)]) == 3329053876
+    assert default_seed([(42, 2)]) == 955475868
+    two = joined([Lineage("grain").seeded(1).step(), Lineage("grain").seeded(2)]).step()
+    assert two.seeds == ((2, 2), (1, 3))
+
+
+def test_random_map_golden() -> None:
+    ds = ours.MapDataset.range(10, order="grain").seed(41).random_map(lambda x, rng: int(x + rng.integers(0, 10)))
+    assert list(ds) == [0, 6, 9, 5, 10, 14, 14, 13, 15, 13]
+    assert generator_at(3, 7).random() == generator_at(3, 7).random() != generator_at(3, 8).random()
+
+
+def test_mix_goldens() -> None:
+    evens, odds = ours.MapDataset.range(0, 10, 2, order="grain"), ours.MapDataset.range(1, 10, 2, order="grain")
+    assert list(ours.MapDataset.mix([evens, odds], [1, 2])) == [0, 1, 3, 2, 5, 7, 4]
+    ds = ours.MapDataset.mix([evens, odds], [0.75, 0.25])
+    assert list(ds) == [0, 2, 4, 1, 6, 8]
+    assert list(ds.repeat(2)) == [0, 2, 4, 1, 6, 8, 0, 3, 2, 4, 6, 5]
+    parts = [ours.MapDataset.range(a, a + 10, order="grain").to_iter_dataset() for a in (0, 10, 20)]
+    found = list(islice(ours.IterDataset.mix(parts, [0.2, 0.3, 0.5]), 10))
+    assert found == [0, 10, 20, 11, 21, 1, 22, 12, 23, 24]
+
+
+def test_mix_lengths() -> None:
+    assert Proportions.of([0.7, 0.3], 2).parts == (233, 100)
+    assert Proportions.of([1.0, 1.005], 2).parts == (100, 100)  # cut off, as Grain does
+    assert Proportions.of([0.7, 0.3], 2).size((4708, 60000)) == 6728
+    sizes = [ours.MapDataset.range(n, order="grain") for n in (10, 20, 5)]
+    assert len(ours.MapDataset.mix(sizes, [1, 2, 1])) == 20
+    assert len(ours.MapDataset.mix([ds.repeat() for ds in sizes])) == sys.maxsize
+
+
+def test_mix_far_out_and_with_large_proportions() -> None:
+    rule = Proportions.of([0.0001, 333.3, 7.77], 3)
+    places = np.array([0, 5, 10**9, 10**15, 10**17], np.int64)
+    total, parts = sum(rule.parts), rule.parts
+    for place, source, draw in zip(places.tolist(), *(column.tolist() for column in rule.at(places)), strict=True):
+        rest, a, b = total, place, place + 1
+        for i, part in enumerate(parts):  # the definition, in whole numbers without a limit
+            a2, b2 = a * (rest - part) // rest, b * (rest - part) // rest
+            if a - a2 != b - b2:
+                assert (source, draw) == (i, b - b2 - 1)
+                break
+            rest, a, b = rest - part, a2, b2
+
+
+# ---------------------------------------------------------------- the cipher
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 255, 256, 257, 300, 4095, 65535, 65536, 65538, 70_000, 131_071])
+def test_cipher_is_a_permutation(n: int) -> None:
+    found = shuffled(np.arange(n), n, 7)
+    assert np.array_equal(np.sort(found), np.arange(n))
+    assert np.array_equal(unshuffled(found, n, 7), np.arange(n))
+
+
+def test_cipher_equals_grain(theirs: Any) -> None:
+    from grain.experimental import index_shuffle
+
+    for n in [*range(1, 40), 400, 46205, 65535, 65536, 65538, 1_234_567_892, 2**40 + 3]:
+        for seed in (0, 27, 2**32 - 1):
+            places = np.unique([0, n // 3, n // 2, n - 1])
+            want = [index_shuffle(int(i), max_index=n - 1, seed=seed, rounds=4) for i in places]
+            assert shuffled(places, n, seed).tolist() == want, (n, seed)
+
+
+@pytest.mark.parametrize("n", [65537, 262145])
+def test_lengths_that_grain_loses_one_of(n: int, theirs: Any) -> None:
+    """Known defect: one bit too few for 2^k + 1. Reproduced, as the order would be another one; ours has none."""
+    from grain.experimental import index_shuffle
+
+    places = np.array([0, 1, 65536, n - 1])
+    want = [index_shuffle(int(i), max_index=n - 1, seed=5, rounds=4) for i in places]
+    assert shuffled(places, n, 5).tolist() == want
+    assert half_bits(n) == half_bits(n - 1)
+    assert len(np.unique(shuffled(np.arange(n), n, 5))) == n - 1
+    own = ours.MapDataset.range(65537).shuffle(seed=5).core
+    assert np.array_equal(
+        np.sort([own[i] for i in range(0, 65537, 4096)]), np.unique([own[i] for i in range(0, 65537, 4096)])
+    )
+    rows = own._program.locate(np.arange(65537), np.zeros(65537, np.int64))  # pyright: ignore[reportPrivateUsage]
+    assert np.array_equal(np.sort(rows.index), np.arange(65537))
+
+
+@pytest.mark.parametrize(
+    ("order", "below"),
+    [
+        (GlobalShuffle(3), 10),
+        (Windows(4, 9), 12),
+        (FirstPass(2), 5),
+        (PassingSlice(1, 4, 2), 9),
+        (PassingSlice(7, 3, -2), 9),
+        (PassingSlice(2, None, 3), None),
+        (Times(3), 4),
+    ],
+)
+def test_orders_have_an_inverse(order: Any, below: int | None) -> None:
+    positions = np.arange(24)
+    down, laps = order.down(positions, below, 0)
+    assert laps is None
+    up = order.up(down, below, 0)
+    seen = order.down(up[up >= 0], below, 0)[0]
+    assert np.array_equal(seen, down[up >= 0])
+    if not isinstance(order, FirstPass | Times):
+        assert np.array_equal(up, positions)
+
+
+# ---------------------------------------------------------------- random pipelines
+
+
+class Built:
+    """A random pipeline, drawn from a seed: the same one for either library."""
+
+    def __init__(self, seed: int, api: Any, order: dict[str, str], inline: Any) -> None:
+        self.dice, self.api, self.order, self.inline = random.Random(seed), api, order, inline
+
+    def maps(self, depth: int) -> Any:
+        dice, api = self.dice, self.api
+        ds = self.source(depth)
+        for _ in range(dice.randint(0, 4)):
+            step = dice.choice(["map", "shuffle", "shuffle", "repeat", "slice", "random", "index", "seed", "window"])
+            endless, size = len(ds) == sys.maxsize, len(ds)
+            if step == "map":
+                ds = ds.map(lambda x: x + 1)
+            elif step == "seed":
+                ds = ds.seed(dice.randint(0, 50))
+            elif step == "shuffle" and not endless and size:
+                ds = ds.shuffle(seed=dice.choice([None, 7, 4294967295]))
+            elif step == "repeat" and not endless:
+                ds = ds.repeat(dice.choice([None, 2, 3]), reseed_each_epoch=dice.random() < 0.7)
+            elif step == "slice" and size > 4:
+                a, c = dice.randint(0, 2), dice.randint(1, 3)
+                ds = ds[a:50:c] if endless else ds[a::c] if dice.random() < 0.5 else ds[a : size - 1 : c]
+            elif step == "random":
+                ds = ds.random_map(lambda x, rng: x + int(rng.integers(0, 1000)))
+            elif step == "index":
+                ds = ds.map_with_index(lambda i, x: 7 * x + i)
+            elif step == "window" and not endless:
+                ds = api.experimental.WindowShuffleMapDataset(
+                    ds, window_size=dice.randint(1, 7), seed=dice.randint(0, 9)
+                )
+        return ds
+
+    def source(self, depth: int) -> Any:
+        dice, api = self.dice, self.api
+        kind = dice.choice(["range", "list", "mix", "concat"]) if depth else dice.choice(["range", "list"])
+        if kind == "range":
+            return api.MapDataset.range(dice.randint(1, 30), **self.order).seed(dice.randint(0, 99))
+        if kind == "list":
+            return api.MapDataset.source([3 * i for i in range(dice.randint(1, 20))], **self.order).seed(5)
+        parts = [self.maps(depth - 1) for _ in range(dice.randint(1, 3))]
+        if kind == "concat":
+            parts = [part[:20] if len(part) == sys.maxsize else part for part in parts]
+            return api.MapDataset.concatenate(parts)
+        parts = [part if len(part) else api.MapDataset.range(3, **self.order) for part in parts]
+        weights = [dice.choice([1, 2, 0.3, 1.005]) for _ in parts] if dice.random() < 0.8 else None
+        return api.MapDataset.mix(parts, weights)
+
+    def stream(self, depth: int) -> Any:
+        dice, api, grain = self.dice, self.api, self.api.experimental
+        if depth and dice.random() < 0.4:
+            parts = [self.stream(depth - 1) for _ in range(2)]
+            if dice.random() < 0.4:
+                ds = grain.InterleaveIterDataset(parts, cycle_length=dice.randint(1, 2))
+            else:
+                ds = api.IterDataset.mix(parts, [dice.choice([1, 2, 0.3]) for _ in parts])
+        else:
+            ds = self.maps(2)
+            endless = len(ds) == sys.maxsize  # what filters may leave nothing of
+            if dice.random() < 0.3 and not endless:
+                ds = ds.filter(lambda x: x % 3)
+            ds = ds.to_iter_dataset(self.inline)
+            ds = grain.LimitIterDataset(ds, 70) if endless else ds
+        for _ in range(dice.randint(0, 3)):
+            step = dice.choice(["window", "random", "index", "filter", "limit", "repeat", "seed"])
+            if step == "window":
+                ds = grain.WindowShuffleIterDataset(ds, window_size=dice.randint(1, 12), seed=dice.randint(0, 99))
+            elif step == "random":
+                ds = ds.random_map(lambda x, rng: x + int(rng.integers(0, 1000)), seed=dice.randint(0, 9))
+            elif step == "index":
+                ds = ds.map_with_index(lambda i, x: 5 * x + i)
+            elif step == "filter":
+                ds = ds.filter(lambda x: x % 5)
+            elif step == "limit":
+                ds = grain.LimitIterDataset(ds, dice.randint(1, 90))
+            elif step == "seed":
+                ds = ds.seed(dice.randint(0, 9)).random_map(lambda x, rng: x + int(rng.integers(0, 10)))
+            elif step == "repeat":
+                ds = grain.RepeatIterDataset(grain.LimitIterDataset(ds, 30), 2)
+        return ds
+
+    def whole(self) -> Any:
+        ds = self.stream(1)
+        return (
+            ds.batch(self.dice.randint(1, 5), drop_remainder=self.dice.random() < 0.5)
+            if self.dice.random() < 0.5
+            else ds
+        )
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_pipelines_equal_grain(seed: int, theirs: Any) -> None:
+    inline = theirs.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    mine = list(islice(Built(seed, ours, {"order": "grain"}, INLINE).whole(), 60))
+    other = iter(Built(seed, theirs, {}, inline).whole())
+    want = list(islice(other, 60))
+    assert len(mine) == len(want)
+    for number, (got, wanted) in enumerate(zip(mine, want, strict=True)):
+        if isinstance(wanted, np.ndarray):
+            assert np.array_equal(got, wanted), number
+        else:
+            assert not difference(int(got), int(wanted)), number
+
+
+@pytest.mark.parametrize("seed", range(60, 70))
+def test_random_access_equals_grain(seed: int, theirs: Any) -> None:
+    """`ds[i]` too, beyond the length, and batches before and after repeating."""
+    mine, other = Built(seed, ours, {"order": "grain"}, None).maps(2), Built(seed, theirs, {}, None).maps(2)
+    assert len(mine) == len(other)
+    if not len(mine):
+        return
+    span = min(len(mine), 20)
+    for i in [*range(span), span + 1, 3 * span + 2, 1000]:
+        assert mine[i] == other[i], i
+    if len(mine) < sys.maxsize:
+        for drop in (False, True):
+            got = (
+                list(islice(mine.batch(3, drop_remainder=drop).repeat(2).to_iter_dataset(INLINE), 60))
+                if len(mine) >= 3
+                else []
+            )
+            want = list(islice(other.batch(3, drop_remainder=drop).repeat(2), 60)) if len(mine) >= 3 else []
+            assert [x.tolist() for x in got] == [x.tolist() for x in want]
+
+
+# ---------------------------------------------------------------- the switch
+
+
+def test_orders_are_not_put_together() -> None:
+    a, b = ours.MapDataset.range(3), ours.MapDataset.range(3, order="grain")
+    for together in (ours.MapDataset.mix, ours.MapDataset.concatenate, ours.experimental.ZipMapDataset):
+        with pytest.raises(ConfigError, match="same order="):
+            together([a, b])
+    with pytest.raises(ConfigError, match="choose 'penstock' or 'grain'"):
+        ours.MapDataset.range(3, order="gain")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_state_is_of_one_order() -> None:
+    it = iter(ours.MapDataset.range(9, order="grain").shuffle(seed=1).to_iter_dataset())
+    next(it)
+    state = json.loads(json.dumps(it.get_state()))
+    with pytest.raises(ValueError, match="another pipeline"):
+        iter(ours.MapDataset.range(9).shuffle(seed=1).to_iter_dataset()).set_state(state)
+
+
+def test_windows_whose_seeds_end_are_refused() -> None:
+    ds = ours.experimental.WindowShuffleMapDataset(
+        ours.MapDataset.range(9, order="grain"), window_size=3, seed=2**32 - 2
+    )
+    assert sorted(ds[i] for i in range(6)) == list(range(6))
+    with pytest.raises(ConfigError, match="beyond 32 bits"):
+        ds[6]
