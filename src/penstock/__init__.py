@@ -9,13 +9,17 @@ the number of ranks and workers, and asking what a step held all follow from it.
 'abaaabaa'
 """
 
+from typing import TYPE_CHECKING, Any
+
 from .cursor import load_state, save_state
 from .dataset import Dataset, DatasetIterator
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
-from .files import dump, load
 from .inputs import from_iterable, from_sequence, from_tokens, mix, read
 from .loader import Loader
 from .schedule import Schedule
+
+if TYPE_CHECKING:
+    from .files import dump, load
 
 __version__ = "0.1.0"
 
@@ -41,3 +45,12 @@ __all__ = [
     "read",
     "save_state",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Mixture files are imported when they are first used: most runs need none, and the import stays light."""
+    if name in ("dump", "load"):
+        from . import files
+
+        return getattr(files, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -336,3 +338,13 @@ def test_a_sample_without_the_field_is_named(write: Any, tokenizer: Path) -> Non
     path = write("tokenise: {tokenizer: tokenizer.json, field: body}\nsources: {code: {path: code}}")
     with pytest.raises(ps.DataError, match="the field 'body' holds no text; the sample has text, lang, stars, day"):
         next(iter(ps.load(path)))
+
+
+def test_files_are_imported_when_they_are_used() -> None:
+    code = (
+        "import sys, penstock; print('penstock.files' in sys.modules, callable(penstock.load), 'yaml' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False", "True", "False"]
+    with pytest.raises(AttributeError, match="has no attribute 'laod'"):
+        ps.laod  # type: ignore[attr-defined]  # noqa: B018
