@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .draws import schedule_of
 from .errors import IndexedError
-from .inverse import same_each_pass
+from .inverse import find, period, same_each_pass
 from .nodes import (
     Again,
     Batch,
@@ -32,6 +33,7 @@ from .nodes import (
     Reorder,
     Turns,
     Weighted,
+    Without,
     inputs_of,
     keyed_by,
     shown_as,
@@ -51,6 +53,7 @@ from .program import (
 from .random import key_of
 from .step import Leaf, Step
 from .types import Ints, is_source
+from .without import WithoutProgram
 
 _STEP = {
     "map": "map",
@@ -84,6 +87,17 @@ def why_not(flow: Flow) -> str | None:
             if not _lengths_known(below):
                 return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
             return reason
+
+
+def has_tail(flow: Flow) -> bool:
+    """Whether batches are the last thing that decides on groups: they then close up over dropped samples."""
+    match flow:
+        case Hold(_, Batch(_, _, False)):
+            return True
+        case Each(below, "map" | "random" | "source"):
+            return has_tail(below)
+        case _:
+            return False
 
 
 def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
@@ -199,7 +213,16 @@ class Builder:
             case Read(source):
                 assert is_source(source)
                 return ReadProgram(self.leaf(flow, path), source, len(source))
+            case Reorder(below, Without() as without):
+                inner = self.program(below, seed, path)
+                leaf = self.leaves[self._numbers(below, path)[0]]
+                gaps = (
+                    (since, partial(find, inner, leaf.number, np.asarray(some, np.int64)))
+                    for since, some in zip(without.since, without.indices, strict=True)
+                )
+                return WithoutProgram(inner, leaf.name, period(inner), tuple(gaps))
             case Reorder(below, order, own):
+                assert not isinstance(order, Without)
                 seed_here = seed if own is None else own
                 key = self.key(flow, type(order).__name__, seed_here, path)
                 # The leaf's own name tells apart two sources of one length under one seed.
@@ -260,6 +283,16 @@ class Builder:
                 return [number for child, place in inputs_of(flow, path) for number in self._numbers(child, place)]
             case Reorder(below) | Each(below) | Hold(below):
                 return self._numbers(below, under(flow, path))
+
+    def only_leaf(self, flow: Flow, path: Path) -> Leaf | None:
+        """The leaf of a flow that is one source in some order; None where there are groups, or several sources."""
+        match flow:
+            case Read():
+                return self.leaf(flow, path)
+            case Reorder(below) | Each(below):
+                return self.only_leaf(below, under(flow, path))
+            case _:
+                return None
 
     def _lengths(self, leaf: Leaf) -> Ints:
         lengths = leaf.source.lengths() if is_source(leaf.source) else None

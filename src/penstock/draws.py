@@ -13,13 +13,14 @@ import numpy as np
 
 from .errors import ConfigError, StateError
 from .mix import Mixture
-from .nodes import Before, By, Chain, Mix, Path, Read, Turns, Weighted, keyed_by
+from .nodes import Before, By, Chain, Mix, Path, Read, Reorder, Turns, Weighted, Without, keyed_by
 from .program import Drawing, Program
 from .random import key_of
 from .rows import bounds_of
 from .schedule import Schedule, check_names
 from .step import Run
 from .types import Ints, Mixing, is_source
+from .without import WithoutProgram
 
 
 def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing:
@@ -50,11 +51,15 @@ def mean_lengths(flow: Mix, programs: tuple[Program, ...]) -> tuple[float, ...]:
     """Tokens per sample of each input: from known lengths, or measured on 256 samples of its first pass."""
     out = list[float]()
     for name, child, program in zip(flow.names, flow.flows, programs, strict=True):
+        if isinstance(child, Reorder) and isinstance(child.order, Without):
+            child = child.flow
         if isinstance(child, Read) and is_source(child.source):
             lengths = child.source.lengths()
             if lengths is not None and len(lengths):
                 out.append(float(int(lengths.sum())) / len(lengths))
                 continue
+        if isinstance(program, WithoutProgram):
+            program = program.flow  # weights must not change with what is left out
         size = program.size
         many = 256 if size is None else min(256, size)
         places = np.arange(many) * ((size or many) // max(many, 1))

@@ -1,4 +1,4 @@
-"""Changes to a run while it goes on: other weights from a position on, or another mixture altogether.
+"""Changes to a run while it goes on: other weights from a position on, another mixture altogether, samples left out.
 
 A change is data. It is kept in every later state, so that the run can be resumed, and replayed from its beginning,
 without the one who made it.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
+from .build import Builder, has_tail
 from .draws import mixture
 from .errors import ConfigError, StateError
 from .mix import Adopt, Event, event_from_json
-from .nodes import Before, Flow, Mix, Path, Read, Weighted, inputs_of, under
+from .nodes import Batch, Before, Each, Flow, Hold, Mix, Path, Read, Reorder, Weighted, Without, inputs_of, under
+from .order import Gap
 from .recipe import describe
 from .schedule import Schedule
 from .types import Json
@@ -48,6 +50,45 @@ class Change:
             ) from error
 
 
+@dataclass(frozen=True)
+class Skip:
+    """Positions left out of each pass: `count` from `start` on, counted below the last batches."""
+
+    start: int
+    count: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {"skip": self.start, "count": self.count}
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Samples of a source left out from position `since` of its flow on: the next ones take their places."""
+
+    source: str
+    since: int
+    indices: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Json]:
+        return {"exclude": self.source, "since": self.since, "indices": list(self.indices)}
+
+
+Edit: TypeAlias = Change | Skip | Exclude
+"""Whatever is noted in a state about changes on the way."""
+
+
+def edit_from_json(saved: Any) -> Edit:
+    """The change that `to_json` wrote."""
+    try:
+        if "skip" in saved:
+            return Skip(int(saved["skip"]), int(saved["count"]))
+        if "exclude" in saved:
+            return Exclude(str(saved["exclude"]), int(saved["since"]), tuple(map(int, saved["indices"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"an edit in the state cannot be read ({error}); it is damaged") from error
+    return Change.from_json(saved)
+
+
 def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
     """All weighted mixtures of a tree by their path of names."""
     match flow:
@@ -62,15 +103,54 @@ def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
             return mixtures(flow.flow, under(flow, path))
 
 
-def changed(flow: Flow, changes: Sequence[Change], path: Path = ()) -> Flow:
+def changed(flow: Flow, edits: Sequence[Edit]) -> Flow:
     """The tree with these changes made."""
+    flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)])
+    if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
+        flow = _without(flow, Builder(flow), excluded)
+    for edit in edits:
+        if isinstance(edit, Skip):
+            flow = _below_batches(flow, Gap(edit.start, edit.count))
+    return flow
+
+
+def _below_batches(flow: Flow, order: Gap) -> Flow:
+    """The order put below the batches that come last, where positions are those of the run."""
+    match flow:
+        case Hold(below, Batch(_, _, False)):
+            return replace(flow, flow=_below_batches(below, order))
+        case Each(below, "map" | "random" | "source") if has_tail(below):
+            return replace(flow, flow=_below_batches(below, order))
+        case _:
+            return Reorder(flow, order)
+
+
+def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path = ()) -> Flow:
+    """The samples left out at the top of what is a source and its orders only."""
+    match flow:
+        case Mix():
+            return replace(
+                flow, flows=tuple(_without(child, builder, edits, place) for child, place in inputs_of(flow, path))
+            )
+        case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
+            mine = [edit for edit in edits if edit.source == leaf.name]
+            left_out = Without(tuple(edit.since for edit in mine), tuple(edit.indices for edit in mine))
+            return Reorder(flow, left_out) if mine else flow
+        case Read():
+            return flow
+        case _:
+            return replace(flow, flow=_without(flow.flow, builder, edits, under(flow, path)))
+
+
+def _remixed(flow: Flow, changes: Sequence[Change], path: Path = ()) -> Flow:
+    """The tree with these events in the logs of its mixtures."""
     if not changes:
         return flow
     match flow:
         case Read():
             return flow
         case Mix(_, names, rule):
-            inner = tuple(changed(child, changes, place) for child, place in inputs_of(flow, path))
+            inner = tuple(_remixed(child, changes, place) for child, place in inputs_of(flow, path))
             mine = [change for change in changes if change.path == path]
             if mine and isinstance(rule, Weighted):
                 last = max((i for i, change in enumerate(mine) if change.before), default=0)
@@ -78,7 +158,7 @@ def changed(flow: Flow, changes: Sequence[Change], path: Path = ()) -> Flow:
                 rule = replace(rule, events=events, before=mine[last].before)
             return Mix(inner, names, rule)
         case _:
-            return replace(flow, flow=changed(flow.flow, changes, under(flow, path)))
+            return replace(flow, flow=_remixed(flow.flow, changes, under(flow, path)))
 
 
 def locate_mixture(flow: Flow, weights: Any) -> Path:
@@ -146,6 +226,8 @@ def size_of(node: Any) -> int | None:
     below = size_of(node["of"])
     if node.get("order") == "slice":
         return node["count"]
+    if node.get("order") == "gap":
+        return Gap(node["start"], node["count"]).size(below)
     if node.get("order") in ("repeat", "replay"):
         return None if below is None or node["epochs"] is None else below * node["epochs"]
     if "batch" in node:

@@ -11,9 +11,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from .ints import distinct
-from .order import Repeat, Replay, Slice
+from .order import Gap, Repeat, Replay, Slice
 from .program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
 from .types import Ints, Order
+from .without import WithoutProgram
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
 
@@ -43,6 +44,10 @@ def find(program: Program, leaf: int, index: Ints, low: int, high: int) -> Ints:
             return _batched(program, leaf, index, low, high)
         case PackProgram():
             return _packed(program, leaf, index, low, high)
+        case WithoutProgram(flow):
+            below = program.down(np.asarray([low, high - 1]))
+            draws = program.up(find(flow, leaf, index, int(below[0]), int(below[1]) + 1))
+            return draws[draws >= 0]
         case _:
             raise AssertionError(f"a program without an inverse: {type(program).__name__}")
 
@@ -58,6 +63,9 @@ def _reordered(program: ReorderProgram, leaf: int, index: Ints, low: int, high: 
     flow, order, n = program.flow, program.order, program.flow.size
     if isinstance(order, Repeat):
         return find(flow, leaf, index, low, high)
+    if isinstance(order, Gap) and n is None:
+        found = order.up(find(flow, leaf, index, order.after(low), order.after(high - 1) + 1), n, program.key)
+        return found[found >= 0]
     if (lap := lap_of(order, n)) is not None:
         period, start, stop = lap
         place = order.up(find(flow, leaf, index, start, stop), n, program.key)
@@ -145,6 +153,30 @@ def same_each_pass(program: Program) -> bool:
             )
         case _:
             return False
+
+
+def leaf_of(program: Program) -> int | None:
+    """The only leaf of a flow of single samples, None if there are several, or groups."""
+    match program:
+        case ReadProgram():
+            return program.leaf.number
+        case EachProgram(flow) | ReorderProgram(flow) | WithoutProgram(flow):
+            return leaf_of(flow)
+        case _:
+            return None
+
+
+def period(program: Program) -> int:
+    """The positions after which a flow of one leaf gives the same samples again, in whatever order."""
+    match program:
+        case ReorderProgram(flow, order) if not isinstance(order, Repeat):
+            lap = lap_of(order, flow.size)
+            return period(flow) if lap is None else lap[0]
+        case EachProgram(flow) | ReorderProgram(flow):
+            return period(flow)
+        case _:
+            assert program.size is not None
+            return program.size
 
 
 def below_batch(program: BatchProgram, position: int) -> int:

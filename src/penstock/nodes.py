@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from .mix import Event
 from .order import Slice
 from .schedule import Schedule
-from .types import Fold, Mixing, Order, Shards, Source
+from .types import Fold, Json, Mixing, Order, Shards, Source
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,27 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Without:
+    """Some samples of a source left out of its flow, the next of the flow in their places. `since[i]` is the position
+    of the flow from which on `indices[i]` are left out.
+    """
+
+    since: tuple[int, ...]
+    indices: tuple[tuple[int, ...], ...]
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def describe(self) -> Json:
+        return {"order": "without", "since": list(self.since), "indices": [list(some) for some in self.indices]}
+
+
+@dataclass(frozen=True)
 class Reorder:
-    """Another order of an indexed flow: integers to integers."""
+    """Another order of an indexed flow: integers to integers; or the same one without some samples."""
 
     flow: Flow
-    order: Order
+    order: Order | Without
     seed: int | None = None
 
 

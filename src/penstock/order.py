@@ -181,6 +181,40 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Each pass without the `count` places from `start` on: what follows moves up."""
+
+    start: int
+    count: int
+
+    def lost(self, below: int | None) -> int:
+        """How many places each pass loses."""
+        return self.count if below is None else min(self.count, max(0, below - self.start))
+
+    def size(self, below: int | None, /) -> int | None:
+        return None if below is None else below - self.lost(below)
+
+    def after(self, position: int) -> int:
+        """The place that a position has in an endless flow, or in the first pass."""
+        return position + self.count * (position >= self.start)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        size = self.size(below)
+        epoch = positions // size if size else np.zeros_like(positions)
+        place = positions - epoch * (size or 0)
+        return epoch * (below or 0) + place + self.count * (place >= self.start), None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        epoch = positions // below if below else np.zeros_like(positions)
+        place = positions - epoch * (below or 0)
+        moved = place - self.count * (place >= self.start) + epoch * (self.size(below) or 0)
+        return np.where((place >= self.start) & (place < self.start + self.count), -1, moved)
+
+    def describe(self) -> Json:
+        return {"order": "gap", "start": self.start, "count": self.count}
+
+
+@dataclass(frozen=True)
 class Stride:
     """Every `count`-th sample of each pass, from the `first`: a lane's share."""
 

@@ -297,14 +297,15 @@ class PackProgram:
         if epoch not in plans:
             samples = cast(int, self.flow.size)
             rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
-            found = (rows, plan(self.fold, self._sizes(rows), self.key))
+            found = (rows, plan(self.fold, self.sizes(rows), self.key))
             while len(plans) > 1:  # threads may look at this pass and the next
                 plans.pop(next(iter(plans)), None)
             plans[epoch] = found
             return found
         return plans[epoch]
 
-    def _sizes(self, rows: Rows) -> Ints:
+    def sizes(self, rows: Rows) -> Ints:
+        """The tokens of documents."""
         out = np.empty(len(rows.leaf), np.int64)
         for leaf in distinct(rows.leaf).tolist():
             where = rows.leaf == leaf

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .build import Builder, require_indexed, why_not
+from .build import Builder, has_tail, require_indexed, why_not
 from .draws import mixture
 from .errors import ConfigError, DataError
 from .feed import Positions, Spread, Upstream
@@ -35,7 +35,7 @@ from .nodes import (
     Weighted,
     inputs_of,
 )
-from .order import Repeat, Slice, Stride
+from .order import Gap, Repeat, Slice, Stride
 from .random import key_of
 from .rows import Rows, empty_rows
 from .step import Leaf, Step
@@ -56,36 +56,25 @@ def tail_group(flow: Flow) -> int | None:
         match flow:
             case Hold(below, Batch(n, _, False)):
                 group, flow = group * n, below
-            case Each(below, "map" | "random" | "source") if _has_tail(below):
+            case Each(below, "map" | "random" | "source") if has_tail(below):
                 flow = below
             case _:
                 return group if why_not(flow) is None else None
 
 
-def _has_tail(flow: Flow) -> bool:
-    """Whether batches are the last thing that decides on groups: they then close up over dropped samples."""
-    match flow:
-        case Hold(_, Batch(_, _, False)):
-            return True
-        case Each(below, "map" | "random" | "source"):
-            return _has_tail(below)
-        case _:
-            return False
-
-
-def straight(flow: Flow) -> tuple[int, int] | None:
-    """`(a, b)` where position `p` of a flow draws from position `a*p + b` on of the mixture below it; None where it
-    does not.
-    """
+def straight(flow: Flow) -> Callable[[int], int] | None:
+    """From which position on of the mixture below it a position of a flow draws; None where that cannot be said."""
     match flow:
         case Mix(_, _, Weighted()):
-            return 1, 0
+            return int
         case Each(below) | Reorder(below, Slice(0, _, 1) | Repeat()):
             return straight(below)
+        case Reorder(below, Gap() as gap) if line := straight(below):
+            return lambda position: line(gap.after(position))
         case Reorder(below, Stride(first, count)) if line := straight(below):
-            return line[0] * count, line[0] * first + line[1]
+            return lambda position: line(position * count + first)
         case Hold(below, Batch(n)) if line := straight(below):
-            return line[0] * n, line[1]
+            return lambda position: line(position * n)
         case _:
             return None
 
@@ -144,12 +133,11 @@ class Opener:
 
     def open(self, flow: Flow, seed: int = 0, path: Path = (), grain: int = 1) -> Stream:
         """The stream of a flow."""
-        if why_not(flow) is None and not _has_tail(flow):
+        if why_not(flow) is None and not has_tail(flow):
             positions = Positions(self.builder.program(flow, seed, path), self.spread)
             work = Work(positions, positions.program, [], self.hired, grain)
             if (line := straight(flow)) is not None:
-                a, b = line
-                self._furthest[path] = lambda cursor: a * as_int(work.furthest() if cursor is None else cursor) + b
+                self._furthest[path] = lambda cursor: line(as_int(work.furthest() if cursor is None else cursor))
             return work
         match flow:
             case Hold(below, Batch(n, drop)):

@@ -15,7 +15,7 @@ import numpy as np
 
 from .build import Builder
 from .cursor import seal, unseal
-from .edits import Change, adopted, changed, locate_mixture, mixtures, old_mixtures
+from .edits import Change, Edit, adopted, changed, edit_from_json, locate_mixture, mixtures, old_mixtures
 from .errors import ConfigError, DataError, StateError
 from .feed import Spread, Unit
 from .lane import Lane
@@ -75,7 +75,7 @@ class Session:
         self.epoch: int = 0
         self.turn: int = 0
         self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
-        self.changes: tuple[Change, ...] = ()
+        self.changes: tuple[Edit, ...] = ()
         self.journal: dict[tuple[str, int, int], dict[str, Any]] = {}
         self.description = describe(flow)
         self._open({})
@@ -200,7 +200,7 @@ class Session:
         if not bodies:
             raise StateError("an empty list of states; pass one state, or those of all ranks")
         body, cursors = merged(bodies)
-        changes = tuple(Change.from_json(change) for change in entries_of(body, "changes"))
+        changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
         if body.get("fingerprint") != fingerprint(self.description) or body.get("pipeline") != self.description:
             lines = difference(body.get("pipeline"), self.description)
             if on_mismatch != "adopt":
@@ -225,10 +225,10 @@ class Session:
             self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes = before
             raise
 
-    def _adopt(
-        self, body: Mapping[str, Any], changes: tuple[Change, ...], cursors: Mapping[int, Json]
-    ) -> tuple[Change, ...]:
+    def _adopt(self, body: Mapping[str, Any], edits: tuple[Edit, ...], cursors: Mapping[int, Json]) -> tuple[Edit, ...]:
         """Let the present mixtures go on where the saved ones stand, each input where it was."""
+        changes = tuple(edit for edit in edits if isinstance(edit, Change))
+        others = tuple(edit for edit in edits if not isinstance(edit, Change))
         past, present = old_mixtures(body.get("pipeline"), changes), mixtures(self.base)
         for path in past.keys() & present.keys():
             old, new = past[path], present[path]
@@ -238,12 +238,12 @@ class Session:
             ):
                 continue
             # The past alone first: only it can tell which positions were drawn.
-            only_past = changed(self.base, (*changes, Change(path, Adopt(1 << 60, {}), old)))
+            only_past = changed(self.base, (*changes, Change(path, Adopt(1 << 60, {}), old), *others))
             probe = Session(only_past, replace(self.setting, window=0), None)
             probe.epoch, probe.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
             probe._open(cursors)
             changes = adopted(changes, path, old, new, probe._furthest(path))
-        return changes
+        return *changes, *others
 
     def _furthest(self, path: Path) -> int:
         """The first position of a mixture that no lane of this rank has drawn yet."""
@@ -275,7 +275,8 @@ class Session:
                 "other"
             )
         furthest = self._furthest(path)
-        furthest = max([furthest, *(change.event.at for change in self.changes if change.path == path)])
+        events = [edit.event.at for edit in self.changes if isinstance(edit, Change) and edit.path == path]
+        furthest = max([furthest, *events])
         position = furthest if at is None else at
         if position < furthest:
             raise ConfigError(

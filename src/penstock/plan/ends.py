@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..inverse import Counted
+from ..inverse import Counted, leaf_of
 from ..order import Repeat
 from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from ..types import Ints
 from .records import Exhaustion
-from .tally import leaf_of
 
 FAR = 1 << 52  # a source with any weight is drawn again long before as many positions have gone by
 

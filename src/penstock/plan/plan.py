@@ -1,33 +1,26 @@
-"""Questions about any step of a dataset, answered from its description alone."""
+"""The plan of a dataset or of a run: every question, and edits."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from difflib import get_close_matches
-from functools import cached_property
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-import numpy as np
-
-from ..build import Builder, require_indexed
-from ..errors import ConfigError, IndexedError
-from ..inverse import find
+from ..cursor import seal, unseal
+from ..edits import Edit, Exclude, Skip, changed, edit_from_json
+from ..errors import ConfigError, StateError
 from ..nodes import Flow
-from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReorderProgram
-from ..rows import Rows
-from ..types import Ints, is_source
-from .ends import exhaustions
-from .records import Difference, Exhaustion, Sample, Samples
-from .tally import Tally, pass_sizes
+from ..recipe import describe, difference
+from ..run import tail_group
+from ..states import entries_of, merged
+from ..streams import as_int
+from .edit import by_source, reached
+from .questions import Questions
+from .records import Sample
 
 D = TypeVar("D")
 
-_SCAN = 1 << 14  # positions of two plans that are compared together
-_FAR = 1 << 18  # how far endless plans are compared if nobody says
 
-
-class Plan(Generic[D]):
+class Plan(Questions, Generic[D]):
     """What every position of a dataset holds, known before it is read: `ds.plan`.
 
     A position is that of an item of the dataset: of a batch, a packed row, or a sample where nothing is grouped. The
@@ -42,283 +35,98 @@ class Plan(Generic[D]):
     [1000000000005]
     """
 
-    def __init__(self, flow: Flow, wrap: Callable[[Flow], D]) -> None:
-        require_indexed(
-            flow, "the plan", "ask the plan of what comes before that step, of the mixture say: it tells what is drawn"
-        )
-        self.flow, self._wrap = flow, wrap
+    def __init__(
+        self, base: Flow, wrap: Callable[[Flow], D], edits: tuple[Edit, ...] = (), body: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(changed(base, edits))
+        self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
 
-    def __repr__(self) -> str:
-        length = "endless" if self.size is None else f"{self.size} positions"
-        return f"Plan({len(self.sources)} sources, {length})"
+    def after(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Plan[D]:
+        """The plan of the run that saved a state: with the changes made to it, and edits from where it stands.
 
-    # ------------------------------------------------------------ one position
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1}, block_size=1)
+        >>> loader = ps.Loader(ds)
+        >>> _ = next(iter(loader)), loader.set_weights({"a": 1, "b": 0})
+        >>> [ds.plan.after(loader.state_dict()).at(p)[0].source for p in range(5)]
+        ['a', 'a', 'a', 'a', 'a']
+        """
+        states = [state] if isinstance(state, Mapping) else state
+        body, _ = merged([unseal(one) for one in states])
+        now = describe(self._base)
+        if body.get("pipeline") != now:
+            lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), now)[:20])
+            raise StateError(f"the state is of another pipeline:\n{lines}\nask the plan of the one that saved it")
+        edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
+        return Plan(self._base, self._wrap, edits, body)
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """The names of the sources, as in `Loader.keys()`."""
-        return tuple(leaf.name for leaf in self._builder.leaves)
+    def position(self) -> int:
+        """The first position that the run has not delivered; 0 of a plan that is of no run."""
+        if self._body is None:
+            return 0
+        items = -(-as_int(self._body["at"]) // (tail_group(self._base) or 1))
+        return items + as_int(self._body["epoch"]) * (self.size or 0)
 
     @property
-    def size(self) -> int | None:
-        """The positions of one pass; None where it never ends."""
-        return self._program.size
-
-    @overload
-    def at(self, position: int, /) -> tuple[Sample, ...]: ...
-    @overload
-    def at(self, position: slice, /) -> Samples: ...
-    @overload
-    def at(self, /, *, step: int, world_size: int = 1) -> tuple[Sample, ...]: ...
-    def at(
-        self, position: int | slice | None = None, /, *, step: int | None = None, world_size: int = 1
-    ) -> tuple[Sample, ...] | Samples:
-        """The samples that a position is made of, in order; of a slice of positions as columns.
-
-        `step` is a step of a training on `world_size` ranks, each of which takes one item: positions
-        `step * world_size` to `(step + 1) * world_size - 1`. Samples that a function drops by raising `Skip` are named
-        all the same.
-
-        >>> import penstock as ps
-        >>> ds = ps.from_sequence("abcdef", name="letters").batch(2)
-        >>> [sample.index for sample in ds.plan.at(2)], [sample.index for sample in ds.plan.at(step=0, world_size=2)]
-        ([4, 5], [0, 1, 2, 3])
-        """
-        if (position is None) == (step is None):
-            raise ConfigError("plan.at: give a position, a slice of positions, or step=")
-        if step is not None:
-            if step < 0 or world_size < 1:
-                raise ConfigError(f"plan.at(step={step}, world_size={world_size}): steps count from 0, ranks from 1")
-            return tuple(self._samples(np.arange(step * world_size, (step + 1) * world_size)))
-        if isinstance(position, slice):
-            return self._samples(self._places(position))
-        place = operator.index(position)  # pyright: ignore[reportArgumentType]
-        return tuple(self._samples(np.asarray([place])))
-
-    def table(self, start: int, stop: int) -> Any:
-        """Positions `start` to `stop - 1` as a `pyarrow.Table`: position, source, epoch, index, and of packed
-        documents the tokens.
-
-        >>> import penstock as ps
-        >>> ps.from_sequence("abcd", name="letters").plan.table(1, 3).to_pylist()[0]
-        {'position': 1, 'source': 'letters', 'epoch': 0, 'index': 1}
-        """
-        return self.at(slice(start, stop)).table()
-
-    # ------------------------------------------------------------ one sample
-
-    def find(self, source: str, index: int, within: range | None = None) -> list[int]:
-        """All positions within a range (the first pass) at which a sample is delivered, over all its epochs.
-
-        A packed document that is cut has several. The first question about a pack plans its pass.
-
-        >>> import penstock as ps
-        >>> plan = ps.from_sequence(range(100), name="numbers").shuffle(seed=1).repeat().batch(10).plan
-        >>> [17 in [sample.index for sample in plan.at(p)] for p in plan.find("numbers", 17, within=range(30))]
-        [True, True, True]
-        """
-        leaf = self._leaf(source)
-        rows = len(self._source(leaf))
-        if not 0 <= index < rows:
-            raise IndexError(f"sample {index} of {source!r}, which has {rows}")
-        within = self._range(within, "plan.find")
-        return find(self._program, leaf, np.asarray([index]), within.start, within.stop).tolist()
-
-    # ------------------------------------------------------------ sums
-
-    def counts(self, position: int, unit: str = "samples") -> dict[str, int]:
-        """Samples (or tokens) of each source in all positions before this one.
-
-        A packed document that is cut counts in every row that has a part of it. `unit="tokens"` names the sources
-        whose lengths are known. Its numbers are exact for packed rows, which are planned for it, and at the end of a
-        source's pass; within a pass they take its mean length.
-
-        >>> import penstock as ps
-        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
-        >>> ds.plan.counts(1_000_000_000_000)
-        {'a': 750000000000, 'b': 250000000000}
-        """
-        if unit not in ("samples", "tokens"):
-            raise ConfigError(f"plan.counts(unit={unit!r}): choose 'samples' or 'tokens'")
-        tally = self._tally(position)
-        if unit == "samples":
-            return dict(zip(self.sources, tally.samples.tolist(), strict=True))
-        return self._tokens(tally)
-
-    def epochs(self, position: int) -> dict[str, float]:
-        """How often each source has been seen before a position: samples delivered over the samples it has to give.
-
-        >>> import penstock as ps
-        >>> ps.from_sequence("abcd", name="letters").repeat().plan.epochs(10)
-        {'letters': 2.5}
-        """
-        counts = self._tally(position).samples
-        return {
-            name: count / max(once, 1)
-            for name, count, once in zip(self.sources, counts.tolist(), self._once.tolist(), strict=True)
-        }
-
-    def exhausts(self, horizon: int | None = None) -> dict[str, Exhaustion]:
-        """When each source first repeats, and when it ends while others go on; None for never, or not before `horizon`.
-
-        Of a dataset that ends, one pass is looked at. Samples are counted as if none was packed twice.
-
-        >>> import penstock as ps
-        >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
-        >>> ps.mix(flows, {"a": 1, "b": 1}, block_size=1, max_epochs={"b": 2}).plan.exhausts()
-        {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=5, ends=8)}
-        """
-        if any(True for _ in _packs(self._program)):
-            raise IndexedError("plan.exhausts: a packed row holds parts of documents; ask the plan before pack()")
-        found = exhaustions(self._program, lambda position: self._tally(position).samples, self._once, horizon)
-        return dict(zip(self.sources, found, strict=True))
-
-    # ------------------------------------------------------------ two plans
-
-    def diff(self, other: Plan[Any], within: range | None = None) -> Difference:
-        """Where two plans first hold different samples, and what each source gives in both.
-
-        Looks at positions within a range: by default a pass of the shorter one, or 2^18 positions where both are
-        endless.
-
-        >>> import penstock as ps
-        >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}
-        >>> one, two = (ps.mix(flows, {"a": 1, "b": w}, block_size=1).plan for w in (1, 3))
-        >>> print(one.diff(two, within=range(8)))
-        first difference at position 0: a[0] (pass 0) here, b[0] (pass 0) there
-        samples by source in positions 0 to 8, here and there:
-          a  4  2  -2
-          b  4  6  +2
-        """
-        if within is None:
-            within = range(min([size for size in (self.size, other.size) if size is not None], default=_FAR))
-        within = self._range(within, "plan.diff")
-        first = None
-        for start in range(within.start, within.stop, _SCAN):
-            stop = min(start + _SCAN, within.stop)
-            if (first := _differs(self.at(slice(start, stop)), other.at(slice(start, stop)))) is not None:
-                break
-        here, there = (tuple(s.key for s in plan.at(first)) if first is not None else () for plan in (self, other))
-        drawn, others = self._drawn(within), other._drawn(within)
-        pairs = {name: (drawn.get(name, 0), others.get(name, 0)) for name in {**drawn, **others}}
-        return Difference(within, first, here, there, {name: (a, b) for name, (a, b) in pairs.items() if a != b})
-
-    def _drawn(self, within: range) -> dict[str, int]:
-        """Samples of each source in a range of positions."""
-        before, until = self.counts(within.start), self.counts(within.stop)
-        return {name: until[name] - count for name, count in before.items()}
-
-    # ------------------------------------------------------------ inside
-
-    @cached_property
-    def _builder(self) -> Builder:
-        return Builder(self.flow)
-
-    @cached_property
-    def _program(self) -> Program:
-        return self._builder.program(self.flow)
-
-    @cached_property
-    def _once(self) -> Ints:
-        return pass_sizes(self._program, len(self.sources))
-
-    @cached_property
-    def _marks(self) -> list[int]:
-        return [pack.node for pack in _packs(self._program)]
-
-    def _leaf(self, source: str) -> int:
-        names = self.sources
-        if source in names:
-            return names.index(source)
-        near = get_close_matches(source, names, 3) or names[:8]
-        raise ConfigError(f"the plan has no source {source!r}; did you mean {', '.join(map(repr, near))}?")
-
-    def _source(self, leaf: int) -> Any:
-        return self._builder.leaves[leaf].source
-
-    def _range(self, within: range | None, asked: str) -> range:
-        if within is None:
-            if self.size is None:
-                raise ConfigError(f"{asked}: the dataset is endless; say within=range(start, stop)")
-            return range(self.size)
-        if within.step != 1 or within.start < 0:
-            raise ConfigError(f"{asked}(within={within}): a range of positions from 0 on, one by one")
-        return within
-
-    def _places(self, positions: slice) -> Ints:
-        start, stop, step = positions.start or 0, positions.stop, positions.step or 1
-        if stop is None:
-            stop = self.size
-        if stop is None or start < 0 or stop < 0 or step < 1:
+    def state(self) -> dict[str, Any]:
+        """The state of the run with the edits in it: load it into a loader of the same dataset."""
+        if self._body is None:
             raise ConfigError(
-                f"plan.at({start}:{positions.stop}:{step}): positions count forwards from 0, and those of an endless "
-                "dataset need a stop"
+                "the plan is of no run; ds.plan.after(state) is, and ds.plan.skip(...).dataset begins one"
             )
-        return np.arange(start, stop, step)
+        changes = {"changes": [edit.to_json() for edit in self._edits]} if self._edits else {}
+        return seal({**self._body, **changes})
 
-    def _samples(self, positions: Ints) -> Samples:
-        if len(positions) and (positions[0] < 0 or self.size == 0):
-            raise IndexError(f"position {positions[0]} of a plan of {self.size}: positions count from 0")
-        rows = self._program.locate(positions, np.zeros_like(positions))
-        places = np.repeat(positions, np.diff(rows.firsts()))
-        return Samples(self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows))
+    @property
+    def dataset(self) -> D:
+        """The dataset with the edits in it, for a run of its own."""
+        return self._wrap(self.flow)
 
-    def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
-        if not self._marks:
-            return None, None
-        none = np.zeros(len(rows.leaf), np.int64)
-        start, stop = none, none
-        for node in self._marks:
-            start, stop = start + rows.marks.get(node, none), stop + rows.marks.get(~node, none)
-        return start, stop
+    def skip(self, positions: range) -> Plan[D]:
+        """Leave out positions that were not delivered yet: what follows moves up. A dataset that ends gets shorter by
+        them, in every pass.
 
-    def _tally(self, position: int) -> Tally:
-        if position < 0 or (self.size == 0 and position):
-            raise IndexError(f"position {position} of a plan of {self.size}: positions count from 0")
-        tally = Tally(len(self.sources))
-        tally.add(self._program, 0, position)
-        return tally
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
+        [[0, 1], [8, 9]]
+        """
+        low, high, size = positions.start, positions.stop, self.size
+        if positions.step != 1 or low < self.position or high < low:
+            raise ConfigError(
+                f"plan.skip({positions}): positions one by one, from {self.position} on: the past is fixed"
+            )
+        if size is not None and high > low and low // size != (high - 1) // size:
+            raise ConfigError(f"plan.skip({positions}): a range within one pass of {size} positions")
+        group, epoch = tail_group(self._base) or 1, low // size if size else 0
+        start, stop = ((place - epoch * (size or 0)) * group for place in (low, high))
+        return self._edited(Skip(start, stop - start)) if stop > start else self
 
-    def _tokens(self, tally: Tally) -> dict[str, int]:
-        out = dict[str, int]()
-        for leaf, samples, packed in zip(
-            self._builder.leaves, tally.samples.tolist(), tally.tokens.tolist(), strict=True
-        ):
-            lengths = leaf.source.lengths() if is_source(leaf.source) else None
-            if lengths is not None:
-                total, rows = int(lengths.sum()), max(len(lengths), 1)
-                out[leaf.name] = packed if self._marks else samples * total // rows
-        if not out:
-            raise ConfigError("plan.counts(unit='tokens'): no source knows the lengths of its samples without reading")
-        return out
+    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
+        """Leave out samples from where the run stands: the next of the same source take their places.
 
+        A key is (source, index), what `Loader.keys()` gives, or a `Sample`. Which source a position draws from, and
+        the number of steps, stay as they are.
 
-def _packs(program: Program) -> list[PackProgram]:
-    """The packs of a program."""
-    match program:
-        case PackProgram(flow):
-            return [program, *_packs(flow)]
-        case MixProgram(flows):
-            return [pack for flow in flows for pack in _packs(flow)]
-        case EachProgram(flow) | BatchProgram(flow) | ReorderProgram(flow):
-            return _packs(flow)
-        case _:
-            return []
+        >>> import penstock as ps
+        >>> "".join(ps.from_sequence("abcdef", name="letters").repeat().plan.exclude([("letters", 1)]).dataset[:8])
+        'acdefacd'
+        """
+        sizes = {name: self._rows(self._leaf(name)) for name in self.sources}
+        edits = list[Edit]()
+        for source, indices in by_source(keys, sizes).items():
+            gone = {
+                index
+                for edit in self._edits
+                if isinstance(edit, Exclude) and edit.source == source
+                for index in edit.indices
+            }
+            if left := sorted(set(indices) - gone):
+                since = reached(self._program, self._leaf(source), source, self.position)
+                edits.append(Exclude(source, since, tuple(left)))
+        found = self._edited(*edits)
+        assert found._program  # refuses now to leave out all of a source
+        return found
 
-
-def _differs(a: Samples, b: Samples) -> int | None:
-    """The first position that holds other samples in two stretches from one position on."""
-    number = {name: i for i, name in enumerate(a.names)}
-    renamed = np.asarray([number.get(name, -1) for name in b.names], np.int64)[b.source]
-    many = min(len(a), len(b))
-    same = np.ones(many, np.bool_)
-    for mine, theirs in ((a.position, b.position), (a.source, renamed), (a.epoch, b.epoch), (a.index, b.index)):
-        same &= mine[:many] == theirs[:many]
-    if a.start is not None and b.start is not None and a.stop is not None and b.stop is not None:
-        same &= (a.start[:many] == b.start[:many]) & (a.stop[:many] == b.stop[:many])
-    if not same.all():
-        first = int(np.flatnonzero(~same)[0])
-        return int(min(a.position[first], b.position[first]))
-    if len(a) == len(b):
-        return None
-    return int((a if len(a) > len(b) else b).position[many])
+    def _edited(self, *edits: Edit) -> Plan[D]:
+        return Plan(self._base, self._wrap, (*self._edits, *edits), self._body)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..inverse import Counted, below_batch, lap_of
-from ..order import Repeat
+from ..inverse import Counted, below_batch, lap_of, leaf_of
+from ..order import Gap, Repeat
 from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
 from ..types import Ints
+from ..without import WithoutProgram
 
 _SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead
 
@@ -29,8 +30,8 @@ class Tally:
         match program:
             case ReadProgram():
                 self.samples[program.leaf.number] += (stop - start) * times
-            case EachProgram(flow):
-                self.add(flow, start, stop, times)
+            case EachProgram(flow) | WithoutProgram(flow):
+                self.add(flow, start, stop, times)  # of one leaf it does not matter which samples they are
             case ReorderProgram():
                 self._reordered(program, start, stop, times)
             case MixProgram():
@@ -51,8 +52,9 @@ class Tally:
     def _reordered(self, program: ReorderProgram, start: int, stop: int, times: int) -> None:
         flow, order, n = program.flow, program.order, program.flow.size
         if isinstance(order, Repeat) or leaf_of(flow) is not None:
-            # Of one leaf it does not matter which samples they are.
             return self.add(flow, start, stop, times)
+        if isinstance(order, Gap):
+            return self._with_gap(program, order, start, stop, times)
         if (lap := lap_of(order, n)) is not None:
             period, first, last = lap
 
@@ -71,6 +73,22 @@ class Tally:
         self._one_by_one(program, start, head, times)
         self.add(flow, head, tail, times)
         self._one_by_one(program, tail, stop, times)
+
+    def _with_gap(self, program: ReorderProgram, gap: Gap, start: int, stop: int, times: int) -> None:
+        """All of a stretch below, less the gaps of the passes in it."""
+        flow, n = program.flow, program.flow.size
+        lost = gap.lost(n)
+        first, last = gap.down(np.asarray([start, stop - 1]), n, 0)[0].tolist()
+        self.add(flow, first, last + 1, times)
+        if n is None:
+            gaps = range(0, int(first < gap.start < last))
+        else:
+            gaps = range(-(-(first - gap.start) // n), -(-(last - gap.start) // n))
+        if len(gaps) > 1 and steady(flow):
+            return self.add(flow, gap.start, gap.start + lost, -times * len(gaps))
+        for epoch in gaps:
+            begin = epoch * (n or 0) + gap.start
+            self.add(flow, begin, begin + lost, -times)
 
     def _mixed(self, program: MixProgram, start: int, stop: int, times: int) -> None:
         schedule, size = program.schedule, program.size
@@ -150,23 +168,12 @@ def _by_lap(start: int, stop: int, period: int, times: int, part: Callable[[int,
     part(0, stop - last * period, times)
 
 
-def leaf_of(program: Program) -> int | None:
-    """The only leaf of a flow of single samples, None if there are several, or groups."""
-    match program:
-        case ReadProgram():
-            return program.leaf.number
-        case EachProgram(flow) | ReorderProgram(flow):
-            return leaf_of(flow)
-        case _:
-            return None
-
-
 def steady(program: Program) -> bool:
     """Whether the same stretch of any two passes holds as many samples of each leaf."""
     match program:
         case ReadProgram():
             return True
-        case EachProgram(flow) | BatchProgram(flow):
+        case EachProgram(flow) | BatchProgram(flow) | WithoutProgram(flow):
             return program.size is not None and steady(flow)
         case ReorderProgram(flow, order):
             if leaf_of(flow) is not None or lap_of(order, flow.size) is not None:
@@ -198,6 +205,11 @@ def pass_sizes(program: Program, leaves: int) -> Ints:
                 leaf = leaf_of(flow)
                 if leaf is not None and (size := order.size(int(out[leaf]))) is not None:
                     out[leaf] = min(size, out[leaf])
+            case WithoutProgram(flow):
+                walk(flow)
+                leaf = leaf_of(flow)
+                assert leaf is not None
+                out[leaf] -= len(program.gaps_in(0))
             case EachProgram(flow) | BatchProgram(flow) | PackProgram(flow):
                 walk(flow)
             case _:
