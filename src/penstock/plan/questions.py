@@ -1,0 +1,310 @@
+"""Questions about any step of a dataset, answered from its description alone."""
+
+from __future__ import annotations
+
+import operator
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+
+from ..build import Builder, require_indexed
+from ..errors import ConfigError, IndexedError
+from ..inverse import find
+from ..nodes import Flow
+from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReorderProgram
+from ..rows import Rows
+from ..types import Ints, is_source
+from .ends import exhaustions
+from .records import Difference, Exhaustion, Sample, Samples
+from .tally import Tally, pass_sizes
+
+_SCAN = 1 << 14  # positions of two plans that are compared together
+_FAR = 1 << 18  # how far endless plans are compared if nobody says
+
+
+class Questions:
+    """What can be asked of a flow."""
+
+    def __init__(self, flow: Flow) -> None:
+        require_indexed(
+            flow, "the plan", "ask the plan of what comes before that step, of the mixture say: it tells what is drawn"
+        )
+        self.flow = flow
+
+    def __repr__(self) -> str:
+        length = "endless" if self.size is None else f"{self.size} positions"
+        return f"{type(self).__name__}({len(self.sources)} sources, {length})"
+
+    # ------------------------------------------------------------ one position
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the sources, as in `Loader.keys()`."""
+        return tuple(leaf.name for leaf in self._builder.leaves)
+
+    @property
+    def size(self) -> int | None:
+        """The positions of one pass; None where it never ends."""
+        return self._program.size
+
+    @overload
+    def at(self, position: int, /) -> tuple[Sample, ...]: ...
+    @overload
+    def at(self, position: slice, /) -> Samples: ...
+    @overload
+    def at(self, /, *, step: int, world_size: int = 1) -> tuple[Sample, ...]: ...
+    def at(
+        self, position: int | slice | None = None, /, *, step: int | None = None, world_size: int = 1
+    ) -> tuple[Sample, ...] | Samples:
+        """The samples that a position is made of, in order; of a slice of positions as columns.
+
+        `step` is a step of a training on `world_size` ranks, each of which takes one item: positions
+        `step * world_size` to `(step + 1) * world_size - 1`. Samples that a function drops by raising `Skip` are named
+        all the same.
+
+        >>> import penstock as ps
+        >>> ds = ps.from_sequence("abcdef", name="letters").batch(2)
+        >>> [sample.index for sample in ds.plan.at(2)], [sample.index for sample in ds.plan.at(step=0, world_size=2)]
+        ([4, 5], [0, 1, 2, 3])
+        """
+        if (position is None) == (step is None):
+            raise ConfigError("plan.at: give a position, a slice of positions, or step=")
+        if step is not None:
+            if step < 0 or world_size < 1:
+                raise ConfigError(f"plan.at(step={step}, world_size={world_size}): steps count from 0, ranks from 1")
+            return tuple(self._samples(np.arange(step * world_size, (step + 1) * world_size)))
+        if isinstance(position, slice):
+            return self._samples(self._places(position))
+        place = operator.index(position)  # pyright: ignore[reportArgumentType]
+        return tuple(self._samples(np.asarray([place])))
+
+    def table(self, start: int, stop: int) -> Any:
+        """Positions `start` to `stop - 1` as a `pyarrow.Table`: position, source, epoch, index, and of packed
+        documents the tokens.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abcd", name="letters").plan.table(1, 3).to_pylist()[0]
+        {'position': 1, 'source': 'letters', 'epoch': 0, 'index': 1}
+        """
+        return self.at(slice(start, stop)).table()
+
+    # ------------------------------------------------------------ one sample
+
+    def find(self, source: str, index: int, within: range | None = None) -> list[int]:
+        """All positions within a range (the first pass) at which a sample is delivered, over all its epochs.
+
+        A packed document that is cut has several. The first question about a pack plans its pass.
+
+        >>> import penstock as ps
+        >>> plan = ps.from_sequence(range(100), name="numbers").shuffle(seed=1).repeat().batch(10).plan
+        >>> [17 in [sample.index for sample in plan.at(p)] for p in plan.find("numbers", 17, within=range(30))]
+        [True, True, True]
+        """
+        leaf = self._leaf(source)
+        rows = self._rows(leaf)
+        if not 0 <= index < rows:
+            raise IndexError(f"sample {index} of {source!r}, which has {rows}")
+        within = self._range(within, "plan.find")
+        return find(self._program, leaf, np.asarray([index]), within.start, within.stop).tolist()
+
+    # ------------------------------------------------------------ sums
+
+    def counts(self, position: int, unit: str = "samples") -> dict[str, int]:
+        """Samples (or tokens) of each source in all positions before this one.
+
+        A packed document that is cut counts in every row that has a part of it. `unit="tokens"` names the sources
+        whose lengths are known. Its numbers are exact for packed rows, which are planned for it, and at the end of a
+        source's pass; within a pass they take its mean length.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
+        >>> ds.plan.counts(1_000_000_000_000)
+        {'a': 750000000000, 'b': 250000000000}
+        """
+        if unit not in ("samples", "tokens"):
+            raise ConfigError(f"plan.counts(unit={unit!r}): choose 'samples' or 'tokens'")
+        tally = self._tally(position)
+        if unit == "samples":
+            return dict(zip(self.sources, tally.samples.tolist(), strict=True))
+        return self._tokens(tally)
+
+    def epochs(self, position: int) -> dict[str, float]:
+        """How often each source has been seen before a position: samples delivered over the samples it has to give.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abcd", name="letters").repeat().plan.epochs(10)
+        {'letters': 2.5}
+        """
+        counts = self._tally(position).samples
+        return {
+            name: count / max(once, 1)
+            for name, count, once in zip(self.sources, counts.tolist(), self._once.tolist(), strict=True)
+        }
+
+    def exhausts(self, horizon: int | None = None) -> dict[str, Exhaustion]:
+        """When each source first repeats, and when it ends while others go on; None for never, or not before `horizon`.
+
+        Of a dataset that ends, one pass is looked at. Samples are counted as if none was packed twice.
+
+        >>> import penstock as ps
+        >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
+        >>> ps.mix(flows, {"a": 1, "b": 1}, block_size=1, max_epochs={"b": 2}).plan.exhausts()
+        {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=5, ends=8)}
+        """
+        if any(True for _ in _packs(self._program)):
+            raise IndexedError("plan.exhausts: a packed row holds parts of documents; ask the plan before pack()")
+        found = exhaustions(self._program, lambda position: self._tally(position).samples, self._once, horizon)
+        return dict(zip(self.sources, found, strict=True))
+
+    # ------------------------------------------------------------ two plans
+
+    def diff(self, other: Questions, within: range | None = None) -> Difference:
+        """Where two plans first hold different samples, and what each source gives in both.
+
+        Looks at positions within a range: by default a pass of the shorter one, or 2^18 positions where both are
+        endless.
+
+        >>> import penstock as ps
+        >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}
+        >>> one, two = (ps.mix(flows, {"a": 1, "b": w}, block_size=1).plan for w in (1, 3))
+        >>> print(one.diff(two, within=range(8)))
+        first difference at position 0: a[0] (pass 0) here, b[0] (pass 0) there
+        samples by source in positions 0 to 8, here and there:
+          a  4  2  -2
+          b  4  6  +2
+        """
+        if within is None:
+            within = range(min([size for size in (self.size, other.size) if size is not None], default=_FAR))
+        within = self._range(within, "plan.diff")
+        first = None
+        for start in range(within.start, within.stop, _SCAN):
+            stop = min(start + _SCAN, within.stop)
+            if (first := _differs(self.at(slice(start, stop)), other.at(slice(start, stop)))) is not None:
+                break
+        here, there = (tuple(s.key for s in plan.at(first)) if first is not None else () for plan in (self, other))
+        drawn, others = self._drawn(within), other._drawn(within)
+        pairs = {name: (drawn.get(name, 0), others.get(name, 0)) for name in {**drawn, **others}}
+        return Difference(within, first, here, there, {name: (a, b) for name, (a, b) in pairs.items() if a != b})
+
+    def _drawn(self, within: range) -> dict[str, int]:
+        """Samples of each source in a range of positions."""
+        before, until = self.counts(within.start), self.counts(within.stop)
+        return {name: until[name] - count for name, count in before.items()}
+
+    # ------------------------------------------------------------ inside
+
+    @cached_property
+    def _builder(self) -> Builder:
+        return Builder(self.flow)
+
+    @cached_property
+    def _program(self) -> Program:
+        return self._builder.program(self.flow)
+
+    @cached_property
+    def _once(self) -> Ints:
+        return pass_sizes(self._program, len(self.sources))
+
+    @cached_property
+    def _marks(self) -> list[int]:
+        return [pack.node for pack in _packs(self._program)]
+
+    def _leaf(self, source: str) -> int:
+        names = self.sources
+        if source in names:
+            return names.index(source)
+        near = get_close_matches(source, names, 3) or names[:8]
+        raise ConfigError(f"the plan has no source {source!r}; did you mean {', '.join(map(repr, near))}?")
+
+    def _rows(self, leaf: int) -> int:
+        source = self._builder.leaves[leaf].source
+        return len(source) if is_source(source) else 0
+
+    def _range(self, within: range | None, asked: str) -> range:
+        if within is None:
+            if self.size is None:
+                raise ConfigError(f"{asked}: the dataset is endless; say within=range(start, stop)")
+            return range(self.size)
+        if within.step != 1 or within.start < 0:
+            raise ConfigError(f"{asked}(within={within}): a range of positions from 0 on, one by one")
+        return within
+
+    def _places(self, positions: slice) -> Ints:
+        start, stop, step = positions.start or 0, positions.stop, positions.step or 1
+        if stop is None:
+            stop = self.size
+        if stop is None or start < 0 or stop < 0 or step < 1:
+            raise ConfigError(
+                f"plan.at({start}:{positions.stop}:{step}): positions count forwards from 0, and those of an endless "
+                "dataset need a stop"
+            )
+        return np.arange(start, stop, step)
+
+    def _samples(self, positions: Ints) -> Samples:
+        if len(positions) and (positions[0] < 0 or self.size == 0):
+            raise IndexError(f"position {positions[0]} of a plan of {self.size}: positions count from 0")
+        rows = self._program.locate(positions, np.zeros_like(positions))
+        places = np.repeat(positions, np.diff(rows.firsts()))
+        return Samples(self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows))
+
+    def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
+        if not self._marks:
+            return None, None
+        none = np.zeros(len(rows.leaf), np.int64)
+        start, stop = none, none
+        for node in self._marks:
+            start, stop = start + rows.marks.get(node, none), stop + rows.marks.get(~node, none)
+        return start, stop
+
+    def _tally(self, position: int) -> Tally:
+        if position < 0 or (self.size == 0 and position):
+            raise IndexError(f"position {position} of a plan of {self.size}: positions count from 0")
+        tally = Tally(len(self.sources))
+        tally.add(self._program, 0, position)
+        return tally
+
+    def _tokens(self, tally: Tally) -> dict[str, int]:
+        out = dict[str, int]()
+        for leaf, samples, packed in zip(
+            self._builder.leaves, tally.samples.tolist(), tally.tokens.tolist(), strict=True
+        ):
+            lengths = leaf.source.lengths() if is_source(leaf.source) else None
+            if lengths is not None:
+                total, rows = int(lengths.sum()), max(len(lengths), 1)
+                out[leaf.name] = packed if self._marks else samples * total // rows
+        if not out:
+            raise ConfigError("plan.counts(unit='tokens'): no source knows the lengths of its samples without reading")
+        return out
+
+
+def _packs(program: Program) -> list[PackProgram]:
+    """The packs of a program."""
+    match program:
+        case PackProgram(flow):
+            return [program, *_packs(flow)]
+        case MixProgram(flows):
+            return [pack for flow in flows for pack in _packs(flow)]
+        case EachProgram(flow) | BatchProgram(flow) | ReorderProgram(flow):
+            return _packs(flow)
+        case _:
+            return []
+
+
+def _differs(a: Samples, b: Samples) -> int | None:
+    """The first position that holds other samples in two stretches from one position on."""
+    number = {name: i for i, name in enumerate(a.names)}
+    renamed = np.asarray([number.get(name, -1) for name in b.names], np.int64)[b.source]
+    many = min(len(a), len(b))
+    same = np.ones(many, np.bool_)
+    for mine, theirs in ((a.position, b.position), (a.source, renamed), (a.epoch, b.epoch), (a.index, b.index)):
+        same &= mine[:many] == theirs[:many]
+    if a.start is not None and b.start is not None and a.stop is not None and b.stop is not None:
+        same &= (a.start[:many] == b.start[:many]) & (a.stop[:many] == b.stop[:many])
+    if not same.all():
+        first = int(np.flatnonzero(~same)[0])
+        return int(min(a.position[first], b.position[first]))
+    if len(a) == len(b):
+        return None
+    return int((a if len(a) > len(b) else b).position[many])

@@ -1,0 +1,107 @@
+"""A flow of one source without some of its samples: the next of the same flow take their places.
+
+Draw `k` gives the `k`-th sample that is not left out. What is left out comes up equally often in every pass, wherever
+an order puts it, so whole passes are counted by arithmetic and only the pass asked for is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .errors import ConfigError
+from .ints import distinct
+from .program import Program
+from .rows import Rows
+from .step import Run
+from .types import Ints, Source
+
+_HELD = 64  # passes whose gaps are kept
+
+
+@dataclass
+class WithoutProgram:
+    """A program without some samples. `gaps` are pairs: the position below from which on samples are left out, and
+    where these come up in a stretch of positions below. `period` is the length of a pass below.
+    """
+
+    flow: Program
+    name: str
+    period: int
+    gaps: tuple[tuple[int, Callable[[int, int], Ints]], ...]
+    _held: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False)
+
+    def __post_init__(self) -> None:
+        self.down(np.zeros(1, np.int64))  # refuses now what leaves nothing
+
+    @property
+    def size(self) -> int | None:
+        return self.flow.size
+
+    @property
+    def depth(self) -> int:
+        return self.flow.depth
+
+    @property
+    def source(self) -> Source | None:
+        return self.flow.source
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        return self.flow.locate(self.down(positions), laps)
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        return self.flow.values(rows, run)
+
+    def down(self, positions: Ints) -> Ints:
+        """The positions below of draws."""
+        begins, first, kept = self._stretches
+        stretch = np.searchsorted(first, positions, side="right") - 1
+        epoch, place = np.divmod(positions - first[stretch], kept[stretch])
+        epoch += begins[stretch]
+        out = epoch * self.period + place
+        for one in map(int, distinct(epoch)):
+            mine, gaps = np.flatnonzero(epoch == one), self.gaps_in(one)
+            # The i-th gap has `gaps[i] - i` kept samples before it: that many and more are behind it.
+            out[mine] += np.searchsorted(gaps - np.arange(len(gaps)), place[mine], side="right")
+        return out
+
+    def up(self, below: Ints) -> Ints:
+        """The draws that give positions below, -1 for those left out."""
+        begins, first, kept = self._stretches
+        epoch, place = np.divmod(below, self.period)
+        stretch = np.searchsorted(begins, epoch, side="right") - 1
+        out = first[stretch] + (epoch - begins[stretch]) * kept[stretch] + place
+        for one in map(int, distinct(epoch)):
+            mine, gaps = np.flatnonzero(epoch == one), self.gaps_in(one)
+            before = np.searchsorted(gaps, place[mine])
+            gone = np.searchsorted(gaps, place[mine], side="right") > before
+            out[mine] = np.where(gone, -1, out[mine] - before)
+        return out
+
+    def gaps_in(self, epoch: int) -> Ints:
+        """The places of a pass that are left out, sorted."""
+        if epoch not in self._held:
+            begin, end = epoch * self.period, (epoch + 1) * self.period
+            found = [places(max(begin, since), end) for since, places in self.gaps if since < end]
+            while len(self._held) >= _HELD:
+                self._held.pop(next(iter(self._held)), None)
+            gaps = np.sort(np.concatenate([np.zeros(0, np.int64), *found])) - begin
+            self._held[epoch] = gaps
+            return gaps
+        return self._held[epoch]
+
+    @cached_property
+    def _stretches(self) -> tuple[Ints, Ints, Ints]:
+        """Stretches of passes that lack equally many: the first pass, the first draw, the samples kept in each pass."""
+        edges = sorted({0, *(since // self.period + i for since, _ in self.gaps for i in (0, 1))})
+        kept = [self.period - len(self.gaps_in(edge)) for edge in edges]
+        if kept[-1] == 0:
+            raise ConfigError(f"every sample of {self.name!r} is left out; give it weight 0 in its mixture instead")
+        first = [0]
+        for i in range(1, len(edges)):
+            first.append(first[-1] + (edges[i] - edges[i - 1]) * kept[i - 1])
+        return np.asarray(edges), np.asarray(first), np.maximum(np.asarray(kept), 1)

@@ -1,0 +1,289 @@
+"""Edits of a plan: what a run delivers after them is what the edited plan says, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.errors import ConfigError, StateError
+from penstock.plan import Plan
+from trees import delivered, documents, numbers, trees
+
+Key = tuple[str, int, int]
+
+
+def told(plan: Plan[Any], start: int, stop: int) -> list[list[Key]]:
+    return [[sample.key for sample in plan.at(p)] for p in range(start, stop)]
+
+
+def long_run() -> ps.Dataset:
+    """A schedule, a source that drops out at its cap, and packed rows in batches."""
+    flows = {"code": documents(9000, "code"), "text": documents(12000, "text"), "math": documents(900, "math")}
+    late = ps.Schedule([(0, {"code": 3, "text": 5, "math": 2}), (20_000, {"code": 5, "text": 5, "math": 1})], "linear")
+    shuffled = {name: flow.shuffle() for name, flow in flows.items()}
+    return ps.mix(shuffled, late, seed=7, block_size=100, max_epochs={"math": 1.5})
+
+
+# ---------------------------------------------------------------- the whole story
+
+
+def test_a_run_with_everything_that_can_happen_is_what_the_plan_says() -> None:
+    """2,000 steps through batch: a schedule, an exhausted source, a cap, changed weights, and an edit on the way."""
+    ds = long_run().batch(16, collate=list)
+    with ps.Loader(ds, workers=2) as loader:
+        run, got = iter(loader), list[list[Key]]()
+        for _ in range(700):
+            next(run)
+            got.append(loader.keys())
+        loader.set_weights({"code": 1, "text": 1, "math": 1})
+        for _ in range(300):
+            next(run)
+            got.append(loader.keys())
+        state = json.loads(json.dumps(loader.state_dict()))
+    plan = ds.plan.after(state)
+    assert plan.position == 1000 and told(plan, 0, 1000) == got
+    coming = [sample for sample in plan.at(slice(1000, 2000)) if sample.source == "text"]
+    bad = [coming[i].key for i in range(0, len(coming), len(coming) // 100)][:100]
+    edited = plan.skip(range(1200, 1210)).exclude(bad)
+    got += delivered(ds, 1000, edited.state, workers=2)
+    assert told(edited, 0, 2000) == got
+    assert not {key[::2] for key in bad} & {key[::2] for keys in got[1000:] for key in keys}
+    assert edited.exhausts()["math"].ends is not None
+    rng = np.random.default_rng(1)
+    seen = dict[tuple[str, int], list[int]]()
+    for step, keys in enumerate(got):
+        for source, _, index in keys:
+            seen.setdefault((source, index), []).append(step)
+    for source in ("code", "text", "math"):
+        for index in rng.integers(0, 900, 70).tolist():
+            where = edited.find(source, index, within=range(2000))
+            assert where == sorted(set(seen.get((source, index), []))), (source, index)
+
+
+def test_a_packed_run_is_what_the_plan_says_before_and_after_an_edit() -> None:
+    ds = long_run().limit(24_000).pack(64).batch(2)
+    state = states(ds, 400)
+    got = delivered(ds, 400)
+    plan = ds.plan.after(state)
+    assert plan.position == 400 and told(plan, 0, 400) == got
+    bad = sorted({sample.key for sample in plan.at(slice(410, 600)) if sample.source == "code"})[:100]
+    edited = plan.exclude(bad).skip(range(420, 430))
+    assert told(edited, 0, 400) == got
+    after = delivered(ds, 300, edited.state)
+    assert told(edited, 400, 700) == after
+    assert not {key[::2] for key in bad} & {key[::2] for keys in after for key in keys}
+
+
+def states(ds: ps.Dataset, steps: int, **options: Any) -> Any:
+    with ps.Loader(ds, **options) as loader:
+        for _ in range(steps):
+            run = iter(loader)
+            next(run)
+        return json.loads(json.dumps(loader.state_dict()))
+
+
+# ---------------------------------------------------------------- what is not disturbed
+
+
+def test_an_exclusion_disturbs_no_other_source_and_no_step() -> None:
+    ds = long_run()
+    plan = ds.plan.after(states(ds, 500))
+    columns = plan.at(slice(500, 3000))
+    text = plan._leaf("text")
+    bad = [("text", int(i)) for i in columns.index[columns.source == text][:300:3]]
+    edited = plan.exclude(bad)
+    after = edited.at(slice(500, 3000))
+    assert (after.source == columns.source).all(), "which source a step draws from has changed"
+    others = columns.source != text
+    assert (after.index[others] == columns.index[others]).all()
+    kept = [i for i in columns.index[~others].tolist() if ("text", i) not in bad]
+    assert after.index[~others].tolist()[: len(kept)] == kept, "the rest of the source is not in its order"
+    assert edited.counts(3000) == plan.counts(3000)
+    differ = plan.diff(edited, within=range(3000))
+    assert differ.first == next(p for p in range(500, 3000) if plan.at(p)[0].key[::2] in bad) and not differ.counts
+
+
+def test_a_skip_leaves_out_the_steps_and_nothing_else() -> None:
+    ds = long_run().batch(4, collate=list)
+    plan = ds.plan.after(states(ds, 20))
+    edited = plan.skip(range(30, 40)).skip(range(25, 26))
+    want = told(plan, 0, 200)
+    del want[30:40]
+    del want[25:26]
+    assert told(edited, 0, 150) == want[:150]
+    assert told(edited, 20, 150) == delivered(ds, 130, edited.state)
+
+
+@given(ds=trees(), steps=st.integers(0, 12), skip=st.integers(0, 6), many=st.integers(0, 4), pick=st.integers(0, 99))
+@examples(80)
+def test_an_edited_run_goes_on_as_the_edited_plan_says(ds: Any, steps: int, skip: int, many: int, pick: int) -> None:
+    assume(ds.plan.size is None or ds.plan.size > steps)
+    state, before = states(ds, steps), told(ds.plan, 0, steps)
+    plan = ds.plan.after(state)
+    source = plan.sources[pick % len(plan.sources)]
+    try:
+        edited = plan.exclude([(source, pick % plan._rows(plan._leaf(source)))])
+    except ConfigError as error:
+        assert "left out" in str(error) or "own order" in str(error)
+        edited = plan
+    low = steps + skip
+    if edited.size is None or low + many < edited.size:
+        edited = edited.skip(range(low, low + many))
+    assert told(edited, 0, steps) == before, "what was delivered has changed"
+    rest = 25 if edited.size is None else max(0, min(25, edited.size - steps))
+    assert delivered(ds, rest, edited.state) == told(edited, steps, steps + rest)
+    tally = edited.counts(steps + rest)
+    columns = edited.at(slice(0, steps + rest))
+    assert list(tally.values()) == np.bincount(columns.source, minlength=len(tally)).tolist()
+    for sample in list(columns)[::7]:
+        assert sample.position in edited.find(sample.source, sample.index, within=range(steps + rest))
+
+
+@given(ds=trees(), pick=st.lists(st.integers(0, 11), min_size=1, max_size=4), low=st.integers(0, 40))
+@examples(80)
+def test_find_and_counts_hold_for_an_edited_dataset(ds: Any, pick: list[int], low: int) -> None:
+    source = ds.plan.sources[-1]
+    rows = ds.plan._rows(len(ds.plan.sources) - 1)
+    try:
+        plan = ds.plan.exclude([(source, i % rows) for i in pick]).dataset.plan
+    except ConfigError as error:
+        assert "left out" in str(error)
+        return
+    if plan.size == 0:
+        return
+    columns = plan.at(slice(low, low + 40))
+    for leaf, name in enumerate(plan.sources):
+        for index in range(plan._rows(leaf)):
+            mine = columns.position[(columns.source == leaf) & (columns.index == index)]
+            assert plan.find(name, index, within=range(low, low + 40)) == sorted(set(mine.tolist()))
+    assert not {i % rows for i in pick} & set(columns.index[columns.source == len(plan.sources) - 1].tolist())
+    before = np.bincount(plan.at(slice(0, low)).source, minlength=len(plan.sources)).tolist()
+    assert list(plan.counts(low).values()) == before
+
+
+# ---------------------------------------------------------------- details
+
+
+def test_edits_stay_in_every_later_state_and_can_be_added_to() -> None:
+    ds = ps.mix({"a": numbers(30, "a").shuffle(), "b": numbers(40, "b").shuffle()}, block_size=10, seed=1).batch(2)
+    one = ds.plan.after(states(ds, 5)).exclude([("a", 3)])
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(one.state)
+        run = iter(loader)
+        for _ in range(10):
+            next(run)
+        loader.set_weights({"a": 1, "b": 5})
+        saved = loader.state_dict()
+    two = ds.plan.after(saved).exclude([("a", 3), ("a", 4), ("b", 7)]).skip(range(20, 25))
+    assert len(two.state["changes"]) == 5
+    assert delivered(ds, 100, two.state) == told(two, 15, 115)
+    assert told(two, 0, 15) == told(ds.plan.after(saved), 0, 15)
+
+
+def test_weights_are_set_at_the_right_place_after_a_skip() -> None:
+    ds = ps.mix({"a": numbers(30, "a"), "b": numbers(40, "b")}, block_size=1).batch(2)
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(ds.plan.after(states(ds, 2)).skip(range(3, 6)).state)
+        run = iter(loader)
+        for _ in range(4):
+            next(run)
+        assert loader.set_weights({"a": 0, "b": 1}) == 2 * (6 + 3)
+        assert {key[0] for _ in range(5) if next(run) is not None for key in loader.keys()} == {"b"}
+
+
+def test_a_plan_of_a_run_in_a_later_pass() -> None:
+    ds = numbers(10, "a").shuffle(seed=1).batch(3)
+    with ps.Loader(ds) as loader:
+        for _ in loader:
+            pass
+        run = iter(loader)
+        next(run)
+        state = loader.state_dict()
+        rest = [loader.keys() for _ in run]
+    plan = ds.plan.after(state)
+    assert plan.position == 5 and told(plan, 5, 8) == rest
+    assert [[key[::2] for key in keys] for keys in delivered(ds, 2, plan.skip(range(6, 7)).state)] == [
+        [key[::2] for key in keys] for keys in (rest[0], rest[2])
+    ]
+
+
+def test_the_edited_dataset_is_a_dataset() -> None:
+    ds = ps.mix({"a": numbers(30, "a").shuffle(), "b": numbers(40, "b").shuffle()}, seed=1).batch(2)
+    plan = ds.plan.exclude([("a", 0, 3), ("b", 5)]).skip(range(2, 4))
+    assert delivered(plan.dataset, 50) == told(plan, 0, 50)
+    assert "gap" in json.dumps(ps.Loader(plan.dataset).state_dict())
+
+
+def test_edits_that_make_no_sense_are_refused() -> None:
+    ds = numbers(6, "wiki").shuffle(seed=1)
+    plan = ds.plan.after(states(ds, 2))
+    with pytest.raises(ConfigError, match="from 2 on: the past is fixed"):
+        plan.skip(range(1, 3))
+    with pytest.raises(ConfigError, match="no source 'w'"):
+        plan.exclude([("w", 1)])
+    with pytest.raises(IndexError, match="sample 6 of 'wiki'"):
+        plan.exclude([("wiki", 6)])
+    with pytest.raises(ConfigError, match="every sample of 'wiki' is left out"):
+        plan.exclude([("wiki", i) for i in range(6)])
+    with pytest.raises(ConfigError, match="of no run"):
+        assert ds.plan.state
+    with pytest.raises(StateError, match="another pipeline"):
+        ds.batch(2).plan.after(plan.state)
+    mixed = ds.concat(numbers(4, "b")).shuffle(seed=2)
+    with pytest.raises(ConfigError, match="not drawn from in its own order"):
+        mixed.plan.after(states(mixed, 3)).exclude([("wiki", 1)])
+    assert ("wiki", 1) not in [key[::2] for keys in told(mixed.plan.exclude([("wiki", 1)]), 0, 9) for key in keys]
+
+
+def test_a_damaged_edit_is_refused() -> None:
+    from penstock.cursor import seal
+
+    ds = numbers(6, "a")
+    body = {k: v for k, v in states(ds, 1).items() if k != "check"}
+    for edit in ({"skip": "x", "count": 1}, {"exclude": "a", "since": 0}, {"skip": 3}):
+        with pytest.raises(StateError, match="damaged"):
+            ps.Loader(ds).load_state_dict(seal({**body, "changes": [edit]}))
+
+
+def test_golden_edits() -> None:
+    """The first keys of an edited run. If this fails, runs under way would change: an ORDER break."""
+    flows = {"a": numbers(20, "a").shuffle(), "b": numbers(15, "b").shuffle()}
+    ds = ps.mix(flows, {"a": 2, "b": 1}, seed=5, block_size=6)
+    plan = ds.plan.exclude([("a", 3), ("a", 11), ("b", 0)]).skip(range(4, 7))
+    got = [(source, index) for [(source, _, index)] in told(plan, 0, 24)]
+    assert got == GOLDEN
+
+
+GOLDEN = [
+    ("b", 7),
+    ("a", 8),
+    ("a", 19),
+    ("a", 1),
+    ("a", 6),
+    ("b", 8),
+    ("b", 3),
+    ("a", 18),
+    ("a", 7),
+    ("b", 4),
+    ("a", 16),
+    ("a", 17),
+    ("a", 2),
+    ("b", 13),
+    ("a", 5),
+    ("a", 9),
+    ("b", 14),
+    ("a", 4),
+    ("a", 10),
+    ("b", 9),
+    ("a", 15),
+    ("b", 11),
+    ("a", 12),
+    ("a", 14),
+]
