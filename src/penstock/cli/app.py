@@ -16,6 +16,7 @@ from penstock.sources.paths import find
 from . import ask
 from .check import lint
 from .convert import convert
+from .edit import edit
 from .run import run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -74,7 +75,7 @@ def index(
         print(json.dumps(rows, indent=2))
 
 
-for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run, convert):
+for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run, edit, convert):
     app.command()(command)
 
 

@@ -10,18 +10,20 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, Steps, answer, guarded
+from .say import Json, Mixture, State, Steps, answer, guarded
 
 Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .svg, .png or .html file.")]
 
 
 @guarded
-def plan(mixture: Mixture, steps: Steps = None, out: Picture = None, as_json: Json = False) -> None:
+def plan(
+    mixture: Mixture, steps: Steps = None, out: Picture = None, state: State = None, as_json: Json = False
+) -> None:
     """What a run gives: share of every source, asked and as it comes out, epochs, first repeat, end."""
     from penstock.report import shares
     from penstock.report.target import opened
 
-    target = opened(mixture)
+    target = opened(mixture, state=state)
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
@@ -61,12 +63,13 @@ def at(
     step: Annotated[int, typer.Argument(min=0, help="The step asked about, from 0.")],
     until: Annotated[int | None, typer.Option("--to", help="And all steps before this one.")] = None,
     read: Annotated[bool, typer.Option(help="Read the samples and show how they begin.")] = False,
+    state: State = None,
     as_json: Json = False,
 ) -> None:
     """Which samples a step is made of."""
     from penstock.report.target import opened
 
-    target = opened(mixture)
+    target = opened(mixture, state=state)
     low, high = target.position(step), target.position(step + 1 if until is None else until)
     if high <= low:
         raise ConfigError(f"--to {until}: it is not behind step {step}")
@@ -104,12 +107,13 @@ def find(
     index: Annotated[int, typer.Argument(min=0, help="The number of the sample in it.")],
     start: Annotated[int, typer.Option("--from", min=0, help="The first step looked at.")] = 0,
     until: Annotated[int | None, typer.Option("--to", help="The step to stop before; default: the whole run.")] = None,
+    state: State = None,
     as_json: Json = False,
 ) -> None:
     """The steps at which a sample is seen."""
     from penstock.report.target import opened
 
-    target = opened(mixture)
+    target = opened(mixture, state=state)
     stop = target.horizon(None) if until is None else until
     if stop <= start:
         raise ConfigError(f"--from {start} --to {stop}: no step lies between them")

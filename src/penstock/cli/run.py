@@ -13,7 +13,7 @@ from typing import IO, Annotated, Any, Literal
 import typer
 
 import penstock as ps
-from penstock.report.target import Target, opened
+from penstock.report import Target, opened, saved
 from penstock.seams import world, write_whole
 
 from .live import Meter, Redraw, live
@@ -113,11 +113,11 @@ def resumed(loader: ps.Loader, state: Path | None) -> int:
     """Go where a saved state says; the steps that lie behind it."""
     if state is None or not state.exists():
         return 0
-    saved = json.loads(world.disk.read(state))
-    if not isinstance(saved, dict) or set(saved) != {"step", "loader"}:  # pyright: ignore[reportUnknownArgumentType]
+    found, step = saved(state)
+    if step is None:
         raise ps.StateError(f"{state}: not a state that `penstock run` saved")
-    loader.load_state_dict(saved["loader"])  # pyright: ignore[reportUnknownArgumentType]
-    return int(saved["step"])  # pyright: ignore[reportUnknownArgumentType]
+    loader.load_state_dict(found)
+    return step
 
 
 def _save(loader: ps.Loader, state: Path | None, step: int) -> None:

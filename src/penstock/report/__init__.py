@@ -2,6 +2,6 @@
 
 from . import shares
 from .shares import Row, rows
-from .target import Target, opened
+from .target import Target, opened, saved
 
-__all__ = ["Row", "Target", "opened", "rows", "shares"]
+__all__ = ["Row", "Target", "opened", "rows", "saved", "shares"]

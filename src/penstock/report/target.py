@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.build import Builder
 from penstock.dataset import Dataset
-from penstock.errors import ConfigError, IndexedError
+from penstock.errors import ConfigError, IndexedError, StateError
 from penstock.files import MixtureFile, build, read_model
 from penstock.files import said as problems_said
 from penstock.mix import Mixture
@@ -20,6 +22,7 @@ from penstock.mix.asked import asked
 from penstock.nodes import Flow, Mix, Read
 from penstock.plan import Exhaustion, Plan
 from penstock.program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
+from penstock.seams import world
 from penstock.types import is_source
 
 _FEW = 64  # sources
@@ -161,8 +164,11 @@ class Target:
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
-def opened(path: Path, model: MixtureFile | None = None) -> Target:
-    """Open a mixture file, or one with settings changed (`model`). Raises `ConfigError` with all that is wrong."""
+def opened(path: Path, model: MixtureFile | None = None, state: Path | None = None) -> Target:
+    """Open a mixture file, or one with settings changed (`model`); with a `state`, as the run that saved it has it.
+
+    Raises `ConfigError` with all that is wrong in the file.
+    """
     if model is None:
         model, problems = read_model(path)
         errors = [problem for problem in problems if problem.severity == "error"]
@@ -172,11 +178,30 @@ def opened(path: Path, model: MixtureFile | None = None) -> Target:
     flow: Flow = dataset.flow
     while True:
         try:
-            return Target(path, model, dataset, Dataset(flow).plan, flow is dataset.flow)
+            plan, whole = Dataset(flow).plan, flow is dataset.flow
+            if state is not None:
+                if not whole:
+                    raise ConfigError(
+                        f"{state}: rows are packed while this mixture runs; only without a state it is told"
+                    )
+                plan = plan.after(saved(state)[0])
+            return Target(path, model, dataset, plan, whole)
         except IndexedError:
             if isinstance(flow, Mix | Read):
                 raise
             flow = flow.flow
+
+
+def saved(path: Path) -> tuple[dict[str, Any], int | None]:
+    """The loader's state in a file, and the step after which `penstock run` saved it (None: saved by a training)."""
+    try:
+        found: Any = json.loads(world.disk.read(path))
+    except ValueError as error:
+        raise StateError(f"{path}: not a whole JSON file ({error})") from error
+    body = cast("dict[str, Any]", found)
+    if isinstance(found, dict) and set(body) == {"step", "loader"}:
+        return body["loader"], int(body["step"])
+    return body, None
 
 
 def _last(count: Callable[[int], int], size: int) -> int | None:

@@ -1,0 +1,81 @@
+"""`penstock edit`: steps left out, and documents, in a run that is under way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.errors import ConfigError
+from penstock.seams import world, write_whole
+
+from .say import Json, Mixture, answer, guarded
+
+
+@guarded
+def edit(
+    mixture: Mixture,
+    state: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The state of the run, as it was saved.")],
+    skip: Annotated[list[str] | None, typer.Option(help="FIRST:STOP, steps to leave out, as often as needed.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="SOURCE:INDEX, a sample to leave out.")] = None,
+    exclude_from: Annotated[
+        Path | None, typer.Option(exists=True, help='Samples to leave out: a JSON line ["SOURCE", INDEX] for each.')
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The new state; default: in its place.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Leave out steps or samples from here on. A sample's place goes to the next of its source; the rest stays."""
+    from penstock.report import opened, saved
+
+    target = opened(mixture, state=state)
+    keys = [_key(text) for text in exclude or []]
+    if exclude_from is not None:
+        keys += _listed(exclude_from)
+    if not (skip or keys):
+        raise ConfigError("nothing to leave out: give --skip, --exclude or --exclude-from")
+    plan = target.plan
+    for text in skip or []:
+        first, stop = _range(text)
+        plan = plan.skip(range(target.position(first), target.position(stop)))
+    plan = plan.exclude(keys) if keys else plan
+    step = saved(state)[1]
+    body: Any = plan.state if step is None else {"step": step, "loader": plan.state}
+    written = out or state
+    write_whole(written, (json.dumps(body) + "\n").encode())
+
+    def tell(console: Any) -> None:
+        steps = sum(stop - first for first, stop in map(_range, skip or []))
+        console.print(
+            f"{written}: {steps:,} steps and {len(keys):,} samples left out from here on", markup=False, soft_wrap=True
+        )
+        console.print(f"see it with: penstock at {mixture} STEP --state {written}", markup=False, soft_wrap=True)
+
+    answer({"state": str(written), "skipped": skip or [], "excluded": [list(key) for key in keys]}, tell, as_json)
+
+
+def _key(text: str) -> tuple[str, int]:
+    source, sign, index = text.rpartition(":")
+    if not sign or not index.isdecimal():
+        raise ConfigError(f"--exclude {text}: write SOURCE:INDEX")
+    return source, int(index)
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, _, stop = text.partition(":")
+    if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
+        raise ConfigError(f"--skip {text}: write FIRST:STOP, two steps, the second behind the first")
+    return int(first), int(stop)
+
+
+def _listed(path: Path) -> list[tuple[str, int]]:
+    """The keys in a file: lines of JSON, [source, index] or [source, epoch, index]."""
+    keys = list[tuple[str, int]]()
+    for number, line in enumerate(world.disk.read(path).decode().splitlines(), 1):
+        try:
+            found: Any = json.loads(line)
+            keys.append((str(found[0]), int(found[-1])))
+        except (ValueError, TypeError, IndexError, KeyError):
+            raise ConfigError(f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]') from None
+    return keys

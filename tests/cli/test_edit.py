@@ -1,0 +1,59 @@
+"""`penstock edit`: a run under way loses steps and samples, and goes on exactly as the plan then says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli_world import Penstock
+
+
+def dumped(path: Path) -> dict[int, list[tuple[str, int]]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["step"]: [(source, index) for source, _, index in line["keys"]] for line in lines}
+
+
+def test_an_edited_run_is_what_at_says(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    state, edited, keys = tmp_path / "run.json", tmp_path / "edited.json", tmp_path / "keys.jsonl"
+    whole = tmp_path / "whole.jsonl"
+    penstock("run", mixture, "--dump", whole)
+    assert penstock("run", mixture, "--state", state, "--steps", 60, "--dump", keys).exit_code == 0
+    was = dumped(whole)
+    (tmp_path / "bad.jsonl").write_text("".join(json.dumps(list(key)) + "\n" for key in was[100][:3]))
+    source, index = was[120][0]
+    result = penstock(
+        "edit", mixture, state, "--skip", "70:75", "--exclude", f"{source}:{index}",
+        "--exclude-from", tmp_path / "bad.jsonl", "-o", edited,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "5 steps and 4 samples left out" in result.output
+    said = json.loads(penstock("at", mixture, 60, "--to", 200, "--state", edited, "--json").output)
+    assert penstock("run", mixture, "--state", edited, "--steps", 140, "--dump", keys).exit_code == 0
+    now = dumped(keys)
+    planned = {step: [(row["source"], row["index"]) for row in said if row["step"] == step] for step in range(60, 200)}
+    assert {step: now[step] for step in range(60, 200)} == planned
+    assert [now[step] for step in range(70)] == [was[step] for step in range(70)]
+    assert now[70] == was[75]
+    gone = {*was[100][:3], (source, index)}
+    assert not gone & {key for step in range(60, 200) for key in now[step]}
+    # Every step draws from the sources from which it drew before.
+    assert all([s for s, _ in now[step]] == [s for s, _ in was[step + 5]] for step in range(70, 195))
+
+
+def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    state = tmp_path / "run.json"
+    penstock("run", mixture, "--state", state, "--steps", 60)
+    before = state.read_bytes()
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('["text", 3]\n{"text"\n')
+    for arguments, needle in (
+        ((), "nothing to leave out"),
+        (("--skip", "10"), "FIRST:STOP"),
+        (("--skip", "10:20"), "the past is fixed"),
+        (("--exclude", "text"), "SOURCE:INDEX"),
+        (("--exclude", "txt:3"), "no source 'txt'"),
+        (("--exclude-from", bad), "line 2"),
+    ):
+        result = penstock("edit", mixture, state, *arguments)
+        assert result.exit_code == 2 and needle in result.stderr, (arguments, result.stderr)
+        assert state.read_bytes() == before
