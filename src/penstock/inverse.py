@@ -169,11 +169,10 @@ def leaf_of(program: Program) -> int | None:
 def period(program: Program) -> int:
     """The positions after which a flow of one leaf gives the same samples again, in whatever order."""
     match program:
-        case ReorderProgram(flow, order) if not isinstance(order, Repeat):
-            lap = lap_of(order, flow.size)
-            return period(flow) if lap is None else lap[0]
-        case EachProgram(flow) | ReorderProgram(flow):
+        case EachProgram(flow) | ReorderProgram(flow, Repeat()):
             return period(flow)
+        case ReorderProgram(flow, order) if (lap := lap_of(order, flow.size)) is not None:
+            return lap[0]
         case _:
             assert program.size is not None
             return program.size
