@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
+from weakref import finalize
 
 from .errors import ConfigError
 from .seams import Hands, world
@@ -61,6 +62,7 @@ class Ahead(Iterator[Any]):
             raise ConfigError(f"Ahead(n={n}): at least one item ahead")
         self._source, self._n, self._fn = source, n, fn
         self._hands: Hands = world.sched.spawn(1)
+        self._finish = finalize(self, self._hands.close)
         self._reset()
 
     def _reset(self) -> None:
@@ -150,5 +152,5 @@ class Ahead(Iterator[Any]):
     def close(self) -> None:
         """Stop the thread, and close what it reads from."""
         self._stop()
-        self._hands.close()
+        self._finish()
         self._source.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, overload
+from weakref import finalize
 
 import numpy as np
 
@@ -477,8 +478,9 @@ class DatasetIterator(Iterator[Any]):
     """
 
     def __init__(self, dataset: Dataset, workers: int = 0, ahead: int | None = None) -> None:
-        self._hands = world.sched.spawn(workers) if workers else None
-        self._session = Session(dataset.flow, Setting(window=2 * workers, most=ahead), self._hands)
+        hands = world.sched.spawn(workers) if workers else None
+        self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
+        self._session = Session(dataset.flow, Setting(window=2 * workers, most=ahead), hands)
 
     def __next__(self) -> Any:
         return self._session.next()
@@ -517,8 +519,8 @@ class DatasetIterator(Iterator[Any]):
     def close(self) -> None:
         """Let go of open files, and of the workers."""
         self._session.close()
-        if self._hands:
-            self._hands.close()
+        if self._finish:
+            self._finish()
 
 
 # ---------------------------------------------------------------- small functions of the steps (picklable)

@@ -59,7 +59,8 @@ class Lane:
             raise StopIteration
         began = world.sched.now()
         try:
-            chunk = self.tap.take(self._pace.size)
+            most = self.opener.hired.most
+            chunk = self.tap.take(self._pace.size if most is None else min(self._pace.size, most))
         except Exception:
             if self._pace.size == 1:
                 raise

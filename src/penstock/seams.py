@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -107,13 +108,16 @@ class LocalDisk:
 
 class _Threads:
     def __init__(self, workers: int) -> None:
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="penstock")
+        self._name = f"penstock-{id(self):x}"
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=self._name)
 
     def submit(self, task: Callable[[], Any], /) -> Future[Any]:
         return self._pool.submit(task)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        # What is let go of without being closed may be collected on one of these threads, which cannot wait for itself.
+        own = threading.current_thread().name.startswith(f"{self._name}_")
+        self._pool.shutdown(wait=not own, cancel_futures=True)
 
 
 class LocalSched:
