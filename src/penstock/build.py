@@ -8,6 +8,7 @@ source or another step therefore disturbs no existing one.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,7 +40,7 @@ from .nodes import (
     shown_as,
     under,
 )
-from .order import Repeat
+from .order import Repeat, Slice
 from .pack import ConcatSplit
 from .program import (
     BatchProgram,
@@ -51,6 +52,7 @@ from .program import (
     ReorderProgram,
 )
 from .random import key_of
+from .schedule import Schedule
 from .step import Leaf, Step
 from .types import Ints, is_source
 from .without import WithoutProgram
@@ -82,11 +84,13 @@ def why_not(flow: Flow) -> str | None:
             lost = kind in ("filter", "flat")
             return f"{_STEP[kind]}() gives a number of samples that depends on the data" if lost else why_not(below)
         case Hold(below, fold):
-            if isinstance(fold, Batch) or (reason := why_not(below)) is not None:
-                return why_not(below)
+            if (reason := why_not(below)) is not None or isinstance(fold, Batch):
+                return reason
             if not _lengths_known(below):
                 return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
-            return reason
+            if endless(below):
+                return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
+            return None
 
 
 def has_tail(flow: Flow) -> bool:
@@ -107,10 +111,10 @@ def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
 
 
 def endless(flow: Flow) -> bool:
-    """Whether a flow that is not indexed is known never to end."""
+    """Whether a flow is known never to end."""
     match flow:
-        case Mix(_, _, Weighted() as rule):
-            return rule.stop == "restart" and rule.max_epochs is None
+        case Mix(flows, names, Weighted() as rule):
+            return _restarts(rule, flows, names)
         case Mix(flows, _, Chain() | Cycle()):
             return any(map(endless, flows))
         case Mix(flows, _, Turns() | By()):
@@ -119,10 +123,31 @@ def endless(flow: Flow) -> bool:
             return epochs is None
         case Reorder(below, Repeat(epochs)):
             return epochs is None or endless(below)
+        case Reorder(below, Slice()):
+            return False
         case Reorder(below) | Each(below) | Hold(below):
             return endless(below)
         case _:
             return False
+
+
+def _restarts(rule: Weighted, flows: tuple[Flow, ...], names: tuple[str, ...]) -> bool:
+    """Whether a mixture never ends; inputs of weight 0 do not count, and a cap ends only what has a length."""
+    caps = rule.max_epochs
+    capped = dict.fromkeys(names) if isinstance(caps, float | int) else dict(caps or ())
+    points: list[Mapping[str, float]] = [dict.fromkeys(names, 1.0)]
+    if isinstance(rule.weights, Schedule):
+        points = [weights for _, weights in rule.weights.points]
+    elif rule.weights is not None:
+        points = [dict(rule.weights)]
+    live = [(name, flow) for name, flow in zip(names, flows, strict=True) if any(point.get(name) for point in points)]
+    match rule.stop:
+        case "restart":
+            return any(name not in capped or endless(flow) for name, flow in live)
+        case "first_exhausted":
+            return all(endless(flow) for _, flow in live)
+        case _:
+            return any(endless(flow) for _, flow in live)
 
 
 def _lengths_known(flow: Flow) -> bool:

@@ -1,0 +1,46 @@
+"""Which pipelines can be planned: what is endless is packed as it comes."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.build import endless
+from penstock.testing import assert_resumes
+
+
+def documents(n: int = 15) -> ps.Dataset:
+    return ps.from_tokens(np.arange(7 * n), np.arange(0, 7 * n + 1, 7))
+
+
+@pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
+def test_an_endless_mixture_of_known_lengths_is_packed_as_it_comes(method: str) -> None:
+    ds = ps.mix({"a": documents(), "b": documents(9)}, seed=3).pack(16, method=method).batch(2)
+    rows = list(islice(ds, 30))
+    assert len(rows) == 30
+    with pytest.raises(ps.IndexedError, match=r"endless dataset cannot be planned ahead \(limit\(n\)"):
+        ds[0]
+    assert_resumes(lambda: iter(ds), steps=12)
+    assert len(ps.mix({"a": documents(), "b": documents(9)}, seed=3).limit(40).pack(16, method=method)) > 0
+
+
+def test_what_never_ends_is_known() -> None:
+    a, b, forever = documents(), documents(9), documents().repeat()
+    inputs = {"a": a, "b": b}
+    for expected, ds in (
+        (True, ps.mix(inputs)),
+        (True, ps.mix(inputs, max_epochs={"a": 1})),
+        (False, ps.mix(inputs, max_epochs={"a": 1, "b": 2})),
+        (False, ps.mix(inputs, max_epochs=1.5)),
+        (False, ps.mix(inputs, {"a": 1, "b": 0}, max_epochs={"a": 1})),
+        (True, ps.mix({"a": a, "b": forever}, max_epochs=1)),
+        (False, ps.mix({"a": a, "b": forever}, stop="first_exhausted")),
+        (True, ps.mix({"a": a, "b": forever}, stop="all_exhausted")),
+        (False, ps.mix(inputs, stop="all_exhausted_oversample")),
+        (False, ps.mix(inputs, ps.Schedule([(0, {"a": 1, "b": 0})]), max_epochs={"a": 1})),
+    ):
+        assert endless(ds.flow) is expected, ds
+        assert (ds.plan.size is None) is expected
