@@ -181,7 +181,7 @@ class _Train:
         if not tree.epochized:
             stop = "restart" if self.repeat else "all_exhausted"
             block = block_of(list(shares.values()))
-            blended = mix(inputs, shares, seed=self.seed, block_size=max(block, 100 // block * block), stop=stop)
+            blended = mix(inputs, shares, seed=self.seed, block_size=block, stop=stop)
             return blended, total(once for (_, once), _ in parts)
         return self._epochized(tree, inputs, shares)
 
