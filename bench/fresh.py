@@ -16,10 +16,13 @@ Found = dict[str, Any]
 
 def start(row: Row) -> Found:
     """Import, then build and take the first batch."""
-    names = peers()[row.peer].imports
+    peer = peers()[row.peer]
     work = Ints(CASES["start"].params[0])
     began = time.perf_counter()
-    importlib.import_module(row.facts.get("imports", names))
+    if "imports" in row.facts:
+        importlib.import_module(row.facts["imports"])
+    else:
+        peer.load()
     imported = time.perf_counter()
     heavy = [name for name in ("torch", "jax", "datasets", "pandas") if name in sys.modules]
     rss = memory_now()[0]

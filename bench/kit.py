@@ -22,7 +22,7 @@ def resumes(make: Callable[[], Held]) -> None:
     """Saved at every position, loaded into a new object and a used one, twice, three times in a row."""
     from penstock.testing import assert_resumes
 
-    assert_resumes(make, steps=24, at_most=12, json=False, equal_states=False, same=alike)
+    assert_resumes(lambda: Boxed(make()), steps=24, at_most=12, json=False, equal_states=False, same=alike)
 
 
 def workers(make: Callable[[int], Iterable[Any]]) -> None:
@@ -53,6 +53,33 @@ def nothing_lost(make: Callable[[int, int], Held]) -> None:
     assert_covers([*given, *(x for rank in after for x in plain(rank))], range(SMALL))
 
 
+def same_batches(make: Callable[[int, int], Held]) -> None:
+    """The same global batches of 6 on 1, 2 and 3 ranks, whatever the order in them, also when the ranks change."""
+    from penstock.testing import assert_same_run
+
+    whole = batches([Posted(make(0, 1), 0)], SMALL // 6)
+    for before in WORLDS:
+        ranks = [Posted(make(r, before), r) for r in range(before)]
+        first = batches(ranks, SMALL // 12)
+        states = [rank.state_dict() for rank in ranks]
+        for after in (w for w in WORLDS if w != before):
+            others = [Posted(make(r, after), r) for r in range(after)]
+            for rank in others:
+                rank.load_state_dict(states)
+            run = [*first, *batches(others, SMALL // 6 - len(first))]
+            try:
+                assert_same_run(lambda: whole, lambda run=run: run, steps=len(whole))
+            except AssertionError as error:
+                raise AssertionError(f"{before} ranks, then {after}: {error}") from None
+
+
+def batches(ranks: list[Any], steps: int) -> list[list[int]]:
+    """What all ranks together take in each step."""
+    its = [iter(rank) for rank in ranks]
+    each = 6 // len(its)
+    return [sorted(value(next(it, -1)) for it in its for _ in range(each)) for _ in range(steps)]
+
+
 def covers(make: Callable[[int, int], Iterable[Any]]) -> None:
     """One pass over three ranks gives every sample once; the number of samples is no multiple of three."""
     from penstock.testing import assert_covers
@@ -77,9 +104,40 @@ CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "workers": ("same run with 2 workers", workers),
     "covers": ("3 ranks, every sample once", covers),
     "elastic_set": ("2 to 3 ranks, nothing lost", nothing_lost),
+    "elastic_batches": ("1, 2, 3 ranks, same batches", same_batches),
     "elastic_order": ("1, 2, 3 ranks, one order", one_order),
     "mixture": ("mixture within 2", mixture),
 }
+
+
+class Box:
+    """A state of any make; equal when its parts are, tensors too."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def __eq__(self, other: object) -> bool:
+        from penstock.testing.asserts import difference
+
+        return isinstance(other, Box) and not difference(self.state, other.state)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Boxed(Held):
+    """A loader whose states come in boxes."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+
+    def __iter__(self) -> Any:
+        return iter(self.held)
+
+    def state_dict(self) -> Box:
+        return Box(self.held.state_dict())
+
+    def load_state_dict(self, state: Box) -> None:
+        self.held.load_state_dict(state.state)
 
 
 class Posted(Held):
@@ -121,6 +179,8 @@ def alike(a: Any, b: Any) -> bool:
 
 def conformance(row: Row, scale: Any) -> dict[str, Any]:
     """A verdict for every check: "yes", "no: how it failed", or "none: why there is nothing to check"."""
+    import penstock.testing  # noqa: F401 - if this fails it is no peer's failure
+
     given = row.make()
     found = dict[str, str]()
     for name, (_, check) in CHECKS.items():

@@ -201,8 +201,7 @@ def run_to(row: Row, scale: Scale) -> Found:
                 leave(row, step, held.jump(held, step), held.want(step))
                 found[f"state_{step}"] = size_of(held.jump(held, step))
             continue
-        while done < step and time.perf_counter() - began < scale.reach_s:
-            next(held)
+        while done < step and time.perf_counter() - began < scale.reach_s and next(held, None) is not None:
             done += 1
         if done < step:
             found[f"reached_{step}"] = done

@@ -126,7 +126,7 @@ def absent(names: list[str], try_import: bool) -> dict[str, str]:
         if importlib.util.find_spec(peer.imports.partition(".")[0]) is None:
             found[name] = "not installed"
         elif try_import:
-            code = f"import {peer.before or 'sys'}\nimport {peer.imports}"
+            code = f"from bench.table import peers; peers()[{name!r}].load()"
             done = subprocess.run(
                 [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT
             )
@@ -196,7 +196,7 @@ def ratios(results: Results) -> dict[str, Any]:
         if best is not None:
             found[case][peer] = max(best, found[case].get(peer, 0.0))
         for metric, values in metrics.items():
-            if metric.startswith(("total_s_", "right_", "over_bare_", "import_s", "off_1e4")):
+            if metric.startswith(("total_s_", "right_", "over_bare_", "import_s", "off_1e4", "fill")):
                 found[f"{case} {metric}"][peer] = median(values)
     for case in [c for c in found if c in CASES]:
         for peer, ratio in found[case].items():

@@ -120,12 +120,20 @@ class Row:
 
 
 class Peer:
-    """A library: the distributions whose versions are told, the module whose import is timed (and what must be imported
+    """A library: the distributions whose versions are told, the module whose import is timed (and what must be done
     before it), and its rows."""
 
-    def __init__(self, name: str, needs: tuple[str, ...], imports: str, before: str = "") -> None:
+    def __init__(
+        self, name: str, needs: tuple[str, ...], imports: str, before: Callable[[], None] | None = None
+    ) -> None:
         self.name, self.needs, self.imports, self.before = name, needs, imports, before
         self.rows: list[Row] = []
+
+    def load(self) -> None:
+        """Import the library."""
+        if self.before:
+            self.before()
+        importlib.import_module(self.imports)
 
     def row(self, case: str, how: str, quick: bool = False, **facts: Any) -> Callable[[Any], Any]:
         """Put a function into the table: the peer driven in one way for one case (or several, by several rows)."""

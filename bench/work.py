@@ -37,7 +37,9 @@ class Ints:
         """`[fn(data[i]) for i in order]`, 32 at a time, in an order drawn beforehand."""
         import numpy as np
 
-        data, order = self.data, np.random.default_rng(self.seed).permutation(self.n).tolist()
+        # A list that was shuffled, as people have it: its integers lie in memory in another order than it has.
+        data, numbers = self.data, np.arange(self.n).astype(object)
+        order = numbers[np.random.default_rng(self.seed).permutation(self.n)].tolist()
         while True:
             for start in range(0, self.n, self.batch):
                 yield [plus_one(data[i]) for i in order[start : start + self.batch]]

@@ -62,7 +62,7 @@ def woven(work, batch):
     return quiet().interleave_datasets(parts, probabilities=even(work), seed=work.seed).map(add).batch(batch)
 
 
-@PEER.row("mix3", "interleave_datasets, streaming", quick=True, ids=column)
+@PEER.row("mix3", "interleave_datasets, streaming", ids=column)
 @PEER.row("mix50", "interleave_datasets, streaming", ids=column)
 @PEER.row("mix500", "interleave_datasets, streaming", quick=True, ids=column)
 def mix(work):
@@ -158,6 +158,7 @@ def kit():
         "workers": pooled,
         "covers": ranked(61),
         "elastic_set": ranked(60),
+        "elastic_batches": ranked(60),
         "elastic_order": ranked(60),
         "mixture": mixed,
     }

@@ -213,6 +213,7 @@ def kit():
         "workers": pooled,
         "covers": lambda rank, world: ints(61)[rank::world].to_iter_dataset(inline()),
         "elastic_set": ranked,
+        "elastic_batches": ranked,
         "elastic_order": ranked,
         "mixture": lambda: by_index(names),
     }

@@ -30,16 +30,16 @@ def mixture(work):
     return ps.mix(inputs, dict(zip(work.names, work.weights, strict=True)), seed=work.seed)
 
 
-@PEER.row("mix3", "mix, blocks of 1,000", quick=True)
+@PEER.row("mix3", "mix, blocks of 1,000")
 @PEER.row("mix50", "mix, blocks of 1,000")
-@PEER.row("mix500", "mix, blocks of 1,000", quick=True)
+@PEER.row("mix500", "mix, blocks of 1,000")
 def mix(work):
     return mixture(work).map(plus_one).batch(work.batch)
 
 
-@PEER.row("mix3", "mix, the plain interleave (block_size=1)")
+@PEER.row("mix3", "mix, the plain interleave (block_size=1)", quick=True)
 @PEER.row("mix50", "mix, the plain interleave (block_size=1)")
-@PEER.row("mix500", "mix, the plain interleave (block_size=1)")
+@PEER.row("mix500", "mix, the plain interleave (block_size=1)", quick=True)
 def interleave(work):
     import penstock as ps
 
@@ -157,6 +157,7 @@ def kit():
         "workers": lambda n: ps.Loader(ints, workers=n),
         "covers": lambda rank, world: ps.Loader(more, rank=rank, world_size=world),
         "elastic_set": ranked,
+        "elastic_batches": ranked,
         "elastic_order": ranked,
         "mixture": lambda: iter(mixed),
     }

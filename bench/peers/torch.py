@@ -175,6 +175,7 @@ def kit():
         "workers": lambda n: loader(workers=n),
         "covers": lambda rank, world: ranked(61)(rank, world),
         "elastic_set": ranked(60),
+        "elastic_batches": ranked(60),
         "elastic_order": ranked(60),
         "mixture": lambda: tn.Loader(mixed(True)),
     }

@@ -64,7 +64,9 @@ def kit():
 
     none = "has no state"
     return {
-        **dict.fromkeys(("resume", "resume_buffer", "resume_mix", "elastic_set", "elastic_order"), none),
+        **dict.fromkeys(
+            ("resume", "resume_buffer", "resume_mix", "elastic_set", "elastic_batches", "elastic_order"), none
+        ),
         "resume_pack": "does not pack",
         "workers": pooled,
         "covers": ranked,
