@@ -165,12 +165,14 @@ class Spliced:
         out[self.past.now[kept]] = self.past.schedule.counts(position)[kept]
         return out
 
-    def places(self, source: int, k: Ints, /) -> Ints:
-        """The positions of sorted draws of an input, -1 for those that are never made."""
-        out = self.present.places(source, k)
-        for before in np.flatnonzero(self.past.now == source).tolist():
-            then = self.past.schedule.places(before, k)
-            out = np.where((then >= 0) & (then < self.start), then, out)
+    def places(self, source: Ints, k: Ints, /) -> Ints:
+        """The positions of draws of inputs, -1 for those that are never made."""
+        out, was = self.present.places(source, k), np.full(len(self.present.names), -1)
+        kept = np.flatnonzero(self.past.now >= 0)
+        was[self.past.now[kept]] = kept
+        mine = np.flatnonzero(was[source] >= 0)
+        then = self.past.schedule.places(was[source[mine]], k[mine])
+        out[mine] = np.where((then >= 0) & (then < self.start), then, out[mine])
         return out
 
 
@@ -198,10 +200,10 @@ class ChainSchedule:
         most = [(1 << 62) if size is None else size for size in self.sizes]
         return np.clip(position - self._starts, 0, most)
 
-    def places(self, source: int, k: Ints, /) -> Ints:
-        """The positions of draws of an input, -1 for those that are never made."""
-        size = self.sizes[source]
-        return np.where(k < (1 << 62 if size is None else size), self._starts[source] + k, -1)
+    def places(self, source: Ints, k: Ints, /) -> Ints:
+        """The positions of draws of inputs, -1 for those that are never made."""
+        sizes = np.asarray([1 << 62 if size is None else size for size in self.sizes], np.int64)
+        return np.where(k < sizes[source], self._starts[source] + k, -1)
 
     @property
     def _starts(self) -> Ints:
@@ -231,8 +233,8 @@ class TurnsSchedule:
         """Draws of each input before a position."""
         return (position - np.arange(len(self.sizes)) + len(self.sizes) - 1) // len(self.sizes)
 
-    def places(self, source: int, k: Ints, /) -> Ints:
-        """The positions of draws of an input, -1 for those that are never made."""
+    def places(self, source: Ints, k: Ints, /) -> Ints:
+        """The positions of draws of inputs, -1 for those that are never made."""
         found = k * len(self.sizes) + source
         return found if self.size is None else np.where(found < self.size, found, -1)
 

@@ -21,10 +21,10 @@ _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
 
 @runtime_checkable
 class Counted(Protocol):
-    """A schedule with an inverse: the draws of each input before a position, the positions of sorted draws (or -1)."""
+    """A schedule with an inverse: the draws of each input before a position, the positions of draws (or -1)."""
 
     def counts(self, position: int, /) -> Ints: ...
-    def places(self, source: int, k: Ints, /) -> Ints: ...
+    def places(self, source: Ints, k: Ints, /) -> Ints: ...
 
 
 def find(program: Program, leaf: int, index: Ints, low: int, high: int) -> Ints:
@@ -98,18 +98,19 @@ def _mixed(program: MixProgram, leaf: int, index: Ints, low: int, high: int) -> 
         return np.concatenate([*_scanned(program, i, leaf, index, low, high)])
     if size is None:
         a, b = (int(schedule.counts(position)[i]) for position in (low, high))
-        return schedule.places(i, find(flow, leaf, index, a, b))
+        return _placed(schedule, i, find(flow, leaf, index, a, b))
     first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
     each = int(program.advance[i])
     if each == 0:  # every pass begins anew with the same draws
-        return _laps(schedule.places(i, find(flow, leaf, index, 0, drawn)), size, low, high)
+        return _laps(_placed(schedule, i, find(flow, leaf, index, 0, drawn)), size, low, high)
     a, b = (e * each + int(schedule.counts(p - e * size)[i]) for e, p in ((first, low), (last, high)))
     k = find(flow, leaf, index, a, b)
     k = k[k % each < drawn]
-    out, epoch = np.empty_like(k), k // each
-    order = np.argsort(k % each, kind="stable")
-    out[order] = schedule.places(i, (k % each)[order])
-    return out + epoch * size
+    return _placed(schedule, i, k % each) + k // each * size
+
+
+def _placed(schedule: Counted, source: int, k: Ints) -> Ints:
+    return schedule.places(np.full(len(k), source), k)
 
 
 def _scanned(program: MixProgram, i: int, leaf: int, index: Ints, low: int, high: int) -> Iterator[Ints]:

@@ -47,22 +47,24 @@ class Blocks:
             source[a:b], k[a:b] = sources[local[a:b] - number * self.span], ks[local[a:b] - number * self.span]
         return source, k
 
-    def find(self, source: int, k: Ints) -> Ints:
-        """The positions at which sorted draws of a source are given, -1 for those that never are."""
+    def find(self, source: Ints, k: Ints) -> Ints:
+        """The positions at which draws of sources are given, -1 for those that never are."""
         plain = self.plan.locate(source, k)
         if self.size == 1:
             return plain
         out, there = np.full(len(k), -1), np.flatnonzero(plain >= 0)
         block = (plain[there] - self.plan.start) // self.size
         wanted, many = distinct(block), self._many()
-        begins = np.searchsorted(block, wanted)
         for a in range(0, len(wanted), many):
             some = wanted[a : a + many]
-            mine = there[begins[a] : begins[a + many] if a + many < len(wanted) else len(there)]
+            mine = there[(block >= some[0]) & (block <= some[-1])]
             sources, ks = self._deal(some)
-            flat = np.flatnonzero(sources == source)
-            given = flat[np.searchsorted(ks[flat], k[mine])]
-            out[mine] = self.plan.start + some[given // self.size] * self.size + given % self.size
+            order = np.argsort(sources, kind="stable")  # the draws of each source, in their order
+            ordered = sources[order]
+            for one in map(int, distinct(source[mine])):
+                here, (low, high) = mine[source[mine] == one], np.searchsorted(ordered, [one, one + 1])
+                given = order[low:high][np.searchsorted(ks[order[low:high]], k[here])]
+                out[here] = self.plan.start + some[given // self.size] * self.size + given % self.size
         return out
 
     def counts(self, position: int) -> Ints:

@@ -90,19 +90,19 @@ class Mixture:
 
     def find(self, source: int, k: int) -> int:
         """The position of a source's `k`-th draw: the inverse of `at`."""
-        found = int(self.places(source, np.asarray([k]))[0])
+        found = int(self.places(np.asarray([source]), np.asarray([k]))[0])
         if found < 0:
             raise IndexError(f"the mixture never makes draw {k} of {self.names[source]!r}")
         return found
 
-    def places(self, source: int, k: Ints) -> Ints:
-        """The positions of sorted draws of a source, -1 for those that are never made."""
+    def places(self, source: Ints, k: Ints) -> Ints:
+        """The positions of draws of sources, -1 for those that are never made."""
         out = np.full(len(k), -1)
-        begins = [int(era.plan.begin.counts[source]) for era in self._eras]
-        number = np.where(k < 0, -1, np.searchsorted(begins, k, side="right") - 1)
+        begun = np.count_nonzero([era.plan.begin.counts[source] <= k for era in self._eras], axis=0)
+        number = np.where(k < 0, -1, begun - 1)
         for i in map(int, distinct(number[number >= 0])):
             mine = np.flatnonzero(number == i)
-            out[mine] = self._eras[i].find(source, k[mine])
+            out[mine] = self._eras[i].find(source[mine], k[mine])
         return out
 
     def counts(self, position: int) -> Ints:

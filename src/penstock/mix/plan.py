@@ -123,19 +123,21 @@ class Plan:
             source[a:b], k[a:b] = segment.walk(positions[a:b] - segment.start)
         return source, k
 
-    def locate(self, source: int, k: Ints) -> Ints:
-        """The positions of sorted draws of a source, -1 for those that never come."""
-        known, last = self._grown, int(k[-1])
-        while known.state is not None and int(known.state.counts[source]) <= last:
+    def locate(self, source: Ints, k: Ints) -> Ints:
+        """The positions of draws of sources, -1 for those that never come."""
+        known = self._grown
+        while known.state is not None and bool((known.state.counts[source] <= k).any()):
             known = self._grow(known)
         out, segments = np.full(len(k), -1), known.segments
-        number = np.searchsorted([int(segment.base[source]) for segment in segments], k, side="right") - 1
+        if not segments:
+            return out
+        number = np.count_nonzero([segment.base[source] <= k for segment in segments], axis=0) - 1
         for i in map(int, distinct(number[number >= 0])):
             segment, end = segments[i], segments[i + 1].start if i + 1 < len(segments) else known.upto
-            leaf, mine = np.flatnonzero(segment.members == source), np.flatnonzero(number == i)
-            if len(leaf):
-                m = segment.locate(np.repeat(leaf, len(mine)), k[mine] - segment.base[source])
-                out[mine] = np.where((m < FAR) & (m < end - segment.start), segment.start + m, -1)
+            mine = np.flatnonzero(number == i)
+            mine = mine[np.isin(source[mine], segment.members)]
+            m = _positions(segment, source[mine], k[mine] - segment.base[source[mine]])
+            out[mine] = np.where((m < FAR) & (m < end - segment.start), segment.start + m, -1)
         return out
 
     def residuals(self, position: int) -> Floats:

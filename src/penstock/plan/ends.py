@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from ..ints import distinct
 from ..inverse import Counted, leaf_of
 from ..order import Repeat
 from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
@@ -13,6 +15,8 @@ from ..types import Ints
 from .records import Exhaustion
 
 FAR = 1 << 52  # a source with any weight is drawn again long before as many positions have gone by
+
+_UNKNOWN = -2
 
 
 def exhaustions(program: Program, counts: Callable[[int], Ints], once: Ints, horizon: int | None) -> list[Exhaustion]:
@@ -23,55 +27,60 @@ def exhaustions(program: Program, counts: Callable[[int], Ints], once: Ints, hor
     on = counts(2 * stop) > total if size is None else np.zeros(len(total), np.bool_)
     bound = stop if horizon is None else min(stop, horizon)
 
-    def place(leaf: int, number: int) -> int | None:
-        """The position of a leaf's sample of that number, None if it is not to be seen by the horizon."""
-        if number < 0 or number >= total[leaf]:
-            return None
-        found = _delivered(program, leaf, number)
-        if found is None:
-            found = _bisected(lambda position: int(counts(position)[leaf]), number, stop)
-        return found if found < bound else None
+    def place(numbers: Ints) -> list[int | None]:
+        """The position of each leaf's sample of a number, None if it is not to be seen by the horizon."""
+        asked = np.flatnonzero((numbers >= 0) & (numbers < total))
+        found = np.full(len(numbers), bound)
+        found[asked] = _delivered(program, asked, numbers[asked])
+        for leaf in np.flatnonzero(found == _UNKNOWN).tolist():
+            count = partial(_count, counts, leaf)
+            found[leaf] = _bisected(count, int(numbers[leaf]), stop)
+        return [position if position < bound else None for position in found.tolist()]
 
-    out = list[Exhaustion]()
-    for leaf in range(len(total)):
-        last = None if on[leaf] else place(leaf, int(total[leaf]) - 1)
-        ends = None if last is None or last + 1 >= stop else last + 1
-        out.append(Exhaustion(place(leaf, int(once[leaf])) if once[leaf] else None, ends))
-    return out
+    repeats, last = place(np.where(once > 0, once, -1)), place(np.where(on, -1, total - 1))
+    ends = [None if position is None or position + 1 >= stop else position + 1 for position in last]
+    return [Exhaustion(*both) for both in zip(repeats, ends, strict=True)]
 
 
-def _delivered(program: Program, leaf: int, number: int) -> int | None:
-    """The position of a leaf's sample of that number, where arithmetic tells."""
+def _count(counts: Callable[[int], Ints], leaf: int, position: int) -> int:
+    return int(counts(position)[leaf])
+
+
+def _delivered(program: Program, leaf: Ints, number: Ints) -> Ints:
+    """The positions of leaves' samples of these numbers, `_UNKNOWN` where arithmetic does not tell."""
+    if leaf_of(program) is not None:
+        return number
     match program:
-        case EachProgram(flow):
+        case EachProgram(flow) | ReorderProgram(flow, Repeat()):
             return _delivered(flow, leaf, number)
-        case ReorderProgram(flow, order) if leaf_of(program) is not None or isinstance(order, Repeat):
-            return number if leaf_of(program) is not None else _delivered(flow, leaf, number)
         case BatchProgram(flow):
-            below, size = flow.size, program.size
+            below, size, found = flow.size, program.size, _delivered(flow, leaf, number)
             if program.drop and below is not None and below % program.n:
-                return None
-            found = _delivered(flow, leaf, number)
-            if found is None or below is None or size is None:
-                return None if found is None else found // program.n
-            return found // below * size + found % below // program.n
-        case MixProgram():
-            return _drawn(program, leaf, number)
+                return np.full(len(leaf), _UNKNOWN)
+            if below is None or size is None:
+                return np.where(found < 0, found, found // program.n)
+            return np.where(found < 0, found, found // below * size + found % below // program.n)
+        case MixProgram(flows, schedule) if isinstance(schedule, Counted):
+            source, k = program.owner[leaf], np.empty(len(leaf), np.int64)
+            for i in map(int, distinct(source)):
+                mine = np.flatnonzero(source == i)
+                k[mine] = _delivered(flows[i], leaf[mine], number[mine])
+            return _drawn(program, schedule, source, k)
         case _:
-            return number if leaf_of(program) is not None else None
+            return np.full(len(leaf), _UNKNOWN)
 
 
-def _drawn(program: MixProgram, leaf: int, number: int) -> int | None:
-    i, schedule, size = int(program.owner[leaf]), program.schedule, program.size
-    k = _delivered(program.flows[i], leaf, number)
-    if k is None or not isinstance(schedule, Counted):
-        return None
-    epoch = 0
-    if size is not None and k >= (drawn := int(schedule.counts(size)[i])):
-        if drawn != program.advance[i]:
-            return None
-        epoch, k = divmod(k, drawn)
-    return epoch * (size or 0) + int(schedule.places(i, np.asarray([k]))[0])
+def _drawn(program: MixProgram, schedule: Counted, source: Ints, k: Ints) -> Ints:
+    known, epoch = k >= 0, np.zeros_like(k)
+    if program.size is not None:
+        drawn = schedule.counts(program.size)[source]
+        later = known & (k >= drawn)
+        known &= ~later | (drawn == program.advance[source])  # else passes do not follow one another without gaps
+        epoch = np.where(later, k // np.maximum(drawn, 1), 0)
+        k = k - epoch * drawn
+    out = np.full(len(k), _UNKNOWN)
+    out[known] = epoch[known] * (program.size or 0) + schedule.places(source[known], k[known])
+    return out
 
 
 def _bisected(count: Callable[[int], int], number: int, stop: int) -> int:
