@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.ints import distinct
 from penstock.report import Row, Target, shares
 from penstock.report.picture import Course, as_svg, draw, page
 
@@ -20,7 +21,7 @@ def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str
     names = list(target.plan.sources)
     given = np.array([[record.by_source[name] for name in names] for record in records], np.int64)
     counts = np.concatenate([np.zeros((1, len(names)), np.int64), np.cumsum(given, axis=0)])
-    steps = np.unique(np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64))
+    steps = distinct(np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64))
     sizes = [target.all_tokens[name] for name in names]
     return Course(names, sizes, steps, counts[steps], sorted(marks.items()), "tokens")
 

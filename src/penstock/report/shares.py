@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.ints import distinct
+
 from .target import Target
 
 if TYPE_CHECKING:
@@ -159,7 +161,7 @@ def course(target: Target, steps: int) -> Course:
     """What has been given along the run, for a picture: samples, or tokens of packed rows."""
     from .picture import Course
 
-    grid = np.unique(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
+    grid = distinct(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
     unit = "tokens" if target.packed else "samples"
     counts = [list(target.plan.counts(target.position(int(step)), unit).values()) for step in grid]
     marks = list[tuple[int, str]]()
