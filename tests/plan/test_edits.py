@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
+from penstock.cursor import seal
+from penstock.edits import Change, locate_mixture
 from penstock.errors import ConfigError, StateError
+from penstock.mix import SetWeights
 from penstock.plan import Plan
 from trees import delivered, documents, numbers, trees
 
@@ -70,14 +73,20 @@ def test_a_run_with_everything_that_can_happen_is_what_the_plan_says() -> None:
 def test_a_packed_run_is_what_the_plan_says_before_and_after_an_edit() -> None:
     ds = long_run().limit(24_000).pack(64).batch(2)
     state = states(ds, 400)
+    weights = {"code": 1, "text": 3, "math": 1}
+    change = Change(locate_mixture(ds.flow, weights), SetWeights(20_000, weights)).to_json()
+    state = seal({**{key: value for key, value in state.items() if key != "check"}, "changes": [change]})
     got = delivered(ds, 400)
     plan = ds.plan.after(state)
     assert plan.position == 400 and told(plan, 0, 400) == got
     bad = sorted({sample.key for sample in plan.at(slice(410, 600)) if sample.source == "code"})[:100]
     edited = plan.exclude(bad).skip(range(420, 430))
     assert told(edited, 0, 400) == got
-    after = delivered(ds, 300, edited.state)
-    assert told(edited, 400, 700) == after
+    rest = len(edited.dataset) - 400
+    after = delivered(ds, rest, edited.state)
+    assert told(edited, 400, 400 + rest) == after
+    drawn = plan.diff(ds.plan, within=range(plan.size or 0))
+    assert drawn.first is not None and drawn.first > 400 and drawn.counts, "the weights were not changed"
     assert not {key[::2] for key in bad} & {key[::2] for keys in after for key in keys}
 
 
@@ -243,8 +252,6 @@ def test_edits_that_make_no_sense_are_refused() -> None:
 
 
 def test_a_damaged_edit_is_refused() -> None:
-    from penstock.cursor import seal
-
     ds = numbers(6, "a")
     body = {k: v for k, v in states(ds, 1).items() if k != "check"}
     for edit in ({"skip": "x", "count": 1}, {"exclude": "a", "since": 0}, {"skip": 3}):
