@@ -92,7 +92,7 @@ def test_a_prepared_folder_gives_typed_samples_with_their_origin(tmp_path: Path)
     source, epoch, index = sample.__restore_key__
     assert type(sample) is TextSample and sample.text == f"text {index}" and (source, epoch) == ("notes", 0)
     assert sample.__key__ == f"train/{index}" and sample.__subflavors__ == {"kind": "note", "more": 1}
-    [origin] = sample.__sources__ or ()
+    (origin,) = list(sample.__sources__ or ())
     assert (
         origin.dataset_path == str(path)
         and origin.index == index
