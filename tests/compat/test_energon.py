@@ -382,6 +382,15 @@ def test_map_limit_filter_repeat() -> None:
     assert list(get_loader(MapDataset(train("a", 8, virtual_epoch_length=2), len))) == [4, 4]
 
 
+def test_a_packed_validation_set_ends_and_has_no_length() -> None:
+    val = get_val_dataset(samples("a", 9), batch_size=2, packing_buffer_size=4, task_encoder=Packs())
+    loader = get_loader(val)
+    packs = [text for batch in list(loader) for pack in batch for text in pack.split("+")]
+    assert sorted(text.split("/")[0] for text in packs) == [f"a{i}" for i in range(9)]
+    with pytest.raises(ps.IndexedError, match="packed"):
+        len(loader)
+
+
 def test_validation_on_several_ranks_gives_each_sample_once() -> None:
     def rank(rank: int, **options: Any) -> list[str]:
         config = WorkerConfig(rank, 3)

@@ -96,7 +96,7 @@ def get_val_dataset(
     those of `get_val_datasets`.
     """
     found = get_val_datasets(
-        path, batch_size=batch_size, split_part=split_part, worker_config=worker_config, joined=True, **options
+        path, batch_size=batch_size, split_part=split_part, worker_config=worker_config, _joined=True, **options
     )
     [(dataset, _)] = found
     if limit is None:
@@ -121,12 +121,10 @@ def get_val_datasets(
     subflavors: Mapping[str, Any] | None = None,
     sample_type: type[Any] | None = None,
     sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
-    joined: bool = False,
+    _joined: bool = False,
     **options: Any,
 ) -> list[tuple[SavableDataset, list[Leaf]]]:
-    """A validation dataset for every dataset of a metadataset, each with what it was read from; or (`joined`) one for
-    all of them.
-    """
+    """A validation dataset for every dataset of a metadataset, each with what it was read from."""
     refuse("get_val_dataset", options)
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
     base = Leaf(Path(), split_part, subflavors or {}, dataset_config, split_config)
@@ -136,7 +134,7 @@ def get_val_datasets(
     else:
         refs = leaves(parse(path, base))
         found = [(reading.leaf(ref), [ref], _name(ref)) for ref in refs]
-    if joined:
+    if _joined:
         first, *rest = (samples for samples, _, _ in found)
         found = [(first.concat(*rest) if rest else first, [ref for _, refs, _ in found for ref in refs], found[0][2])]
     out = list[tuple[SavableDataset, list[Leaf]]]()

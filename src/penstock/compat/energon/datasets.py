@@ -9,7 +9,7 @@ from math import ceil, lcm
 from typing import Any, cast
 
 from ...dataset import Dataset
-from ...errors import ConfigError, Skip
+from ...errors import ConfigError, IndexedError, Skip
 from ...inputs import mix
 from .config import WorkerConfig, refuse
 
@@ -42,7 +42,7 @@ class SavableDataset:
         if self.epoch_length is not None:
             return self.epoch_length
         if self.once is None:
-            raise ConfigError(f"len() of {self.name}: how many items there are depends on packing or grouping")
+            raise IndexedError(f"len() of {self.name}: how many items there are is known when they were packed")
         return self.once
 
 
