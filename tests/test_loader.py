@@ -6,6 +6,7 @@ import json
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -393,3 +394,35 @@ def test_lanes_draw_from_a_mixture_in_orders_of_their_own() -> None:
         drawn = [step[lane] for step in steps]
         assert all(drawn[i : i + 10].count("a") == 6 for i in range(0, 50, 10))
     assert len({tuple(step[lane] for step in steps) for lane in range(4)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [("concat_split", {}), ("first_fit", {"open_rows": 4}), ("best_fit", {"window": 16})]
+)
+def test_weights_set_under_a_pack_that_was_planned(method: str, options: dict[str, int]) -> None:
+    def tokens(seed: int, n: int) -> ps.Dataset:
+        lengths = np.random.default_rng(seed).integers(1, 20, n)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return ps.from_tokens(np.arange(offsets[-1]), offsets).shuffle()
+
+    flows = {"a": tokens(1, 900), "b": tokens(2, 900)}
+    ds = ps.mix(flows, {"a": 1, "b": 1}, stop="all_exhausted", block_size=10).pack(64, method, **options).batch(2)
+    assert len(ds) > 60
+
+    def keys(loader: ps.Loader, steps: int) -> list[Any]:
+        return [loader.keys() for _, _ in zip(range(steps), loader, strict=False)]
+
+    with ps.Loader(ds) as plain, ps.Loader(ds) as loader:
+        before = keys(plain, 30)
+        assert keys(loader, 12) == before[:12]
+        at = loader.set_weights({"a": 9, "b": 1})
+        state = loader.state_dict()
+        rest = keys(loader, 30)
+    shares = [sum(source == "a" for step in rest[4:20] for source, _, _ in step), sum(map(len, rest[4:20]))]
+    assert 0.8 * shares[1] < shares[0], (at, shares)
+    with ps.Loader(ds, workers=2) as resumed:
+        resumed.load_state_dict(json.loads(json.dumps(state)))
+        assert keys(resumed, 30) == rest
+    with ps.Loader(ds) as replayed:
+        replayed.set_weights({"a": 9, "b": 1}, at=at)
+        assert keys(replayed, 42) == before[:12] + rest

@@ -16,16 +16,14 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from .ints import distinct
-from .pack import Columns, Pieces, Plan, plan
+from .pack import Columns, Pieces, Plan, plan, settled
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .step import HOLE, Leaf, Run, Step, failed
 from .types import Fold, Ints, Order, Source
 
 
 class Program(Protocol):
-    """An indexed flow, ready to be asked. `source` is what its values are read from, where that is all there is to
-    them.
-    """
+    """An indexed flow, ready to be asked. `source` is what its values are read from, where that is all."""
 
     @property
     def size(self) -> int | None: ...
@@ -293,16 +291,20 @@ class PackProgram:
 
     def planned(self, epoch: int) -> tuple[Rows, Plan]:
         """The samples of a pass and the groups that they make."""
-        plans = self._plans
-        if epoch not in plans:
+        if (found := self._plans.get(epoch)) is None:
             samples = cast(int, self.flow.size)
             rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
             found = (rows, plan(self.fold, self.sizes(rows), self.key))
-            while len(plans) > 1:  # threads may look at this pass and the next
-                plans.pop(next(iter(plans)), None)
-            plans[epoch] = found
-            return found
-        return plans[epoch]
+            while len(self._plans) > 1:  # threads may look at this pass and the next
+                self._plans.pop(next(iter(self._plans)), None)
+            self._plans[epoch] = found
+        return found
+
+    def drawn(self, position: int) -> int:
+        """How many samples of the flow below had to be seen to decide on the groups before a position."""
+        epoch, place = divmod(position, self.size or 1)
+        rows, made = self.planned(epoch if self.every_pass else 0)
+        return epoch * len(rows.leaf) + settled(self.fold, self.sizes(rows), self.key, made, place)
 
     def sizes(self, rows: Rows) -> Ints:
         """The tokens of documents."""

@@ -36,6 +36,7 @@ from .nodes import (
     inputs_of,
 )
 from .order import Gap, Repeat, Slice, Stride
+from .program import PackProgram
 from .random import key_of
 from .rows import Rows, empty_rows
 from .step import Leaf, Step
@@ -62,19 +63,21 @@ def tail_group(flow: Flow) -> int | None:
                 return group if why_not(flow) is None else None
 
 
-def straight(flow: Flow) -> Callable[[int], int] | None:
+def straight(flow: Flow, program: Any) -> Callable[[int], int] | None:
     """From which position on of the mixture below it a position of a flow draws; None where that cannot be said."""
     match flow:
         case Mix(_, _, Weighted()):
             return int
         case Each(below) | Reorder(below, Slice(0, _, 1) | Repeat()):
-            return straight(below)
-        case Reorder(below, Gap() as gap) if line := straight(below):
+            return straight(below, program.flow)
+        case Reorder(below, Gap() as gap) if line := straight(below, program.flow):
             return lambda position: line(gap.after(position))
-        case Reorder(below, Stride(first, count)) if line := straight(below):
+        case Reorder(below, Stride(first, count)) if line := straight(below, program.flow):
             return lambda position: line(position * count + first)
-        case Hold(below, Batch(n)) if line := straight(below):
+        case Hold(below, Batch(n)) if line := straight(below, program.flow):
             return lambda position: line(position * n)
+        case Hold(below) if isinstance(program, PackProgram) and (line := straight(below, program.flow)):
+            return lambda position: line(program.drawn(position))
         case _:
             return None
 
@@ -136,7 +139,7 @@ class Opener:
         if why_not(flow) is None and not has_tail(flow):
             positions = Positions(self.builder.program(flow, seed, path), self.spread)
             work = Work(positions, positions.program, [], self.hired, grain)
-            if (line := straight(flow)) is not None:
+            if (line := straight(flow, positions.program)) is not None:
                 self._furthest[path] = lambda cursor: line(as_int(work.furthest() if cursor is None else cursor))
             return work
         match flow:

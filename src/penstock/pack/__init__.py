@@ -7,7 +7,7 @@ was split; 0 for padding).
 
 from .folds import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
 from .options import METHODS, PackedBatches, Packing
-from .plan import Columns, Pieces, Plan, plan
+from .plan import Columns, Pieces, Plan, plan, settled
 from .row import build_row
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "build_row",
     "join_parts",
     "plan",
+    "settled",
 ]

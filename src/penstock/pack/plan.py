@@ -29,6 +29,27 @@ class Plan:
         return len(self.bounds) - 1
 
 
+def settled(fold: Fold, lengths: Ints, key: int, made: Plan, groups: int) -> int:
+    """After how many documents a fold has given so many groups of a plan; all where the end of the pass decides.
+
+    >>> from penstock.pack import FirstFit
+    >>> sizes = np.array([5, 6, 3, 8])
+    >>> settled(FirstFit(8), sizes, 0, plan(FirstFit(8), sizes), 1)
+    3
+    """
+    if groups <= 0:
+        return 0
+    if isinstance(fold, ConcatSplit) and fold.max_segments is None:
+        return int(made.item[made.bounds[groups] - 1]) + 1
+    carry, given = fold.init(key), 0
+    for number, size in enumerate(lengths.tolist()):
+        if given >= groups:
+            return number
+        carry, ready = fold.step(carry, Item(number, size, None))
+        given += len(ready)
+    return len(lengths)
+
+
 def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Plan:
     """Run a fold over one pass of lengths, without data: who goes together, as columns.
 

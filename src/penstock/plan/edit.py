@@ -11,7 +11,6 @@ from ..errors import ConfigError
 from ..inverse import Counted, below_batch, leaf_of
 from ..order import Gap, Repeat, Slice
 from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReorderProgram
-from ..types import Fold, Ints, Item
 from ..without import WithoutProgram
 from .records import Sample
 
@@ -56,19 +55,7 @@ def _documents(program: PackProgram, name: str, position: int) -> int:
             f"plan.exclude: {name!r} is packed, and the run is in a later pass, whose rows would be planned anew; edit "
             "the plan in the first pass"
         )
-    rows, plan = program.planned(0)
-    return settled(program.fold, program.sizes(rows), program.key, min(position, len(plan)))
-
-
-def settled(fold: Fold, sizes: Ints, key: int, groups: int) -> int:
-    """After how many items a fold has given so many groups; all of them where it takes the end of the pass."""
-    carry, given = fold.init(key), 0
-    for number, size in enumerate(sizes.tolist()):
-        if given >= groups:
-            return number
-        carry, ready = fold.step(carry, Item(number, size, None))
-        given += len(ready)
-    return len(sizes)
+    return program.drawn(min(position, program.size))
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
