@@ -14,7 +14,7 @@ from .streams import Stream, Tap, as_int
 from .trail import Offset, Span, Trail
 from .types import Json
 
-_FIRST_PLAN, _LAST_PLAN = 1024, 16384  # positions planned at a time: few at first, so that a resume is quick
+_FIRST_PLAN, _LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Positions:
             return False
         shift, lap = (self._epoch * size, 0) if size is not None else (0, self._epoch)
         self._rows, self._used = self.program.locate(places + shift, np.full_like(places, lap)), 0
-        self._plan = min(max(_LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 2)
+        self._plan = min(max(_LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
         return True
 
     def close(self) -> None:
