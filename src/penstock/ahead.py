@@ -94,8 +94,8 @@ class Ahead(Iterator[Any]):
         while turns and turns[0][0].done() and turns[0][0].exception() is None:
             turns.popleft()
         room = self._n - len(self._ready) - sum(k for _, k in turns)
-        while room > 0 and len(turns) < _TURNS and not self._over:
-            k = min(self._pace.size, room, max(1, self._n // 2))
+        k = min(self._pace.size, max(1, self._n // 2))
+        while room >= k and len(turns) < _TURNS and not self._over:
             room -= k
             turns.append((self._hands.submit(lambda k=k: self._turn(k)), k))
 

@@ -169,13 +169,14 @@ class Session:
 
     def moment(self) -> Callable[[], dict[str, Any]]:
         """Where the run stands now, to be written down later: costs next to nothing."""
-        lanes = {str(number): lane.moment() for number, lane in sorted(self._lanes.items())}
-        ended = [number for number, lane in sorted(self._lanes.items()) if lane.ended]
-        epoch, turn, changes, journal = self.epoch, self.turn, self.changes, dict(self.journal)
+        lanes = [(number, lane.moment(), lane.ended) for number, lane in self._lanes.items()]
+        epoch, turn, changes = self.epoch, self.turn, self.changes
+        journal = dict(self.journal) if self.journal else None
         given = self.given
 
         def state() -> dict[str, Any]:
-            at = {number: cursor() for number, cursor in lanes.items()}
+            at = {str(number): cursor() for number, cursor, _ in sorted(lanes, key=lambda lane: lane[0])}
+            ended = sorted(number for number, _, over in lanes if over)
             body: dict[str, Any] = {
                 "fingerprint": fingerprint(self.description),
                 "pipeline": self.description,
