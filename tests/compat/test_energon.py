@@ -198,6 +198,8 @@ def test_settings_that_make_no_sense_are_refused_by_name() -> None:
             get_train_dataset(data, batch_size=1, **options)
     with pytest.raises(ps.ConfigError, match="checkpoint_every_sec= is not supported: every state is exact"):
         get_savable_loader(train("a", 5), checkpoint_every_sec=60)
+    with pytest.raises(ps.ConfigError, match="seed_offset=3"):
+        get_loader(train("a", 5), worker_config=WorkerConfig(seed_offset=3))
     with pytest.raises(ps.ConfigError, match="ps.Loader"):
         get_loader(data)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="no prepared dataset"):

@@ -148,6 +148,14 @@ def test_types_by_field_name() -> None:
     assert type(run()) is CaptioningSample and run().__key__ == ["k0", "k1", "k2"]
 
 
+def test_an_encoder_may_have_an_init_of_its_own() -> None:
+    class Own(Numbers):
+        def __init__(self, mark: str) -> None:
+            self.mark = mark
+
+    assert list(Own("!").build(texts(2), batch_size=2)) == [["0", "1"]]
+
+
 def test_no_batching() -> None:
     assert [sample.text for sample in DefaultTaskEncoder().build(texts(3))] == ["0", "1", "2"]
 

@@ -201,6 +201,11 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
     (['one', 'two'], ['one', 'two'])
     """
 
+    # Also for subclasses that do not call this class's __init__.
+    _encoded_type: Any = None
+    _raw_type: Any = None
+    _batch_type: Any = None
+
     def __init__(self, *, encoded_sample_type: Any = None, raw_batch_type: Any = None, batch_type: Any = None) -> None:
         self._encoded_type, self._raw_type, self._batch_type = encoded_sample_type, raw_batch_type, batch_type
 

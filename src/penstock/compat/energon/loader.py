@@ -45,6 +45,11 @@ class SavableDataLoader:
                 "for datasets of the core)"
             )
         self.dataset, self.worker_config = dataset, worker_config or dataset.worker_config
+        if self.worker_config.seed_offset != dataset.worker_config.seed_offset:
+            raise ConfigError(
+                f"get_loader: seed_offset={self.worker_config.seed_offset}, but the dataset was made with "
+                f"{dataset.worker_config.seed_offset}, which decides; give it where the dataset is made"
+            )
         self._prefetch = prefetch_factor
         self.core = self._open(self.worker_config.lane_count())
 
