@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from concurrent.futures import Future
 from itertools import chain, islice
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock import seams
 
 LANES = 12
 
@@ -426,3 +429,45 @@ def test_weights_set_under_a_pack_that_was_planned(method: str, options: dict[st
     with ps.Loader(ds) as replayed:
         replayed.set_weights({"a": 9, "b": 1}, at=at)
         assert keys(replayed, 42) == before[:12] + rest
+
+
+# ---------------------------------------------------------------- how far ahead
+
+
+class _Clock:
+    """A scheduler whose time passes only where a function says so, and whose hands work at once."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    def spawn(self, workers: int) -> _Clock:
+        return self
+
+    def submit(self, task: Callable[[], Any]) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(task())
+        return done
+
+    def close(self) -> None: ...
+
+
+def test_cheap_steps_do_not_pile_up_dear_samples() -> None:
+    # Collating costs next to nothing, so more and more batches were made ahead: twenty thousand decoded images.
+    clock, made = _Clock(), list[int]()
+
+    def dear(x: int) -> list[int]:
+        clock.time += 0.001
+        made.append(x)
+        return [x]
+
+    with seams.pretend(sched=clock):
+        batches = numbers(100_000).flat_map(dear).batch(32, collate=list)
+        with ps.Loader(batches.filter(bool), workers=4) as loader:
+            for given, _ in enumerate(islice(loader, 60), 1):
+                assert len(made) - 32 * given <= 2 * 8 * 32

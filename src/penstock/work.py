@@ -59,7 +59,7 @@ class Work:
         self._ahead = deque[tuple[Unit, "Future[Done]"]]()
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
         self._given: tuple[Trail, int] = (Fixed(feed.cursor()), 0)
-        self.pace = Pace()
+        self.pace, self._pulled = Pace(), 0.0
 
     def then(self, step: Step) -> Work:
         """One more function, in the same piece of work."""
@@ -126,6 +126,7 @@ class Work:
             self._queue.appendleft(unit)
             return self._inline(n)
         while len(self._ahead) < self.hired.window and (room := self._room()) > 0:
+            began = world.sched.now()
             try:
                 unit = self._next(min(self.pace.size * self.grain, room))
             except Exception:
@@ -137,6 +138,7 @@ class Work:
                 continue
             if unit is None:
                 break
+            self._pulled = world.sched.now() - began
             self._ahead.append((unit, self.hired.hands.submit(lambda unit=unit: self.compute(unit))))
         if not self._ahead:
             return None
@@ -148,7 +150,8 @@ class Work:
         except BaseException:
             self._back([unit])
             raise
-        self.pace.took(len(unit), done.seconds)
+        # What the streams below took counts too: cheap work over dear items must not pile them up.
+        self.pace.took(len(unit), done.seconds + self._pulled)
         return unit, done
 
     def _room(self) -> int:
