@@ -11,6 +11,7 @@ from .machine import machine
 from .measure import Scale
 from .run import Results, Runner, absent, chosen, full, quick, ratios
 from .table import CASES, peers
+from .work import scratch
 
 HERE = Path(__file__).resolve().parent
 
@@ -29,6 +30,7 @@ def main() -> None:
     only, who = (list(filter(None, text.split(","))) for text in (options.only, options.peers))
     if unknown := [name for name in only if name not in CASES] + [name for name in who if name not in peers()]:
         parser.error(f"no case or peer is called {', '.join(unknown)}")
+    scratch("")  # made here, so that all children share it
     if options.quick:
         runner = Runner(Scale.quick(), 30.0, quiet=False)
         quick(runner, list(chosen(only, who, absent(list(peers()), try_import=False))))

@@ -104,7 +104,8 @@ def stream(row: Row, scale: Scale) -> Found:
         mine = each * real / places
         found["fill"] = real / places
     found |= rates(peer, mine, floor, each)
-    if isinstance(work, Mixed) and scale.first and row.peer != "floor":
+    reaches = found["per_s"] * scale.share_s >= 1000
+    if isinstance(work, Mixed) and scale.first and reaches and row.peer != "floor":
         found |= shares(row, work, scale)
     return found
 
@@ -148,12 +149,12 @@ def filled(batches: Iterable[Any], fill: Callable[[Any], tuple[int, int]], scale
 
 def shares(row: Row, work: Mixed, scale: Scale) -> Found:
     """How far each source's count is from what its weight asks, and how many samples came twice."""
-    taken, count = [], 0
-    end = time.perf_counter() + scale.share_s
+    taken, count, end = [], 0, 0.0
     ids = row.facts.get("ids", np.asarray)
     for number, batch in enumerate(row.make(work)):
         taken.append(np.asarray(ids(batch), dtype=np.int64).reshape(-1))
         count += len(taken[-1])
+        end = end or time.perf_counter() + scale.share_s  # from the first batch on
         if count >= 1_000_000 or (not number & 15 and time.perf_counter() > end):
             break
     values = np.concatenate(taken)

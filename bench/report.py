@@ -164,17 +164,18 @@ def conformance(results: Results) -> str:
     keys = [key for key in results.words if key[1] == "kit"]
     if not keys:
         return ""
-    notes: list[str] = []
+    notes: dict[str, int] = {}
 
     def cell(key: Key, name: str) -> str:
         verdict, _, why = results.words[key].get(name, "none: not run").partition(": ")
         if verdict == "yes":
             return "yes"
-        notes.append(f"{len(notes) + 1}. {key[0]}, {CHECKS[name][0]}: {why}.")
+        note = f"{key[0]}: {why}." if verdict == "none" else f"{key[0]}, {CHECKS[name][0]}: {why}."
+        number = notes.setdefault(note, len(notes) + 1)
         if verdict == "none":
-            return f"- [{len(notes)}]"
+            return f"- [{number}]"
         chained = any(way in why for way in ("three times in a row", "loading twice", "in a used object"))
-        return f"{'partly' if chained else 'no'} [{len(notes)}]"
+        return f"{'partly' if chained else 'no'} [{number}]"
 
     rows = [[key[0], *(cell(key, name) for name in CHECKS)] for key in keys]
     driven = [f"- {key[0]}: {key[2]}." for key in keys]
@@ -184,7 +185,8 @@ def conformance(results: Results) -> str:
             table(("", *(title for title, _ in CHECKS.values())), rows),
             "**What is asked.**\n\n" + "\n".join(meaning),
             "**How each was driven.**\n\n" + "\n".join(driven),
-            "**How it failed, or why there was nothing to check.**\n\n" + "\n".join(notes),
+            "**How it failed, or why there was nothing to check.**\n\n"
+            + "\n".join(f"{i}. {note}" for note, i in notes.items()),
         ]
     )
 

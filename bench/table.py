@@ -10,7 +10,10 @@ functions:
         import mine
         return mine.Loader(...)          # any iterable of batches
 
-What a row's function takes and returns stands with its case. `quick=True` puts the row into `make bench-quick`.
+It takes a `work.Ints`, `work.Mixed` or `work.Docs` and gives batches; for "pack" cases `fill=` counts the real tokens
+and the places of a batch. For "memory" it takes the number of samples and gives batches; for "resume" it gives a
+`Held`; for "kit" a mapping from the checks of `kit.py` to what they run. `quick=True` puts the row into
+`make bench-quick`.
 """
 
 from __future__ import annotations
@@ -42,8 +45,7 @@ CASES = {
             "overhead",
             "stream",
             "Per-sample overhead",
-            "1,000,000 integers under a full shuffle, a function that adds one, batches of 32, one process. A row "
-            "gives an iterable of batches.",
+            "1,000,000 integers under a full shuffle, a function that adds one, batches of 32, one process.",
             (1_000_000,),
         ),
         *(
@@ -51,8 +53,7 @@ CASES = {
                 f"mix{n}",
                 "stream",
                 f"Mixing {n} sources",
-                "Shuffled sources of integers mixed by weight, the function that adds one, batches of 32, one process. "
-                "A row gives an iterable of batches.",
+                "Shuffled sources of integers mixed by weight, the function that adds one, batches of 32, one process.",
                 (n,),
             )
             for n in (3, 50, 500)
@@ -63,8 +64,7 @@ CASES = {
                 "stream",
                 f"Packing into rows of {length:,} tokens",
                 "Lognormal documents (mean about 600 tokens, 8 to 8,192) in a memory-mapped file of uint16, shuffled, "
-                "packed, batches of 8 rows of int32. A row gives an iterable of batches, and counts the real tokens "
-                "and the places of one.",
+                "packed, batches of 8 rows of int32.",
                 (length,),
             )
             for length in (2048, 8192)
@@ -74,15 +74,14 @@ CASES = {
             "resume",
             "Resume",
             "Run to a step, keep the state and the batch that follows; in a new process build the pipeline, load the "
-            "state and take one batch. A row gives a `Held`.",
+            "state and take one batch.",
             (10, 10_000, 100_000, 1_000_000_000),
         ),
         Case(
             "start",
             "start",
             "Import and first batch",
-            "A new process each: import, build shuffled integers in batches of 32, take the first. A row gives an "
-            "iterable of batches.",
+            "A new process each: import, build shuffled integers in batches of 32, take the first.",
             (100_000,),
         ),
         Case(
@@ -90,14 +89,14 @@ CASES = {
             "memory",
             "Memory under a full shuffle",
             "The first 1,000 batches of 32 of a virtual source of integers in an order that is a shuffle of all of "
-            "them. A row takes the number of samples and gives an iterable of batches.",
+            "them.",
             (100_000_000, 1_000_000_000),
         ),
         Case(
             "kit",
             "kit",
             "The conformance kit",
-            "`penstock.testing` run over every peer. A row maps the names of the checks in `kit.py` to what they run.",
+            "`penstock.testing` run over every peer.",
         ),
     )
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ if TYPE_CHECKING:  # the import of NumPy is part of what is timed
     import numpy as np
 
 BATCH, SEED, ROWS = 32, 7, 8
+FOLDER = "PENSTOCK_BENCH_FOLDER"
 
 
 def plus_one(x: Any) -> Any:
@@ -170,7 +173,10 @@ class Texts:
 def scratch(name: str) -> Path:
     """A folder for files that are made once. In memory where there is room: a cold page cache is no peer's fault."""
     shm = Path("/dev/shm")
-    base = shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
-    folder = base / "penstock-bench" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    base = str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else tempfile.gettempdir()
+    folder = Path(os.environ.get(FOLDER) or tempfile.mkdtemp(prefix="penstock-bench-", dir=base))
+    if FOLDER not in os.environ:  # the children of this process find the same one; it goes when this process does
+        os.environ[FOLDER] = str(folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    return folder / name

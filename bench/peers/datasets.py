@@ -30,7 +30,7 @@ def column(batch):
     return batch["x"]
 
 
-@PEER.row("overhead", "Dataset.shuffle, numpy, iter(32), the function on whole batches", quick=True)
+@PEER.row("overhead", "Dataset.shuffle, numpy, iter(32), the function on whole batches")
 def overhead(work):
     ds = table(work.data).shuffle(seed=work.seed).with_format("numpy")
     return (plus_one(batch["x"]) for batch in ds.iter(work.batch))

@@ -46,7 +46,7 @@ def start(work):
     return stream(range(work.n), buffer, wds.batched(work.batch, collation_fn=np.array))
 
 
-@PEER.row("kit", "DataPipeline; split_by_node on single samples for ranks")
+@PEER.row("kit", "DataPipeline; every world_size-th sample for ranks, split_by_worker for workers")
 def kit():
     import webdataset as wds
 
