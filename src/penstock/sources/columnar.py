@@ -91,7 +91,7 @@ class Arrow:
             reader = self._opened(buffer)
             self._schema: Any = reader.schema
             names: list[str] = self._schema.names
-            index = index_of(buffer, 8 if self._is_file else 0)
+            index = index_of(buffer, file=self._is_file)
             if self._is_file and reader.num_record_batches != len(index.sizes):
                 raise DataError("its footer does not fit its batches", where=str(self._origin))
         self.columns = _wanted(names, columns, self._origin)
@@ -175,41 +175,78 @@ class Index(NamedTuple):
     dictionaries: bool
 
 
-def index_of(buffer: Any, start: int) -> Index:
-    """Find the record batches of an Arrow stream by reading the headers of its messages, and nothing of their bodies.
+def index_of(buffer: Any, *, file: bool) -> Index:
+    """Find the record batches of Arrow data by reading the headers of its messages, and nothing of their bodies.
 
     A message is a marker, the length of its header, the header (a flatbuffer) and a body; see "Encapsulated message
-    format" in the Arrow specification.
+    format" in the Arrow specification. Only the footer of a file is bound to say where they are: some writers pad the
+    beginning of a file, or leave out the marker there.
     """
     view = memoryview(buffer)
-    places: list[tuple[int, int]] = []
-    sizes: list[int] = []
-    compressed = dictionaries = False
-    at, size = start, len(view)
-    while at < size:
+    start = 8 if file else 0
+    if file and bytes(view[start : start + 4]) != b"\xff\xff\xff\xff":
+        return _listed(view)
+    found = Index([], [], False, False)
+    at = start
+    while at < len(view):
         marker, length = struct.unpack_from("<Ii", view, at)
         if marker != 0xFFFFFFFF or length < 0:
             raise ValueError(f"no Arrow message at byte {at}")
         if length == 0:
             break
-        header = view[at + 8 : at + 8 + length]
-        message = struct.unpack_from("<I", header)[0]
-        kind = _field(header, message, 1, "<B")
-        body = _field(header, message, 3, "<q")
-        stop = at + 8 + length + body
-        if body < 0 or stop > size:
-            raise ValueError(f"the message at byte {at} is cut off")
-        if kind == 3:
-            place = _slot(header, message, 2)
-            batch = place + struct.unpack_from("<I", header, place)[0]
-            places.append((at, stop))
-            sizes.append(_field(header, batch, 0, "<q"))
-            compressed |= _slot(header, batch, 3) != 0
-        dictionaries |= kind == 2
-        at = stop
-    if min(sizes, default=0) < 0:
+        found, at = _message(view, found, at, at + 8, length)
+    return _whole(found)
+
+
+def _listed(view: memoryview) -> Index:
+    """The record batches that the footer of a file names, in the order in which they lie there."""
+    (length,) = struct.unpack_from("<i", view, len(view) - 10)
+    footer = view[len(view) - 10 - length : len(view) - 10]
+    table = struct.unpack_from("<I", footer)[0]
+    found, stop = Index([], [], False, bool(_blocks(footer, table, 2))), 8
+    for at, header, body in _blocks(footer, table, 3):
+        framed = 8 if bytes(view[at : at + 4]) == b"\xff\xff\xff\xff" else 4
+        if at < stop:
+            raise ValueError(f"the batch at byte {at} lies in another one")
+        found, stop = _message(view, found, at, at + framed, header - framed)
+        if stop != at + header + body or len(found.sizes) != len(found.places):
+            raise ValueError(f"the batch at byte {at} is not what the footer says")
+    return _whole(found)
+
+
+def _blocks(footer: memoryview, table: int, field: int) -> list[tuple[int, int, int]]:
+    """A list of places in a footer: where a message begins, the bytes before its body, the bytes of its body."""
+    slot = _slot(footer, table, field)
+    if not slot:
+        return []
+    at = slot + struct.unpack_from("<I", footer, slot)[0]
+    (count,) = struct.unpack_from("<I", footer, at)
+    return [struct.unpack_from("<qi4xq", footer, at + 4 + 24 * number) for number in range(count)]
+
+
+def _message(view: memoryview, found: Index, at: int, begin: int, length: int) -> tuple[Index, int]:
+    """What is known with the message at byte `at` too, whose header begins at `begin`; and where the message ends."""
+    header = view[begin : begin + length]
+    message = struct.unpack_from("<I", header)[0]
+    kind = _field(header, message, 1, "<B")
+    body = _field(header, message, 3, "<q")
+    stop = begin + length + body
+    if body < 0 or stop > len(view):
+        raise ValueError(f"the message at byte {at} is cut off")
+    compressed = found.compressed
+    if kind == 3:
+        place = _slot(header, message, 2)
+        batch = place + struct.unpack_from("<I", header, place)[0]
+        found.places.append((at, stop))
+        found.sizes.append(_field(header, batch, 0, "<q"))
+        compressed |= _slot(header, batch, 3) != 0
+    return found._replace(compressed=compressed, dictionaries=found.dictionaries or kind == 2), stop
+
+
+def _whole(found: Index) -> Index:
+    if min(found.sizes, default=0) < 0:
         raise ValueError("a batch with a negative number of rows")
-    return Index(places, sizes, compressed, dictionaries)
+    return found
 
 
 def _slot(header: memoryview, table: int, field: int) -> int:

@@ -56,7 +56,10 @@ def _values(column: Any, indices: Ints, taken: Any, views: bool) -> list[Any]:
     kind = column.type
     fixed = types.is_fixed_size_list(kind)
     if not (fixed or types.is_list(kind) or types.is_large_list(kind)) or str(kind.value_type) not in _NUMBERS:
-        return column.take(taken).to_pylist()
+        try:
+            return column.take(taken).to_pylist()
+        except arrow().ArrowNotImplementedError:  # views of texts, as polars writes them, cannot be taken from
+            return [column[index].as_py() for index in indices.tolist()]
     chunked = isinstance(column, arrow().ChunkedArray)
     if not views or chunked or str(kind.value_type) == "bool" or column.values.null_count:
         column = column.take(taken)

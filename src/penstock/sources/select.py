@@ -126,6 +126,8 @@ def _mask(file: File, path: Path, column: str, condition: Any) -> Mask:
     for piece in _column(file, path, column):
         if pa.types.is_dictionary(piece.type):
             piece = piece.dictionary_decode()
+        if str(piece.type) == "string_view":  # as polars writes texts: it cannot be compared
+            piece = piece.cast(pa.large_string())
         try:
             masks.append(_fits(piece, condition))
         except pa.ArrowException as error:
