@@ -102,3 +102,18 @@ def test_a_damaged_arrow_file_of_polars_raises_nothing_but_data_errors(tmp_path:
         except DataError:
             refused += 1
     assert refused > 30
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_an_arrow_stream_cut_between_two_batches_is_refused(tmp_path: Path, compression: str | None) -> None:
+    table = pa.table({"a": list(range(12))})
+    path = tmp_path / "a.arrow"
+    with ipc.new_stream(str(path), table.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=5)
+    body = path.read_bytes()
+    for stop in range(len(body)):
+        path.write_bytes(body[:stop])
+        with pytest.raises(DataError, match=str(path)):
+            open_files(path)
+    path.write_bytes(body)
+    assert len(open_files(path)) == 12

@@ -157,3 +157,15 @@ def test_names() -> None:
     assert name_of([Path("x/code.parquet")]) == "code"
     assert name_of([Path("x/code.v2.csv.gz")]) == "code.v2"
     assert name_of([Path("x/code/0.parquet"), Path("x/code/1.parquet")]) == "code"
+
+
+def test_a_file_whose_name_begins_with_a_tilde_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "~nobody.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    assert find("~nobody.jsonl") == [Path("~nobody.jsonl")]
+    with pytest.raises(ConfigError, match="~no-one.jsonl' is missing"):
+        find("~no-one.jsonl")
+
+
+def test_a_file_whose_name_is_no_text_has_a_name_that_is() -> None:
+    assert name_of([Path("a\udcff.jsonl")]) == "a\\xff"

@@ -193,9 +193,10 @@ def index_of(buffer: Any, *, file: bool) -> Index:
         if marker != 0xFFFFFFFF or length < 0:
             raise ValueError(f"no Arrow message at byte {at}")
         if length == 0:
-            break
+            return _whole(found)
         found, at = _message(view, found, at, at + 8, length)
-    return _whole(found)
+    # Readers of sockets take this for an end. In a file it may be half of what was written.
+    raise ValueError("it has no end mark: it was cut off, or its writer was not closed")
 
 
 def _listed(view: memoryview) -> Index:

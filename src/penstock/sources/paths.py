@@ -114,8 +114,13 @@ def name_of(paths: Sequence[Path]) -> str:
     """
     first = paths[0]
     if len(paths) > 1:
-        return first.absolute().parent.name or "data"
-    return Path(first.stem).stem if first.suffix.lower() in PACKED else first.stem
+        return _text(first.absolute().parent.name) or "data"
+    return _text(Path(first.stem).stem if first.suffix.lower() in PACKED else first.stem)
+
+
+def _text(name: str) -> str:
+    """A file name as text that can be written: names of files may hold any bytes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _matches(given: str | Path) -> Iterator[Path]:
@@ -125,7 +130,10 @@ def _matches(given: str | Path) -> Iterator[Path]:
             f"{scheme}:// paths cannot be read yet, object stores will come as an extra of their own: "
             "copy the files to a local folder and give that"
         )
-    pattern = Path(given).expanduser().as_posix()
+    try:
+        pattern = Path(given).expanduser().as_posix()
+    except RuntimeError:  # there is nobody of this name: a file may be called so
+        pattern = Path(given).as_posix()
     if Path(pattern).exists():  # a name that really holds a brace or a star means itself
         yield from _file_or_folder(Path(pattern))
         return
