@@ -32,6 +32,7 @@ class Row:
     samples: int
     tokens: int | None
     epochs: float
+    cap: float | None
     first_repeat: int | None
     ends: int | None
 
@@ -74,6 +75,7 @@ def rows(target: Target, steps: int) -> list[Row]:
                 count,
                 tokens.get(name),
                 epochs[name],
+                target.caps.get(name),
                 _within(target, repeats, steps),
                 _within(target, last, steps),
             )
@@ -98,7 +100,7 @@ def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
     return [{**asdict(row), "remarks": list(row.remarks)} for row in found]
 
 
-HEAD = ("source", "size", "asked", "share", "samples", "tokens", "epochs", "first repeat", "ends")
+HEAD = ("source", "size", "asked", "share", "samples", "tokens", "epochs", "cap", "first repeat", "ends")
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -111,6 +113,7 @@ def cells(row: Row) -> tuple[str, ...]:
         _number(row.samples),
         _number(row.tokens),
         f"{row.epochs:,.2f}",
+        "" if row.cap is None else f"{row.cap:g}",
         _number(row.first_repeat),
         _number(row.ends),
     )

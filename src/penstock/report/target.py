@@ -100,6 +100,15 @@ class Target:
         return {name: Exhaustion(None, _last(lambda p, n=name: self.plan.counts(p)[n], size)) for name in names}
 
     @cached_property
+    def caps(self) -> dict[str, float]:
+        """The epochs after which a source is used up, of those that have a limit of their own or their mixture's."""
+        return {
+            name: cap
+            for name, source in self.model.leaves()
+            if (cap := source.max_epochs or self.model.max_epochs) is not None
+        }
+
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """The rows of each source."""
         return {leaf.name: len(leaf.source) for leaf in self._builder.leaves if is_source(leaf.source)}
