@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.report.picture import BANDS, Course, page, save, spaced
 from penstock.errors import ConfigError
+from penstock.report.picture import BANDS, Course, page, save, spaced
 
 
 def course(sources: int, sizes: int | None = 100) -> Course:
