@@ -23,7 +23,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Imports go down, and on one floor only to the left. A folder is one unit: its files may import each other.
 FLOORS = {
-    "words": ("types", "ints", "errors", "random", "tree", "seams"),
+    "words": ("types", "errors", "ints", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
     "describe": ("nodes", "step", "program", "without", "draws", "inverse", "build", "recipe", "edits"),
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),

@@ -516,13 +516,13 @@ BAD_CALLS: list[tuple[str, Callable[[ps.Dataset], Any], list[str]]] = [
     ("shuffle(block)", lambda ds: ds.shuffle(block=(0, 2)), ["block=(0, 2)", "at least 1"]),
     ("endless shuffle", lambda ds: ds.repeat().shuffle(), ["shuffle()", "endless", "before .repeat()"]),
     ("endless repeat", lambda ds: ds.repeat().repeat(2), ["repeat()", "endless already"]),
-    ("repeat(-1)", lambda ds: ds.repeat(-1), ["repeat(-1)", "0 or more"]),
+    ("repeat(-1)", lambda ds: ds.repeat(-1), ["repeat(-1)", "at least 0"]),
     ("endless slice", lambda ds: ds.repeat()[3:], ["slice of an endless", "needs a stop"]),
     ("endless slice backwards", lambda ds: ds.repeat()[9:0:-1], ["slice of an endless", "forwards"]),
     ("shard(3, 3)", lambda ds: ds.shard(3, 3), ["shard(3, 3)", "0 to count - 1"]),
     ("shard(-1, 3)", lambda ds: ds.shard(-1, 3), ["shard(-1, 3)"]),
     ("shard(0, 0)", lambda ds: ds.shard(0, 0), ["shard(0, 0)"]),
-    ("limit(-1)", lambda ds: ds.limit(-1), ["limit(-1)", "0 or more"]),
+    ("limit(-1)", lambda ds: ds.limit(-1), ["limit(-1)", "at least 0"]),
     ("group_by_length", lambda ds: ds.group_by_length([9, 3], 2), ["group_by_length", "ascending", "(9, 3)"]),
     ("batch_by_tokens(0)", lambda ds: ds.batch_by_tokens(0), ["batch_by_tokens", "max_tokens", "at least 1"]),
     ("pack(0)", lambda ds: ds.pack(0), ["pack", "length", "at least 1"]),
@@ -536,6 +536,74 @@ BAD_CALLS: list[tuple[str, Callable[[ps.Dataset], Any], list[str]]] = [
 @pytest.mark.parametrize("call,words", [(c, w) for _, c, w in BAD_CALLS], ids=[n for n, _, _ in BAD_CALLS])
 def test_bad_arguments_are_refused_by_name(call: Any, words: list[str]) -> None:
     refused(lambda: call(numbers(5)), *words)
+
+
+WRONG_TYPES: list[tuple[Callable[[Any], Any], Any, str]] = [
+    (lambda x: numbers(9).batch(x), "3", "batch('3')"),
+    (lambda x: numbers(9).batch(x), True, "batch(True)"),
+    (lambda x: numbers(9).batch(2, collate=x), 3, "collate(3): a function"),
+    (lambda x: numbers(9).limit(x), 2.5, "limit(2.5)"),
+    (lambda x: stream().limit(x), 2.5, "limit(2.5)"),
+    (lambda x: numbers(9).repeat(x), 1.5, "repeat(1.5)"),
+    (lambda x: numbers(9).shard(x, 2), "0", "shard('0', ...)"),
+    (lambda x: numbers(9).shuffle(seed=x), 1.5, "seed=1.5"),
+    (lambda x: numbers(9).shuffle(window=x), "3", "shuffle(window='3')"),
+    (lambda x: numbers(9).shuffle(block=x), 3, "shuffle(block=3): a pair"),
+    (lambda x: numbers(9).shuffle_buffer(x), "3", "shuffle_buffer(n='3')"),
+    (lambda x: numbers(9).seed(x), "x", "seed('x')"),
+    (lambda x: numbers(9).group_by_length(x, 2), 3, "group_by_length(3)"),
+    (lambda x: numbers(9).group_by_length([x], 2), "a", "the bound 'a'"),
+    (lambda x: numbers(9).map(x), None, "map(None): a function"),
+    (lambda x: numbers(9).flat_map(x), 3, "flat_map(3): a function"),
+    (lambda x: numbers(9).random_map(x), "f", "random_map('f'): a function"),
+    (lambda x: ps.mix({"a": numbers(9)}, seed=x), 1.5, "mix(seed=1.5)"),
+    (lambda x: ps.mix({x: numbers(9)}), 1, "the name 1 is a int"),
+    (lambda x: ps.mix({"a": numbers(9)}, {"a": x}), "1", "the weight of 'a' is '1'"),
+    (lambda x: ps.mix({"a": numbers(9), "b": numbers(9)}, {"a": x, "b": x}), 1e308, "scale all weights"),
+    (lambda x: ps.Schedule(x), None, "Schedule(None)"),
+    (lambda x: ps.Schedule([x]), (0,), "the point (0,)"),
+    (lambda x: ps.Loader(x), [1, 2], "Loader: list is not a dataset"),
+    (lambda x: ps.Loader(numbers(9), workers=x), 1.5, "workers=1.5"),
+    (lambda x: ps.Loader(numbers(9), lanes=x), "2", "lanes='2'"),
+    (lambda x: ps.Loader(numbers(9), rank=x, world_size=2), "0", "rank='0'"),
+    (lambda x: ps.Loader(ps.mix({"a": numbers(9)})).set_weights(x), [1], "set_weights([1])"),
+    (lambda x: ps.Loader(ps.mix({"a": numbers(9)})).set_weights({"a": 1}, at=x), 1.5, "set_weights(at=1.5)"),
+    (lambda x: iter(numbers(9)).seek(x), 1.5, "seek(1.5)"),
+    (lambda x: ps.read(x), None, "read(None)"),
+    (lambda x: ps.read([x]), 3, "3 is no path"),
+]
+
+
+@pytest.mark.parametrize("call,wrong,words", WRONG_TYPES, ids=[words for _, _, words in WRONG_TYPES])
+def test_an_argument_of_the_wrong_type_is_named(call: Callable[[Any], Any], wrong: Any, words: str) -> None:
+    refused(lambda: call(wrong), words)
+
+
+def test_weights_and_caps_of_numpy_are_numbers() -> None:
+    each = {"a": numbers(40), "b": numbers(40)}
+    given: Any = {"a": np.float64(0.25), "b": np.int64(2)}
+    caps: Any = {"a": np.float64(1.5), "b": np.int64(2)}
+    ours = ps.mix(each, given, max_epochs=caps, stop="all_exhausted", seed=1)
+    plain = ps.mix(each, {"a": 0.25, "b": 2}, max_epochs={"a": 1.5, "b": 2}, stop="all_exhausted", seed=1)
+    loader = ps.Loader(ours)
+    rows = iter(loader)
+    first = [next(rows) for _ in range(7)]
+    loader.set_weights({"a": np.float32(0.5), "b": np.int64(1)})
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = ps.Loader(plain)
+    again.load_state_dict(state)
+    assert first + list(again) == first + list(rows)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    three: Any = np.int64(3)
+    same = [
+        ps.mix({"a": numbers(40), "b": numbers(40)}, seed=n, block_size=n).shuffle_buffer(n, seed=n).batch(n).limit(n)
+        for n in (3, three)
+    ]
+    states = [ps.Loader(ds, lanes=n, epoch_length=n).state_dict() for ds, n in zip(same, (3, three), strict=True)]
+    assert json.dumps(states[0]) == json.dumps(states[1])
+    assert [batch.tolist() for batch in same[0]] == [batch.tolist() for batch in same[1]]
 
 
 def test_concat_and_zip_are_named_as_the_user_wrote_them() -> None:

@@ -14,7 +14,25 @@ import numpy as np
 from .build import Builder, endless, name_of, require_indexed, why_not
 from .errors import ConfigError, IndexedError, Skip
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
-from .nodes import Again, Batch, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Rule, Sizer, Turns, Weighted
+from .ints import whole
+from .nodes import (
+    Again,
+    Batch,
+    Chain,
+    Cycle,
+    Each,
+    Flow,
+    Head,
+    Hold,
+    Kind,
+    Mix,
+    Read,
+    Reorder,
+    Rule,
+    Sizer,
+    Turns,
+    Weighted,
+)
 from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from .pack import PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
@@ -114,6 +132,7 @@ class Dataset:
         'b'
         """
         require_indexed(self.flow, f"sample({position})", "iterate over the dataset instead")
+        position = operator.index(position)
         if position < 0 or self._size == 0:
             raise IndexError(f"position {position} of a dataset of {self._size}: positions count from 0")
         return self._one(position)
@@ -157,8 +176,9 @@ class Dataset:
         (True, True)
         """
         if window is not None:
-            if window < 1 or block is not None:
-                raise ConfigError(f"shuffle(window={window}, block={block}): one of them, at least 1")
+            window = whole(window, "shuffle(window={})", 1)
+            if block is not None:
+                raise ConfigError(f"shuffle(window={window}, block={block}): give one of them")
             if why_not(self.flow) is not None:
                 return self.batch(window, collate=list).random_map(_permuted, seed).flat_map(_same)
         self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
@@ -168,9 +188,9 @@ class Dataset:
             return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
         if block is None:
             return self._with(Reorder(self.flow, Shuffle(), self._own(seed)))
-        rows, window = block
-        if rows < 1 or window < 1:
-            raise ConfigError(f"shuffle(block={block}): rows and window are at least 1")
+        if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
+            raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
+        rows, window = (whole(number, f"{{}} in shuffle(block={block})", 1) for number in block)
         return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed)))
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
@@ -180,8 +200,7 @@ class Dataset:
         >>> list(ps.from_sequence("ab").repeat(2))
         ['a', 'b', 'a', 'b']
         """
-        if epochs is not None and epochs < 0:
-            raise ConfigError(f"repeat({epochs}): a number of passes, 0 or more")
+        epochs = None if epochs is None else whole(epochs, "repeat({})", 0)
         if why_not(self.flow) is not None:
             if not reshuffle:
                 require_indexed(self.flow, "repeat(reshuffle=False)", "repeat with reshuffling, or before that step")
@@ -223,6 +242,7 @@ class Dataset:
         >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
         [[0, 2, 4], [1, 3]]
         """
+        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})")
         if not 0 <= index < count:
             raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
         return self._sliced(slice(index, None, count))
@@ -234,8 +254,7 @@ class Dataset:
         >>> list(ps.from_sequence(range(9)).filter(lambda x: x % 2).limit(3))
         [1, 3, 5]
         """
-        if n < 0:
-            raise ConfigError(f"limit({n}): a number of samples, 0 or more")
+        n = whole(n, "limit({})", 0)
         if why_not(self.flow) is None:
             return self._sliced(slice(0, n))
         return self._with(Mix((self.flow,), ("",), Head(n)))
@@ -258,8 +277,7 @@ class Dataset:
         >>> "".join(a.interleave(b, c, width=2))
         'abaacc'
         """
-        _positive("interleave", width)
-        woven = _woven((self, *others), Cycle(width))
+        woven = _woven((self, *others), Cycle(whole(width, "interleave(width={})", 1)))
         return self._with(replace(woven, names=tuple(str(i) for i in range(len(woven.flows)))))
 
     def zip(self, *others: Dataset) -> Dataset:
@@ -282,7 +300,7 @@ class Dataset:
         >>> list(ps.from_sequence([1, 2]).map(str))
         ['1', '2']
         """
-        return self._with(Each(self.flow, "map", fn))
+        return self._each("map", fn)
 
     def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
         """`fn(i, x)` for the i-th sample of the pass.
@@ -292,7 +310,7 @@ class Dataset:
         ['0a', '1b']
         """
         if why_not(self.flow) is None:
-            return self._with(Each(self.flow, "index", fn))
+            return self._each("index", fn)
         counter = Dataset(Read(Memory(range(1 << 48)), "index"))
         return counter.zip(self).map(_Spread(fn))
 
@@ -305,7 +323,7 @@ class Dataset:
         >>> list(ds) == list(ds), len(set(ds))
         (True, 3)
         """
-        return self._with(Each(self.flow, "random", fn, self._own(seed)))
+        return self._each("random", fn, self._own(seed))
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
         """The samples for which `fn(x)` is true.
@@ -314,7 +332,7 @@ class Dataset:
         >>> list(ps.from_sequence(range(6)).filter(lambda x: x % 3 == 0))
         [0, 3]
         """
-        return self._with(Each(self.flow, "filter", fn))
+        return self._each("filter", fn)
 
     def flat_map(self, fn: Callable[[Any], Iterable[Any]]) -> Dataset:
         """Everything that `fn(x)` yields.
@@ -323,7 +341,7 @@ class Dataset:
         >>> list(ps.from_sequence(["a b", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
         """
-        return self._with(Each(self.flow, "flat", fn))
+        return self._each("flat", fn)
 
     def with_source(self, fn: Callable[[Any, str, int, int], Any] | None = None) -> Dataset:
         """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added; or `fn(x, source, epoch, index)`.
@@ -332,7 +350,7 @@ class Dataset:
         >>> ps.from_sequence([{"x": 1}], name="wiki").with_source()[0]
         {'x': 1, '__source__': 'wiki', '__epoch__': 0, '__index__': 0}
         """
-        return self._with(Each(self.flow, "source", fn or _add_source))
+        return self._each("source", fn or _add_source)
 
     def pipe(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`fn(ds, ...)`: a step of your own.
@@ -351,6 +369,7 @@ class Dataset:
         >>> list(a) == list(b)
         False
         """
+        seed = whole(seed, "seed({})")
         return Dataset(_seeded(self.flow, seed), seed)
 
     # ------------------------------------------------------------ groups
@@ -365,13 +384,13 @@ class Dataset:
         >>> ps.from_sequence([{"x": i} for i in range(3)]).batch(2)[0]
         {'x': array([0, 1])}
         """
-        _positive("batch", n)
+        n = whole(n, "batch({})", 1)
         match self.flow:
             case Each(groups, "map", Packing() as packing) if collate is None:
                 # Packed rows are built straight into their batch instead of being copied there.
                 return self._with(Each(Hold(groups, Batch(n, drop_remainder)), "map", PackedBatches(packing)))
             case flow:
-                return self._with(Each(Hold(flow, Batch(n, drop_remainder)), "map", collate or default_collate))
+                return self._with(Each(Hold(flow, Batch(n, drop_remainder)), "map", _collate(collate)))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Batches of `n` rows, cut from batches of other sizes.
@@ -380,7 +399,7 @@ class Dataset:
         >>> [b.tolist() for b in ps.from_sequence([np.arange(3), np.arange(3, 8)]).rebatch(4)]
         [[0, 1, 2, 3], [4, 5, 6, 7]]
         """
-        _positive("rebatch", n)
+        n = whole(n, "rebatch({})", 1)
         return self._with(Each(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading)), "map", join_parts))
 
     def shuffle_buffer(self, n: int, seed: int | None = None) -> Dataset:
@@ -406,7 +425,9 @@ class Dataset:
         >>> list(ps.from_sequence(["a", "bbbb", "c", "dddd"]).group_by_length([3], 2, collate=list))
         [['a', 'c'], ['bbbb', 'dddd']]
         """
-        return self._fold(GroupByLength(tuple(bounds), n), size, collate or default_collate)
+        if not isinstance(bounds, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"group_by_length({bounds!r}): bounds must be ascending sizes such as (64, 256)")
+        return self._fold(GroupByLength(tuple(bounds), n), size, _collate(collate))
 
     def batch_by_tokens(
         self,
@@ -421,7 +442,7 @@ class Dataset:
         >>> list(ps.from_sequence(["aa", "b", "ccc"]).batch_by_tokens(3, collate=list))
         [['aa', 'b'], ['ccc']]
         """
-        return self._fold(BatchByTokens(max_tokens, padded), size, collate or default_collate)
+        return self._fold(BatchByTokens(max_tokens, padded), size, _collate(collate))
 
     def pack(self, length: int, method: str = "concat_split", **options: Any) -> Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions`; options as in `penstock.pack.Packing`.
@@ -451,12 +472,17 @@ class Dataset:
     def _fold(
         self, fold: Fold, size: Callable[[Any], int], build: Callable[[list[Any]], Any], seed: int | None = None
     ) -> Dataset:
-        return self._with(Each(Hold(self.flow, fold, Sizer(size), seed), "map", _Values(build)))
+        groups = Hold(self.flow, fold, Sizer(_function(size, "size")), seed)
+        return self._with(Each(groups, "map", _Values(_function(build, "build"))))
 
     # ------------------------------------------------------------ helpers
 
+    def _each(self, kind: Kind, fn: Callable[..., Any], seed: int | None = None) -> Dataset:
+        names = {"index": "map_with_index", "random": "random_map", "flat": "flat_map", "source": "with_source"}
+        return self._with(Each(self.flow, kind, _function(fn, names.get(kind, kind)), seed))
+
     def _own(self, seed: int | None) -> int | None:
-        return self._seed if seed is None else seed
+        return self._seed if seed is None else whole(seed, "seed={}")
 
     def _ordered(self, step: str, remedy: str) -> None:
         require_indexed(self.flow, step, remedy)
@@ -575,9 +601,14 @@ def _only(values: list[Any]) -> Any:
     return values[0]
 
 
-def _positive(step: str, n: int) -> None:
-    if not isinstance(n, int) or n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"{step}({n}): a whole number of at least 1")
+def _function(fn: Any, where: str) -> Callable[..., Any]:
+    if not callable(fn):
+        raise ConfigError(f"{where}({fn!r}): a function, not a {type(fn).__name__}")
+    return fn
+
+
+def _collate(fn: Callable[[list[Any]], Any] | None) -> Callable[[list[Any]], Any]:
+    return default_collate if fn is None else _function(fn, "collate")
 
 
 def _woven(datasets: tuple[Dataset, ...], rule: Rule) -> Mix:

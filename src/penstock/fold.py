@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from .errors import ConfigError, DataError
+from .ints import whole
 from .random import pick
 from .tree import grown
 from .types import Carry, Item, Json
@@ -39,7 +40,7 @@ class ShuffleBuffer:
     n: int
 
     def __post_init__(self) -> None:
-        _at_least_one("shuffle_buffer", n=self.n)
+        object.__setattr__(self, "n", whole(self.n, "shuffle_buffer(n={})", 1))
 
     def init(self, key: int, /) -> Carry:
         return {"key": key, "drawn": 0, "held": []}
@@ -91,7 +92,9 @@ class GroupByLength:
     n: int
 
     def __post_init__(self) -> None:
-        _at_least_one("group_by_length", n=self.n)
+        object.__setattr__(self, "n", whole(self.n, "group_by_length(n={})", 1))
+        bounds = tuple(whole(bound, "group_by_length: the bound {}") for bound in self.bounds)
+        object.__setattr__(self, "bounds", bounds)
         ascending = all(a < b for a, b in zip(self.bounds, self.bounds[1:], strict=False))
         if not self.bounds or not ascending:
             raise ConfigError(f"group_by_length: bounds must be ascending sizes such as (64, 256), not {self.bounds!r}")
@@ -135,7 +138,7 @@ class BatchByTokens:
     padded: bool = False
 
     def __post_init__(self) -> None:
-        _at_least_one("batch_by_tokens", max_tokens=self.max_tokens)
+        object.__setattr__(self, "max_tokens", whole(self.max_tokens, "batch_by_tokens(max_tokens={})", 1))
 
     def init(self, key: int, /) -> Carry:
         return {"held": [], "total": 0, "longest": 0}
@@ -160,9 +163,3 @@ class BatchByTokens:
 
     def describe(self) -> Json:
         return {"fold": "batch_by_tokens", "max_tokens": self.max_tokens, "padded": self.padded}
-
-
-def _at_least_one(step: str, **settings: int) -> None:
-    for name, value in settings.items():
-        if value < 1:
-            raise ConfigError(f"{step}: {name} must be at least 1, not {value}")

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .build import Builder, why_not
 from .dataset import Dataset
 from .draws import mixture
 from .errors import ConfigError
+from .ints import whole
 from .nodes import Mix, Read, Weighted
 from .run import draws_of
-from .schedule import Schedule
+from .schedule import Schedule, plain
 from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
@@ -119,15 +122,18 @@ def mix(
             f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, ...}}, or a Schedule"
         )
     for name, dataset in datasets.items():
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"mix: the name {name!r} is a {type(name).__name__}; names are texts")
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"mix: {name!r} is a {type(dataset).__name__}, not a dataset; wrap it with ps.from_sequence(...)"
             )
     if unit not in ("samples", "tokens"):
         raise ConfigError(f"mix(unit={unit!r}): choose 'samples' or 'tokens'")
-    given = tuple(weights.items()) if isinstance(weights, Mapping) else weights
-    caps = tuple(max_epochs.items()) if isinstance(max_epochs, Mapping) else max_epochs
-    rule = Weighted(given, seed, block_size, stop, unit, caps, temperature)
+    given = _plain(weights) if isinstance(weights, Mapping) else weights
+    caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
+    block = int(block_size) if isinstance(block_size, np.integer) else block_size
+    rule = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature))
     flow = Mix(tuple(dataset.flow for dataset in datasets.values()), tuple(datasets), rule)
     if why_not(flow) is None:
         Builder(flow).program(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
@@ -135,3 +141,7 @@ def mix(
         mixture(rule, flow.names, (None,) * len(flow.names), ())
         draws_of(flow, ())
     return Dataset(flow)
+
+
+def _plain(table: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple((name, plain(number)) for name, number in table.items())

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from .dataset import Dataset
 from .errors import ConfigError
+from .ints import whole
 from .seams import place, world
 from .session import OnError, Session, Setting
 
@@ -55,14 +56,13 @@ class Loader:
         on_error: OnError = "raise",
         max_errors: int = 100,
     ) -> None:
-        if workers < 0:
-            raise ConfigError(f"workers={workers}: a number of threads, 0 or more")
+        if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"Loader: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
+        workers = whole(workers, "workers={}", 0)
         if executor not in ("inline", "threads"):
             raise ConfigError(f"executor={executor!r}: choose 'inline' or 'threads'")
-        if prefetch is not None and prefetch < 1:
-            raise ConfigError(f"prefetch={prefetch}: at least one piece of work under way")
-        if epoch_length is not None and epoch_length < 1:
-            raise ConfigError(f"epoch_length={epoch_length}: at least one item")
+        prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
+        epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
         rank, world_size = _place(rank, world_size)
         threads = workers if executor == "threads" else 0
         self._hands = world.sched.spawn(threads) if threads else None

@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 INTERPOLATIONS = ("step", "linear", "cosine")
 UNITS = ("samples", "tokens", "steps")
 
+_LARGEST = 1e100  # sums of weights stay finite
+
 _HALF_PI = 1.5707963267948966
 _SINE = [1.0]  # the Taylor series of sin(x)/x in x*x: 12 terms leave less than 1e-19 on [0, pi/2]
 for _n in range(1, 12):
@@ -51,7 +53,7 @@ class Schedule:
     def __post_init__(self) -> None:
         _one_of(self.interpolation, INTERPOLATIONS, "interpolation")
         _one_of(self.unit, UNITS, "unit")
-        points = [(_step(step, "a point"), dict(weights)) for step, weights in self.points]
+        points = [_point(point) for point in _points(self.points)]
         if not points:
             raise ConfigError("a schedule needs at least one point: Schedule([(0, {name: weight, ...})])")
         points.sort(key=lambda point: point[0])
@@ -254,10 +256,28 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
         raise ConfigError(f"{where} has no weights: give {{name: weight, ...}}")
     for name, weight in weights.items():
         number = _number(weight)
-        if number is None or not isfinite(number) or number < 0:
+        if isinstance(weight, str) or number is None or not isfinite(number) or number < 0:
             raise ConfigError(f"{where}: the weight of {name!r} is {weight!r}; it must be a finite number, 0 or more")
+        if number > _LARGEST:
+            raise ConfigError(
+                f"{where}: the weight of {name!r} is {weight!r}, more than {_LARGEST:g}; scale all weights"
+            )
     if not any(weights.values()):
         raise ConfigError(f"{where}: all weights are 0 ({sorted(weights)}); give at least one source a weight")
+
+
+def plain(value: Any) -> Any:
+    """A number as JSON has it: NumPy's, fractions and decimals can be calculated with, but not saved.
+
+    >>> plain(np.int64(2)), plain(np.float32(0.5)), plain(2), plain("much")
+    (2, 0.5, 2, 'much')
+    """
+    if isinstance(value, np.integer):
+        return int(cast("Any", value))
+    if isinstance(value, np.floating) or not isinstance(value, str | int | float | None):
+        number = _number(value)
+        return cast("Any", value) if number is None else number
+    return value
 
 
 def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
@@ -275,6 +295,21 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _points(points: Any) -> list[Any]:
+    if isinstance(points, Mapping) or not isinstance(points, Iterable):
+        raise ConfigError(f"Schedule({points!r}): give its points, [(step, {{name: weight, ...}}), ...]")
+    return list(cast("Iterable[Any]", points))
+
+
+def _point(point: Any) -> tuple[int, dict[str, float]]:
+    match point:
+        case (step, weights) if isinstance(weights, Mapping):
+            given = cast("Mapping[str, Any]", weights)
+            return _step(step, "a point"), {name: plain(weight) for name, weight in given.items()}
+        case _:
+            raise ConfigError(f"the point {point!r} of the schedule is no pair of a step and {{name: weight, ...}}")
 
 
 def _step(value: Any, what: str) -> int:

@@ -18,11 +18,13 @@ from .cursor import seal, unseal
 from .edits import Change, Edit, adopted, changed, edit_from_json, locate_mixture, mixtures, old_mixtures
 from .errors import ConfigError, DataError, StateError
 from .feed import Spread, Unit
+from .ints import whole
 from .lane import Lane
 from .mix import Adopt, SetWeights
 from .nodes import Flow, Path
 from .recipe import describe, difference, fingerprint
 from .run import Opener, lane_of, tail_group
+from .schedule import Schedule, plain
 from .seams import Hands
 from .states import entries_of, merged, sample_of
 from .step import Failed
@@ -47,14 +49,12 @@ class Setting:
     most: int | None = None
 
     def __post_init__(self) -> None:
-        if self.world_size < 1 or not 0 <= self.rank < self.world_size:
+        for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0)):
+            object.__setattr__(self, name, whole(getattr(self, name), f"{name}={{}}", least))
+        if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
-        if self.lanes < 1:
-            raise ConfigError(f"lanes={self.lanes}: a run has at least one lane")
         if self.on_error not in ("raise", "skip", "quarantine"):
             raise ConfigError(f"on_error={self.on_error!r}: choose 'raise', 'skip' or 'quarantine'")
-        if self.max_errors < 0:
-            raise ConfigError(f"max_errors={self.max_errors}: a number of samples, 0 or more")
 
 
 class Session:
@@ -151,8 +151,7 @@ class Session:
 
     def seek(self, item: int) -> None:
         """Go to an item of the pass: at once where positions are items, else by reading up to it."""
-        if item < 0:
-            raise ConfigError(f"seek({item}): items count from 0")
+        item = whole(item, "seek({})", 0)
         self.turn = 0
         self._open({0: item * self.group} if self.group else {})
         for _ in range(0 if self.group else item):
@@ -267,8 +266,12 @@ class Session:
 
     # ------------------------------------------------------------ changes and failures
 
-    def set_weights(self, weights: Any, at: int | None) -> int:
+    def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
         """Other weights from a position of the mixture on; returns that position."""
+        if not isinstance(weights, Mapping | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"set_weights({weights!r}): give a mapping, {{name: weight, ...}}, or a Schedule")
+        if isinstance(weights, Mapping):
+            weights = {name: plain(weight) for name, weight in weights.items()}
         path = locate_mixture(self.base, weights)
         if at is None and self.setting.world_size > 1 and not self.group:
             raise ConfigError(
@@ -278,7 +281,7 @@ class Session:
         furthest = self._furthest(path)
         events = [edit.event.at for edit in self.changes if isinstance(edit, Change) and edit.path == path]
         furthest = max([furthest, *events])
-        position = furthest if at is None else at
+        position = furthest if at is None else whole(at, "set_weights(at={})")
         if position < furthest:
             raise ConfigError(
                 f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable as Iterables
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -73,7 +74,12 @@ def _open(
 ) -> Chain | Selected:
     if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
         raise ConfigError(f"columns must be a list of different names, not {columns!r}")
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    many = not isinstance(paths, str | Path)
+    if many and (isinstance(paths, bytes) or not isinstance(paths, Iterables)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"read({paths!r}): paths are texts or pathlib.Path, one or a list of them")
+    given = list(paths) if many else [paths]
+    if wrong := [path for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"read({paths!r}): {wrong[0]!r} is no path; give texts or pathlib.Path")
     if format == "energon" or (format is None and any(map(prepared.is_prepared, given))):
         return _prepared(given, columns, cache, progress, split, {"lengths": lengths, "where": where})
     if split is not None:
