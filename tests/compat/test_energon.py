@@ -14,6 +14,8 @@ import pytest
 import penstock as ps
 from energon_folders import captions, folder, texts
 from penstock.compat.energon import (
+    AugmentTaskEncoder,
+    BatchDataset,
     BlendDataset,
     ConcatDataset,
     CrudeSample,
@@ -31,6 +33,7 @@ from penstock.compat.energon import (
     SkipSample,
     TextSample,
     WorkerConfig,
+    basic_sample_keys,
     cooker,
     get_loader,
     get_savable_loader,
@@ -73,6 +76,51 @@ def take(loader: Any, n: int) -> list[Any]:
 
 
 # ---------------------------------------------------------------- training and validation
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 4, 11])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_length_of_a_loader_is_what_its_rank_gets(batch_size: int | None, drop_last: bool) -> None:
+    for world_size in (1, 3, 32, 100):
+        total = 0
+        for rank in range(world_size):
+            config = WorkerConfig(rank, world_size)
+            data = get_val_dataset(
+                samples("a", 50),
+                batch_size=batch_size,
+                batch_drop_last=drop_last,
+                worker_config=config,
+                task_encoder=Plain() if batch_size else None,
+            )
+            more = ConcatDataset(data, LimitDataset(data, 2), RepeatDataset(data, 2))
+            for one in (data, BatchDataset(data, 2, list), more):
+                assert len(one) == len(get_loader(one)) == len(list(get_loader(one)))
+            total += len(data)
+        assert batch_size not in (None, 1) or total == 50
+
+
+def test_batches_made_of_items() -> None:
+    data = MapDataset(get_val_dataset(samples("a", 5), batch_size=None), lambda sample: sample.text)
+
+    def firsts(texts: list[str]) -> Any:
+        if texts[0] == "a2":
+            raise SkipSample
+        yield texts[0]
+        yield len(texts)
+
+    assert list(get_loader(BatchDataset(data, 2, firsts))) == ["a0", 2, "a4", 1]
+    assert list(get_loader(BatchDataset(data, 2, list, drop_last=True))) == [["a0", "a1"], ["a2", "a3"]]
+
+
+def test_the_length_is_not_known_where_hooks_decide() -> None:
+    class Groups(Plain):
+        def batch_group_criterion(self, sample: Any) -> tuple[Any, int | None]:
+            return 0, 3
+
+    loader = get_loader(get_val_dataset(samples("a", 5), batch_size=None, task_encoder=Groups()))
+    with pytest.raises(TypeError, match="how many items"):
+        len(loader)
+    assert [len(batch) for batch in loader] == [3, 2]
 
 
 def test_a_pass_has_every_sample_once_in_a_new_order() -> None:
@@ -196,8 +244,16 @@ def test_settings_that_make_no_sense_are_refused_by_name() -> None:
     ]:
         with pytest.raises(ps.ConfigError, match=said):
             get_train_dataset(data, batch_size=1, **options)
-    with pytest.raises(ps.ConfigError, match="checkpoint_every_sec= is not supported: every state is exact"):
-        get_savable_loader(train("a", 5), checkpoint_every_sec=60)
+    with pytest.raises(ps.ConfigError, match="watchdog_timeout_seconds= is not supported"):
+        get_savable_loader(train("a", 5), watchdog_timeout_seconds=60)
+    with pytest.raises(ps.ConfigError, match="handler= is not supported"):
+        get_train_dataset(data, batch_size=1, handler=log_exception)
+    with pytest.raises(ps.ConfigError, match="no logs of workers"):
+        WorkerConfig(worker_debug_path="{worker_id}.jsonl")
+    with pytest.raises(ps.ConfigError, match="restore_error_handler"):
+        WorkerConfig(restore_error_handler=log_exception)
+    with pytest.raises(ps.ConfigError, match="failure_tolerance= is not supported"):
+        stateless(failure_tolerance=3)
     with pytest.raises(ps.ConfigError, match="seed_offset=3"):
         get_loader(train("a", 5), worker_config=WorkerConfig(seed_offset=3))
     with pytest.raises(ps.ConfigError, match="ps.Loader"):
@@ -224,6 +280,68 @@ def test_parts_of_other_libraries_that_need_nothing_here() -> None:
         stateless(restore_seeds=True)  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(ps.ConfigError, match="need_cache"):
         cooker(need_cache=True)
+
+
+def test_settings_that_ask_for_what_holds_anyway_are_taken() -> None:
+    checkpoints: dict[str, Any] = {"checkpoint_every_sec": 60, "checkpoint_every_min_n_samples": 1, "n_checkpoints": 4}
+    config = WorkerConfig(
+        rank=0,
+        world_size=1,
+        data_parallel_group=None,
+        worker_debug_path=None,
+        worker_log_level=0,
+        restore_error_handler=reraise_exception,
+    )
+    data = MapDataset(train("a", 5, worker_config=config, handler=reraise_exception), str, stateless_map_fn=True)
+    loader = get_savable_loader(data, **checkpoints, gc_collect_every_n_steps=10, watchdog_timeout_seconds=None)
+    assert take(loader, 1) == take(get_loader(data, cache_pool=None), 1)
+
+
+def test_the_default_worker_config_knows_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (WorkerConfig.default_worker_config().rank, WorkerConfig.default_worker_config().world_size) == (0, 1)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    config = WorkerConfig.default_worker_config(num_workers=2)
+    assert (config.rank, config.world_size, config.num_workers) == (3, 8, 2)
+    # A group beside rank and world size, as training frameworks pass it, leaves these as they are.
+    assert WorkerConfig(rank=1, world_size=4, data_parallel_group=object()).place() == (1, 4)
+
+
+def test_encoders_that_build_the_pipeline_themselves_are_refused() -> None:
+    class Own(Plain):
+        def build_train_datasets(self, **options: Any) -> Any:
+            raise AssertionError("never called")
+
+    with pytest.raises(ps.ConfigError, match="Own defines build_train_datasets"):
+        get_train_dataset(samples("a", 5), batch_size=1, task_encoder=Own())
+
+
+def test_an_encoder_around_another_one() -> None:
+    class Inner(Texts):
+        decoder = None
+
+        def batch_group_criterion(self, sample: Any) -> tuple[Any, int | None]:
+            return int(sample.text[1]) % 2, 2
+
+    class Outer(AugmentTaskEncoder):
+        def encode_batch(self, batch: Any) -> Any:
+            return ["outer", *super().encode_batch(batch)]
+
+    def batches(encoder: Any) -> list[Any]:
+        return list(get_loader(get_val_dataset(samples("a", 6), batch_size=None, task_encoder=encoder)))
+
+    plain = [[text.split("/")[0] for text in batch] for batch in batches(Inner())]
+    around = batches(Outer(Inner()))
+    assert plain == [["a0", "a2"], ["a1", "a3"], ["a4"], ["a5"]]
+    assert [batch[0] for batch in around] == ["outer"] * 4
+    assert [[text.split("/")[0] for text in batch[1:]] for batch in around] == plain
+    assert Outer(Inner()).decoder is None and not hasattr(Outer(Texts()), "decoder")
+
+    class Crude(Plain):
+        cookers = (ps.tasks.Cooker(lambda crude: TextSample(**basic_sample_keys(crude), text=crude["word"])),)
+
+    words = ps.from_sequence([{"word": "yes"}])
+    assert list(get_loader(get_val_dataset(words, batch_size=1, task_encoder=AugmentTaskEncoder(Crude())))) == [["yes"]]
 
 
 # ---------------------------------------------------------------- blending
@@ -335,7 +453,7 @@ def test_wrappers_refuse_what_they_cannot_do() -> None:
         (lambda: BlendDataset((a, 1), (train("b", 5, worker_config=WorkerConfig(seed_offset=1)), 1)), "worker configs"),
         (lambda: EpochizeDataset(a), "one of them"),
         (lambda: EpochizeDataset(a, length=0), "at least 1"),
-        (lambda: MapDataset(a, str, stateless_map_fn=True), "leave it out"),
+        (lambda: MapDataset(a, str, failure_tolerance=1), "max_errors"),
         (lambda: RepeatDataset(a, 1.5), "blend_epochized"),  # pyright: ignore[reportArgumentType]
         (lambda: WorkerConfig(rank=1), "both or neither"),
         (lambda: WorkerConfig(global_error_handler=print), "log_exception"),
@@ -671,3 +789,36 @@ def test_validation_datasets_one_by_one(tmp_path: Path) -> None:
     # Together: one after the other, whatever the weights.
     together = get_loader(get_val_dataset(tmp_path / "all.yaml", batch_size=2, task_encoder=Plain()))
     assert list(together) == [["a0", "a1"], ["a2", "b0"], ["b1", "b2"]]
+
+
+def test_states_by_their_older_names_and_in_a_with() -> None:
+    make = lambda: get_savable_loader(train("a", 20))  # noqa: E731
+    loader = make()
+    take(loader, 3)
+    state, kept = loader.save_state(), loader.save_state_rank()
+    rest = take(loader, 3)
+    again = make()
+    again.restore_state(state)
+    assert take(again, 3) == rest
+    with make().with_restored_state_rank(kept) as again:
+        assert take(again, 3) == rest
+
+
+def test_what_dataset_yaml_says_is_done_or_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path / "notes", {"train": texts(0, 25)})
+    about = path / ".nv-meta"
+    form = json.loads((about / "dataset.yaml").read_text())
+    split = json.loads((about / "split.yaml").read_text())
+    (about / "less.yaml").write_text(json.dumps({**split, "exclude": ["train-000.tar", "train-010.tar/train/1{2..9}"]}))
+    (about / "excluding.yaml").write_text(json.dumps({**form, "split_config": "less.yaml", "subflavor": "short"}))
+    (about / "odd.yaml").write_text(json.dumps({**form, "shuffle_over_epochs": 2}))
+
+    def keys(**options: Any) -> list[Any]:
+        data = get_val_dataset(path, split_part="train", batch_size=None, **options)
+        return [(sample.__key__, sample.__subflavors__) for sample in get_loader(data)]
+
+    left = [f"train/{i}" for i in (10, 11, 20, 21, 22, 23, 24)]
+    assert keys(dataset_config="excluding.yaml") == [(key, {"__subflavor__": "short"}) for key in left]
+    assert len(keys(dataset_config="excluding.yaml", split_config="split.yaml")) == 25
+    with pytest.raises(ps.ConfigError, match="shuffle_over_epochs is not supported"):
+        keys(dataset_config="odd.yaml")

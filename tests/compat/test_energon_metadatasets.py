@@ -233,6 +233,49 @@ def test_subsets(write: Write) -> None:
             numbers(subset)
 
 
+def test_a_subset_of_several_datasets_is_relative(write: Write) -> None:
+    blend = "blend_epochized: [{path: data/a}, {path: data/b}]"
+    write(f"__class__: MetadatasetV2\nsplits: {{train: {{{blend}}}}}", "inner.yaml")
+    for entry in (blend, "path: inner.yaml"):
+        for bounds in ("[3, 5]", "[3, end]"):
+            path = write(f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: {bounds}}}, {entry}}}}}")
+            with pytest.raises(ps.ConfigError, match="for one dataset only"):
+                one_pass(path, 10, repeat=False)
+        path = write(f"__class__: MetadatasetV2\nsplits: {{train: {{subset: {{range: [0%, 20%]}}, {entry}}}}}")
+        assert shares(one_pass(path, 9999, repeat=False)) == {"a": 8, "b": 5}
+
+
+@pytest.mark.parametrize("kind", ["blend", "datasets"])
+def test_the_one_label_of_old_files(write: Write, kind: str) -> None:
+    entries = "[{path: data/a, subflavor: short}, {path: data/b, subflavor: long, subflavors: {x: 1}}]"
+    head = "__class__: MetadatasetV2\n" if kind == "blend" else ""
+    path = write(f"{head}splits: {{train: {{{kind}: {entries}}}}}")
+    loader = get_loader(get_train_dataset(path, batch_size=None, repeat=False))
+    found = {sample.text[0]: sample.__subflavors__ for sample in loader}
+    assert found["a"] == {"of": "a", "inner": True, "__subflavor__": "short"}
+    assert found["b"] == {"of": "b", "inner": True, "__subflavor__": "long", "x": 1}
+
+
+def test_parts_of_passes_in_the_order_of_the_data(write: Write) -> None:
+    parts = "[{repetitions: 0.7, path: data/b}, {repetitions: 1.5, path: data/c}]"
+    path = write(f"__class__: MetadatasetV2\nsplits: {{train: {{blend_epochized: {parts}}}}}")
+    once = one_pass(path, 9999, repeat=False)
+    plain = list(
+        chain.from_iterable(
+            get_loader(
+                get_train_dataset(
+                    path, batch_size=1, repeat=False, task_encoder=Texts(), shuffle_over_epochs_multiplier=None
+                )
+            )
+        )
+    )
+    assert len(plain) == sum(once.values())
+    for name in "bc":
+        mine = [int(text[1:]) for text in plain if text[0] == name]
+        size = 25 if name == "b" else len(set(mine))
+        assert mine == [i % size for i in range(len(mine))]
+
+
 def test_subsets_count_in_repetitions(write: Write) -> None:
     # Energon leaves the subset out of the length, so such a source runs out early.
     part = "{repetitions: 2, path: data/a, subset: {range: [0, 10]}}"

@@ -10,6 +10,7 @@
 """
 
 from ..errors import Skip
+from .augment import AugmentTaskEncoder
 from .batching import (
     batch_list,
     batch_pad_stack,
@@ -41,6 +42,7 @@ from .samples import (
 IgnoreSample = SkipSample = Skip
 
 __all__ = [
+    "AugmentTaskEncoder",
     "Batch",
     "CaptioningSample",
     "Cooker",

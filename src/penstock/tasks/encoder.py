@@ -158,14 +158,14 @@ class TaskEncoder(Generic[S, E, R, B]):
         stages = _Stages(self, drops)
         dataset = stages.over(dataset.with_source(_keyed), "encode_sample", stages.encoding(packing_buffer_size))
         if packing_buffer_size is not None:
-            if not self._has("select_samples_to_pack") or not self._has("pack_selected_samples"):
+            if not self.defines("select_samples_to_pack") or not self.defines("pack_selected_samples"):
                 raise ConfigError(
                     f"packing_buffer_size: {type(self).__name__} must define select_samples_to_pack and "
                     "pack_selected_samples"
                 )
             dataset = dataset.fold(SelectPacks(packing_buffer_size, self.select_samples_to_pack), size=_one)
             dataset = stages.over(dataset, "pack_selected_samples", [stages.pack])
-        if self._has("batch_group_criterion"):
+        if self.defines("batch_group_criterion"):
             dataset = stages.over(dataset, "batch_group_criterion", [partial(self._grouped, batch_size)])
             dataset = dataset.fold(GroupBatches(drop_last), size=_one, build=_ungrouped)
         elif batch_size is None:
@@ -183,7 +183,8 @@ class TaskEncoder(Generic[S, E, R, B]):
             )
         return Grouped(key_text(key), size or batch_size or 1, sample)
 
-    def _has(self, hook: str) -> bool:
+    def defines(self, hook: str) -> bool:
+        """Whether a hook is the encoder's own."""
         return getattr(type(self), hook) is not getattr(TaskEncoder, hook)
 
 
@@ -221,7 +222,8 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
         """The raw batch, as `batch_type`."""
         return _as(self._batch_type, batch)
 
-    def _has(self, hook: str) -> bool:
+    def defines(self, hook: str) -> bool:
+        """Whether a hook is the encoder's own."""
         return getattr(type(self), hook) is not getattr(DefaultTaskEncoder, hook)
 
 
@@ -241,7 +243,7 @@ class _Stages:
     def encoding(self, packing_buffer_size: int | None) -> list[Callable[[Any], Any]]:
         """The hooks that a sample goes through by itself."""
         encoder, found = self.encoder, list[Callable[[Any], Any]]()
-        has = encoder._has  # pyright: ignore[reportPrivateUsage]
+        has = encoder.defines
         if has("cook_crude_sample") or encoder.cookers:
             found.append(encoder.cook_crude_sample)
         if not has("preencode_sample") and not has("postencode_sample"):

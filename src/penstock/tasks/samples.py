@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Self, TypeVar, cast, dataclass_transform
 
@@ -101,7 +101,7 @@ class Batch(_Record):
     (['a', 'b'], (2, 2, 3))
     """
 
-    __key__: list[str]
+    __key__: list[str] = field(default_factory=list[str])
     __restore_key__: RestoreKey = ()
     __subflavors__: list[dict[str, Any] | None] | None = None
     __sources__: tuple[SourceInfo, ...] | None = None

@@ -6,6 +6,7 @@ checkpoint files are not reproduced. The page "Coming from Energon" says what ch
 """
 
 from ...tasks import (
+    AugmentTaskEncoder,
     Batch,
     CaptioningSample,
     Cooker,
@@ -36,6 +37,7 @@ from ...tasks import (
 from .build import get_train_dataset, get_val_dataset, get_val_datasets
 from .config import SampleDecoder, WorkerConfig, cooker, log_exception, reraise_exception, stateless
 from .datasets import (
+    BatchDataset,
     BlendDataset,
     ConcatDataset,
     EpochizeDataset,
@@ -49,7 +51,9 @@ from .datasets import (
 from .loader import SavableDataLoader, get_loader, get_savable_loader
 
 __all__ = [
+    "AugmentTaskEncoder",
     "Batch",
+    "BatchDataset",
     "BlendDataset",
     "CaptioningSample",
     "ConcatDataset",

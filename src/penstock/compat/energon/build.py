@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from ...dataset import Dataset
 from ...errors import ConfigError
 from ...inputs import mix
 from .config import WorkerConfig, refuse
-from .datasets import SavableDataset, block_of, by_lane, total, unique
+from .datasets import Counts, SavableDataset, batched, block_of, by_lane, dealt, limited, total, unique
 from .metadataset import Blend, Leaf, Tree, leaves, parse
 from .reading import KEEP, Encoder, Order, Reading
 
@@ -56,11 +55,11 @@ def get_train_dataset(
     `image_decode` says, else as the encoder's `decoder`. `sample_type` replaces the type that the folder names,
     `sample_loader` makes the fields from the decoded parts, in place of the folder's own code, which is never run.
     """
-    refuse("get_train_dataset", options)
+    config = worker_config or WorkerConfig()
+    refuse("get_train_dataset", config.agreed(options))
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
     base = Leaf(Path(), split_part, subflavors or {}, dataset_config, split_config, shuffle_over_epochs_multiplier)
     order = Order(shuffle_buffer_size, max_samples_per_sequence, parallel_shard_iters)
-    config = worker_config or WorkerConfig()
     train = _Train(reading, order, config.seed_offset, repeat)
     samples, once, name = train.samples(path, base)
     core = reading.encoder.build(
@@ -74,10 +73,15 @@ def get_train_dataset(
         raise ConfigError(f"virtual_epoch_length={virtual_epoch_length}: a number of batches, 0 for none")
     if virtual_epoch_length and not repeat:
         core = core.repeat()
-    count = _batches(once, batch_size, batch_drop_last, packing_buffer_size)
+    count = once if reading.one_to_one(packing_buffer_size) else None
     endless = repeat or bool(virtual_epoch_length)
     return SavableDataset(
-        core, config, name=name, once=count, endless=endless, epoch_length=virtual_epoch_length or None
+        core,
+        config,
+        name=name,
+        once=batched(count, batch_size, batch_drop_last),
+        endless=endless,
+        epoch_length=virtual_epoch_length or None,
     )
 
 
@@ -101,9 +105,9 @@ def get_val_dataset(
     [(dataset, _)] = found
     if limit is None:
         return dataset
-    once = None if dataset.once is None else min(dataset.once, limit * dataset.worker_config.place()[1])
-    core = dataset.core.limit(by_lane(limit, dataset.worker_config))
-    return SavableDataset(core, dataset.worker_config, name=dataset.name, once=once)
+    share = by_lane(limit, dataset.worker_config)
+    once = None if dataset.once is None else limited(dataset.once, share)
+    return SavableDataset(dataset.core.limit(share), dataset.worker_config, name=dataset.name, once=once)
 
 
 def get_val_datasets(
@@ -125,10 +129,10 @@ def get_val_datasets(
     **options: Any,
 ) -> list[tuple[SavableDataset, list[Leaf]]]:
     """A validation dataset for every dataset of a metadataset, each with what it was read from."""
-    refuse("get_val_dataset", options)
+    config = worker_config or WorkerConfig()
+    refuse("get_val_dataset", config.agreed(options))
     reading = Reading(task_encoder, image_decode, sample_type, sample_loader)
     base = Leaf(Path(), split_part, subflavors or {}, dataset_config, split_config)
-    config = worker_config or WorkerConfig()
     if isinstance(path, Dataset):
         found = [(path, list[Leaf](), _leaf_name(path))]
     else:
@@ -146,8 +150,9 @@ def get_val_datasets(
             packing_buffer_size=packing_buffer_size,
             drops=True,
         )
-        count = _batches(_known(samples), batch_size, batch_drop_last, packing_buffer_size)
-        out.append((SavableDataset(core, config, name=name, once=count), refs))
+        count = _known(samples) if reading.one_to_one(packing_buffer_size) else None
+        once = batched(count, batch_size, batch_drop_last)
+        out.append((SavableDataset(core, config, name=name, once=once), refs))
     return out
 
 
@@ -157,7 +162,7 @@ class _Train:
     def __init__(self, reading: Reading, order: Order, seed: int, repeat: bool) -> None:
         self.reading, self.order, self.seed, self.repeat = reading, order, seed, repeat
 
-    def samples(self, path: Any, base: Leaf) -> tuple[Dataset, int | None, str]:
+    def samples(self, path: Any, base: Leaf) -> tuple[Dataset, Counts | None, str]:
         """The samples, how many one pass has, and a name."""
         if isinstance(path, Dataset):
             mine = self.order.over(path, base.multiplier)
@@ -168,7 +173,7 @@ class _Train:
             samples = samples.repeat()
         return samples, once, _name(tree)
 
-    def _tree(self, tree: Tree) -> tuple[Dataset, int | None]:
+    def _tree(self, tree: Tree) -> tuple[Dataset, Counts | None]:
         if isinstance(tree, Leaf):
             samples = self.reading.leaf(tree)
             return self.order.over(samples, tree.multiplier), _known(samples)
@@ -185,17 +190,17 @@ class _Train:
 
     def _epochized(
         self, tree: Blend, inputs: Mapping[str, Dataset], shares: Mapping[str, float]
-    ) -> tuple[Dataset, int | None]:
+    ) -> tuple[Dataset, Counts | None]:
         """Each input as often as its number says, exactly; all of them end together."""
         if any(isinstance(part, Blend) and not part.epochized for part, _ in tree.parts):
             raise ConfigError(f"{tree.where}: a blend has no end, so it cannot be repeated within blend_epochized")
-        if any(leaf.multiplier != 1 for part, _ in tree.parts for leaf in leaves(part)):
-            raise ConfigError(f"{tree.where}: shuffle_over_epochs_multiplier must be 1 within blend_epochized")
+        if any(leaf.multiplier not in (1, None) for part, _ in tree.parts for leaf in leaves(part)):
+            raise ConfigError(f"{tree.where}: shuffle_over_epochs_multiplier must be 1 or null within blend_epochized")
         counts = {name: int(_exact(shares[name]) * len(samples)) for name, samples in inputs.items()}
         for name, count in counts.items():
             if not count:
                 raise ConfigError(f"{tree.where}: {shares[name]} repetitions of {name} are no sample at all")
-        return mix(inputs, counts, seed=self.seed, max_epochs=shares), sum(counts.values())
+        return mix(inputs, counts, seed=self.seed, max_epochs=shares), dealt(sum(counts.values()))
 
 
 def _name(tree: Tree) -> str:
@@ -213,14 +218,8 @@ def _exact(share: float) -> Fraction:
     return Fraction(str(share))
 
 
-def _known(samples: Dataset) -> int | None:
+def _known(samples: Dataset) -> Counts | None:
     try:
-        return len(samples)
+        return dealt(len(samples))
     except TypeError:
         return None
-
-
-def _batches(once: int | None, batch_size: int | None, drop_last: bool, packing: int | None) -> int | None:
-    if once is None or packing is not None:
-        return None
-    return once if batch_size is None else once // batch_size if drop_last else ceil(once / batch_size)

@@ -31,6 +31,7 @@ class WorkerConfig:
 
     - `num_workers` threads compute ahead; their number changes nothing in the stream, nor in a state. 0: inline.
     - `data_parallel_group`: the torch.distributed group whose ranks share out the data; equal ranks get the same.
+      Rank and world size are found from it where not given.
     - `seed_offset`: another one gives another order, and other random numbers.
     - `global_error_handler`: `reraise_exception` (default) or `log_exception`, which leaves a failing sample out and
       goes on until `max_errors` failed.
@@ -49,12 +50,20 @@ class WorkerConfig:
     global_error_handler: Callable[..., Any] | None = None
     max_errors: int = 100
     lanes: int | None = None
+    restore_error_handler: Callable[..., Any] | None = None
+    worker_debug_path: str | None = None
+    worker_log_level: int = 0
 
     def __post_init__(self) -> None:
         if (self.rank is None) != (self.world_size is None):
             raise ConfigError(f"rank={self.rank}, world_size={self.world_size}: give both or neither")
-        if self.rank is not None and self.data_parallel_group is not None:
-            raise ConfigError("data_parallel_group tells rank and world_size: give it, or these two")
+        if self.restore_error_handler not in (None, reraise_exception):
+            raise ConfigError("restore_error_handler: a state that cannot be restored is always an error; leave it out")
+        if self.worker_debug_path is not None or self.worker_log_level:
+            raise ConfigError(
+                "worker_debug_path and worker_log_level: there are no logs of workers; loader.core.keys() tells what "
+                "an item is made of, loader.core.journal which samples failed"
+            )
         if self.global_error_handler not in _POLICIES:
             raise ConfigError(
                 "global_error_handler: reraise_exception (the first failure ends the run) or log_exception (the sample "
@@ -64,12 +73,18 @@ class WorkerConfig:
     @classmethod
     def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
         """The rank and world size of this process, and four threads."""
-        return cls(num_workers=num_workers, data_parallel_group=data_parallel_group)
+        rank, world_size = cls(data_parallel_group=data_parallel_group).place()
+        return cls(rank, world_size, num_workers, data_parallel_group)
 
     @property
     def on_error(self) -> OnError:
         """The loader's policy."""
         return _POLICIES[self.global_error_handler]
+
+    def agreed(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options without a `handler` that says what this says."""
+        agree = "handler" in options and _POLICIES.get(options["handler"]) == self.on_error
+        return {name: value for name, value in options.items() if name != "handler"} if agree else options
 
     def place(self) -> tuple[int, int]:
         """Rank and world size."""
@@ -106,14 +121,15 @@ class SampleDecoder:
 @overload
 def stateless(fn: F) -> F: ...
 @overload
-def stateless(fn: None = None, *, restore_seeds: Literal[False] = False) -> Callable[[F], F]: ...
-def stateless(fn: Any = None, *, restore_seeds: bool = False) -> Any:
+def stateless(fn: None = None, *, restore_seeds: Literal[False] = False, **options: Any) -> Callable[[F], F]: ...
+def stateless(fn: Any = None, *, restore_seeds: bool = False, **options: Any) -> Any:
     """Does nothing: every function can be resumed here. `restore_seeds` is refused; draw from the encoder's `self.rng`.
 
     >>> @stateless
     ... def cook(sample):
     ...     return sample
     """
+    refuse("stateless", options)
     if restore_seeds:
         raise ConfigError(
             "stateless(restore_seeds=True): the global random generators are not touched, for hooks run in several "
@@ -141,24 +157,29 @@ _REASONS = {
     "auto_decode": "set the encoder's decoder = None to get bytes",
     "av_decode": "audio and video are left as bytes",
     "cache_pool": "there is no cache of this kind",
-    "checkpoint_every_min_n_samples": "every state is exact, without checkpoints in between; leave it out",
-    "checkpoint_every_sec": "every state is exact, without checkpoints in between; leave it out",
     "fail_on_timeout": "there is no watchdog",
     "failure_tolerance": "max_errors of the WorkerConfig says how many samples may fail",
-    "gc_collect_every_n_steps": "nothing has to be collected; leave it out",
     "handler": "global_error_handler of the WorkerConfig says what to do",
-    "n_checkpoints": "every state is exact, without checkpoints in between; leave it out",
     "need_cache": "there is no cache of this kind",
     "need_primary": "a crude sample has all its parts",
-    "stateless_map_fn": "every function can be resumed; leave it out",
     "video_decode_audio": "audio and video are left as bytes",
     "watchdog_initial_timeout_seconds": "there is no watchdog",
     "watchdog_timeout_seconds": "there is no watchdog",
 }
 
 
+# What these ask for holds anyway: a state is exact after every item, every function can be resumed, and nothing has to
+# be collected.
+_HELD = {
+    "checkpoint_every_min_n_samples", "checkpoint_every_sec", "gc_collect_every_n_steps", "n_checkpoints",
+    "stateless_map_fn",
+}  # fmt: skip
+
+
 def refuse(call: str, options: Mapping[str, Any]) -> None:
-    """Settings that would do nothing are refused by name."""
-    for name in options:
+    """Settings whose promise would not be kept are refused by name; those that ask for nothing are not."""
+    for name, value in options.items():
+        if name in _HELD or (value is None and name in _REASONS):
+            continue
         reason = _REASONS.get(name)
         raise ConfigError(f"{call}: {name}= is not supported: {reason}" if reason else f"{call}: no setting {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from fractions import Fraction
 from math import ceil, lcm
 from typing import Any, cast
@@ -13,13 +13,16 @@ from ...errors import ConfigError, IndexedError, Skip
 from ...inputs import mix
 from .config import WorkerConfig, refuse
 
+Counts = Callable[[int], list[int]]
+"""How many items one pass gives on each lane of a run with so many lanes."""
+
 
 class SavableDataset:
     """A dataset of this API: `core` is the pipeline, the rest says how a loader runs it.
 
     `once` is how many items one pass over all samples gives where hooks drop and multiply none (None: not known),
     `endless` whether passes follow each other without an end, `epoch_length` after how many items of a rank a `for`
-    over a loader ends.
+    over a loader ends. `len` is that of our rank.
     """
 
     def __init__(
@@ -28,7 +31,7 @@ class SavableDataset:
         worker_config: WorkerConfig | None = None,
         *,
         name: str = "dataset",
-        once: int | None = None,
+        once: Counts | None = None,
         endless: bool = False,
         epoch_length: int | None = None,
     ) -> None:
@@ -39,11 +42,16 @@ class SavableDataset:
         return iter(self.core)
 
     def __len__(self) -> int:
+        return self.items(self.worker_config, self.worker_config.lane_count())
+
+    def items(self, config: WorkerConfig, lanes: int) -> int:
+        """How many items a `for` gives on the rank of `config`, in a run of so many lanes."""
         if self.epoch_length is not None:
             return self.epoch_length
         if self.once is None:
             raise IndexedError(f"len() of {self.name}: how many items there are is known when they were packed")
-        return self.once
+        rank, world_size = config.place()
+        return sum(self.once(lanes)[rank::world_size])
 
 
 def _parts(
@@ -112,7 +120,7 @@ class MixBatchDataset(SavableDataset):
     ) -> None:
         mixed = _weighted("MixBatchDataset", dataset_weights, worker_config, batch_size)
         core = mixed.core.batch(batch_size, collate=list).flat_map(_Listed(batch_mix_fn))
-        once = None if mixed.once is None else ceil(mixed.once / batch_size)
+        once = batched(mixed.once, batch_size)
         super().__init__(core, mixed.worker_config, name="MixBatchDataset", once=once, endless=mixed.endless)
 
 
@@ -147,7 +155,9 @@ class EpochizeDataset(SavableDataset):
         if num_epochs is not None:
             if part.once is None:
                 raise ConfigError("EpochizeDataset: num_epochs needs a dataset of known length; give length=")
-            length = max(1, part.once * num_epochs // config.place()[1])
+            length = max(
+                1, sum(part.once(1 if part.endless else config.lane_count())) * num_epochs // config.place()[1]
+            )
         core = part.core if part.endless else part.core.repeat()
         super().__init__(core, config, name=part.name, once=part.once, endless=True, epoch_length=length)
 
@@ -166,6 +176,23 @@ class MapDataset(SavableDataset):
         copy_with(self, "MapDataset", dataset, worker_config, lambda core: core.flat_map(_Listed(map_fn)))
 
 
+class BatchDataset(SavableDataset):
+    """Batches of `batch_size` items, made one by `batcher`, which may be a generator function or raise `SkipSample`."""
+
+    def __init__(
+        self,
+        dataset: SavableDataset,
+        batch_size: int,
+        batcher: Callable[[list[Any]], Any],
+        drop_last: bool = False,
+        worker_config: WorkerConfig | None = None,
+    ) -> None:
+        [part], config = _parts("BatchDataset", [dataset], worker_config)
+        core = part.core.batch(batch_size, drop_last, collate=list).flat_map(_Listed(batcher))
+        once = batched(part.once, batch_size, drop_last)
+        super().__init__(core, config, name=part.name, once=once, endless=part.endless)
+
+
 class FilterDataset(SavableDataset):
     """The items for which `filter_fn` is true."""
 
@@ -180,8 +207,9 @@ class LimitDataset(SavableDataset):
 
     def __init__(self, dataset: SavableDataset, length: int, worker_config: WorkerConfig | None = None) -> None:
         [part], config = _parts("LimitDataset", [dataset], worker_config)
-        once = length if part.endless or part.once is None else min(part.once, length)
-        super().__init__(part.core.limit(by_lane(length, config)), config, name=part.name, once=once)
+        share = by_lane(length, config)
+        once = limited(None if part.endless else part.once, share)
+        super().__init__(part.core.limit(share), config, name=part.name, once=once)
 
 
 class RepeatDataset(SavableDataset):
@@ -194,8 +222,8 @@ class RepeatDataset(SavableDataset):
         if repeats is not None and repeats != int(repeats):
             raise ConfigError(f"RepeatDataset: {repeats} passes; parts of passes are made by blend_epochized")
         core = part.core.repeat(None if repeats is None else int(repeats))
-        once = None if part.once is None or repeats is None else part.once * int(repeats)
-        super().__init__(core, config, name=part.name, once=once or part.once, endless=repeats is None)
+        once = part.once if part.once is None or repeats is None else total([part.once] * int(repeats))
+        super().__init__(core, config, name=part.name, once=once, endless=repeats is None)
 
 
 def copy_with(
@@ -256,10 +284,34 @@ def unique(names: Sequence[str]) -> list[str]:
     return out
 
 
-def total(counts: Iterator[int | None]) -> int | None:
+def dealt(samples: int) -> Counts:
+    """Samples shared out to lanes.
+
+    >>> dealt(7)(3)
+    [3, 2, 2]
+    """
+    return lambda lanes: [len(range(lane, samples, lanes)) for lane in range(lanes)]
+
+
+def batched(once: Counts | None, size: int | None, drop_last: bool = False) -> Counts | None:
+    """Batches of what each lane gives."""
+    if once is None or size is None:
+        return once
+    return lambda lanes: [count // size if drop_last else ceil(count / size) for count in once(lanes)]
+
+
+def limited(once: Counts | None, share: int) -> Counts:
+    """At most `share` of every lane."""
+    return lambda lanes: [min(count, share) for count in once(lanes)] if once else [share] * lanes
+
+
+def total(counts: Iterable[Counts | None]) -> Counts | None:
     """The sum, where all are known."""
-    known = list(counts)
-    return None if None in known else sum(count or 0 for count in known)
+    found = list(counts)
+    known = [count for count in found if count is not None]
+    if len(known) < len(found):
+        return None
+    return lambda lanes: [sum(lane) for lane in zip(*(count(lanes) for count in known), strict=True)]
 
 
 class _Listed:

@@ -74,10 +74,7 @@ class SavableDataLoader:
 
     def __len__(self) -> int:
         """Items of a `for` on this rank, where hooks drop and multiply none."""
-        if self.dataset.epoch_length is not None:
-            return self.dataset.epoch_length
-        rank, world_size = self.worker_config.place()
-        return (len(self.dataset) + world_size - 1 - rank) // world_size
+        return self.dataset.items(self.worker_config, self._lanes)
 
     # ------------------------------------------------------------ state
 
@@ -111,6 +108,11 @@ class SavableDataLoader:
         self.core = opened
         before.close()
 
+    def with_restored_state_rank(self, state: State | Sequence[State]) -> Self:
+        """This loader, gone where a state says."""
+        self.restore_state_rank(state)
+        return self
+
     def save_state_global(self, global_dst_rank: int = 0) -> list[dict[str, Any]] | None:
         """The states of all ranks, on the rank `global_dst_rank`; None on the others. All ranks call it together."""
         rank, world_size = self.worker_config.place()
@@ -143,6 +145,9 @@ class SavableDataLoader:
         if state is None:
             raise StateError("restore_state_global: no state; give src_rank= where only one rank has it")
         self.restore_state_rank(state)
+
+    # As old releases call them.
+    save_state, restore_state = save_state_global, restore_state_global
 
     def close(self) -> None:
         """Stop the workers."""

@@ -41,8 +41,8 @@ class Blend:
 Tree = Leaf | Blend
 
 _REFERENCE = {
-    "path", "split_part", "subflavors", "dataset_config", "split_config", "subset", "shuffle_over_epochs_multiplier",
-    "weight", "repetitions", "blend", "blend_epochized",
+    "path", "split_part", "subflavor", "subflavors", "dataset_config", "split_config", "subset",
+    "shuffle_over_epochs_multiplier", "weight", "repetitions", "blend", "blend_epochized",
 }  # fmt: skip
 _LATER = {"join": "joining datasets by their keys", "aux": "auxiliary data", "joiner": "joining datasets by their keys"}
 
@@ -102,6 +102,8 @@ class _File:
                 base = replace(base, **{name: str(found[name])})
         # What is said outside goes over what is said inside.
         inner = self._mapping(found.get("subflavors") or {}, f"{where}.subflavors")
+        if found.get("subflavor") is not None:  # one label, as old files have it
+            inner = {"__subflavor__": found["subflavor"], **inner}
         base = replace(base, subflavors={**inner, **base.subflavors})
         if "shuffle_over_epochs_multiplier" in found:
             base = replace(base, multiplier=self._multiplied(base.multiplier, found, where))
@@ -111,14 +113,26 @@ class _File:
         if len(which) != 1:
             raise ConfigError(f"{self.name}, {where}: one of path, blend and blend_epochized, not {which or 'none'}")
         if which != ["path"]:
+            self._relative(base, where)
             return self._blend(found, cast(Any, which[0]), base, where)
         path = str(found["path"])
         if "://" in path:
             raise ConfigError(f"{self.name}, {where}: {path} is not on this machine, and cannot be read yet")
         try:
-            return parse(self.folder / Path(path).expanduser(), base)
+            tree = parse(self.folder / Path(path).expanduser(), base)
         except ConfigError as error:
             raise ConfigError(f"{self.name}, {where}: {error}") from error
+        if isinstance(tree, Blend):
+            self._relative(base, where)
+        return tree
+
+    def _relative(self, base: Leaf, where: str) -> None:
+        """Numbers of samples count those of one dataset."""
+        if any(not share for bounds in base.ranges for _, share in (bound for bound in bounds if bound)):
+            raise ConfigError(
+                f"{self.name}, {where}: a subset of several datasets is given in percent; numbers of samples are "
+                "allowed for one dataset only"
+            )
 
     def _blend(
         self, found: Mapping[str, Any], kind: Literal["blend", "blend_epochized"], base: Leaf, where: str

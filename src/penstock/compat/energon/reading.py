@@ -17,6 +17,10 @@ from .metadataset import Bound, Leaf
 
 Encoder = tasks.TaskEncoder[Any, Any, Any, Any]
 
+_STEPS = ("build_train_datasets", "build_val_datasets", "build_cook_crude_sample", "build_encode_sample", "build_batch")
+
+_OPTIONS = {"part_filter", "sample_loader", "split_config", "subflavor"}  # of a dataset.yaml
+
 KEEP = object()  # stands for "as the encoder says": None is a choice
 
 
@@ -63,9 +67,19 @@ class Reading:
         sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None,
     ) -> None:
         self.encoder: Encoder = encoder if encoder is not None else tasks.DefaultTaskEncoder()
+        for name in _STEPS:
+            if hasattr(self.encoder, name):
+                raise ConfigError(
+                    f"{type(self.encoder).__name__} defines {name}(), which is never called here: the core builds the "
+                    "pipeline; blend what get_train_dataset gives by BlendDataset, MixBatchDataset and the like"
+                )
         decoder = getattr(encoder, "decoder", SampleDecoder()) if image_decode is KEEP else SampleDecoder(image_decode)
         self.decode = None if decoder is None else decoder.parts()
         self.sample_type, self.sample_loader = sample_type, sample_loader
+
+    def one_to_one(self, packing_buffer_size: int | None) -> bool:
+        """Whether samples become batches one by one, so that their number is known beforehand."""
+        return packing_buffer_size is None and not self.encoder.defines("batch_group_criterion")
 
     def leaf(self, ref: Leaf) -> Dataset:
         """The samples of one dataset, in the order of its data."""
@@ -75,9 +89,15 @@ class Reading:
         shape = form.load(ref.path, ref.dataset_config)
         kind = self.sample_type or _type_of(shape)
         fields = self.sample_loader if self.sample_loader or kind is tasks.CrudeSample else shape.fields
-        columns = fields.parts if isinstance(fields, form.Fields) else None
-        source = prepared.load(ref.path, ref.split_config).open(ref.split_part, columns)
-        made = _Made(ref, self.decode, kind, fields, {**shape.subflavors, **ref.subflavors})
+        named = shape.options.get("part_filter")
+        columns = fields.parts if isinstance(fields, form.Fields) else named if isinstance(named, list) else None
+        unknown = sorted(shape.options.keys() - _OPTIONS)
+        if unknown:
+            raise ConfigError(f"{shape.where}: {unknown[0]} is not supported; name a file without it as dataset_config")
+        label = {"__subflavor__": shape.options["subflavor"]} if "subflavor" in shape.options else {}
+        split_config = ref.split_config or shape.options.get("split_config")
+        source = prepared.load(ref.path, split_config).open(ref.split_part, columns)
+        made = _Made(ref, self.decode, kind, fields, {**label, **shape.subflavors, **ref.subflavors})
         return _cut(Dataset(Read(source, source.name)), ref).with_source(made)
 
 
