@@ -13,7 +13,7 @@ begins, reproduces Grain's own order too.
 True
 """
 
-from . import checkpoint, experimental, parquet_dataset, transforms
+from . import checkpoint, experimental, parquet_dataset, sharding, sources, transforms
 from .iter_dataset import IterDataset
 from .iterator import DatasetIterator
 from .map_dataset import MapDataset
@@ -28,5 +28,7 @@ __all__ = [
     "checkpoint",
     "experimental",
     "parquet_dataset",
+    "sharding",
+    "sources",
     "transforms",
 ]

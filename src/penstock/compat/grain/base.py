@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from types import GenericAlias
 from typing import Any, Self
 
 from ...dataset import Dataset
@@ -14,6 +15,10 @@ from .transforms import Batch, Filter, FlatMap, Map, MapWithIndex, RandomMap, Tr
 
 class Base(ABC):
     """A dataset of Penstock (`core`), the order it runs in and the seeds in force."""
+
+    def __class_getitem__(cls, element: Any) -> GenericAlias:
+        """`MapDataset[int]`, in annotations."""
+        return GenericAlias(cls, element)
 
     def __init__(self, core: Dataset, lineage: Lineage) -> None:
         self.core, self.lineage = core, lineage

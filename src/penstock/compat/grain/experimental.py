@@ -17,7 +17,18 @@ from .base import Base
 from .iter_dataset import IterDataset
 from .lineage import joined
 from .map_dataset import MapDataset
-from .options import Stage, together
+from .more import (
+    ShapeDtypeStruct,
+    apply_transformations,
+    assert_equal_output_after_checkpoint,
+    batch_and_pad,
+    get_element_spec,
+    get_next_index,
+    index_shuffle,
+    multithread_prefetch,
+    set_next_index,
+)
+from .options import MultiprocessingOptions, Stage, together
 from .order import Windows
 from .packing import BestFitPackIterDataset, ConcatThenSplitIterDataset, FirstFitPackIterDataset
 from .parquet_dataset import ParquetIterDataset
@@ -40,13 +51,22 @@ __all__ = [
     "PerformanceConfig",
     "RebatchIterDataset",
     "RepeatIterDataset",
+    "ShapeDtypeStruct",
     "ThreadPrefetchIterDataset",
     "WindowShuffleIterDataset",
     "WindowShuffleMapDataset",
     "ZipIterDataset",
     "ZipMapDataset",
+    "apply_transformations",
+    "assert_equal_output_after_checkpoint",
+    "batch_and_pad",
     "device_put",
+    "get_element_spec",
+    "get_next_index",
+    "index_shuffle",
+    "multithread_prefetch",
     "pick_performance_config",
+    "set_next_index",
 ]
 
 
@@ -111,14 +131,23 @@ class InterleaveIterDataset(_Iter):
     round on the next dataset has its place.
 
     `datasets` is a list, or a `MapDataset` whose elements are datasets (of file names, say). They are opened when it is
-    their turn.
+    their turn. With `num_make_iter_threads`, so many threads compute ahead: `iter_buffer_size` elements of each
+    dataset whose turn it is, and of `make_iter_buffer_size` more.
 
     >>> parts = [MapDataset.range(0, 3), MapDataset.range(10, 11), MapDataset.range(20, 22)]
     >>> list(InterleaveIterDataset(parts, cycle_length=2))
     [0, 10, 1, 2, 20, 21]
     """
 
-    def __init__(self, datasets: Sequence[Base] | MapDataset, *, cycle_length: int) -> None:
+    def __init__(
+        self,
+        datasets: Sequence[Base] | MapDataset,
+        *,
+        cycle_length: int,
+        num_make_iter_threads: int = 0,
+        make_iter_buffer_size: int = 1,
+        iter_buffer_size: int = 1,
+    ) -> None:
         if endless(datasets.core.flow) if isinstance(datasets, MapDataset) else not len(datasets):
             raise ConfigError("interleave: a list of datasets that ends, with at least one; repeat the result instead")
         found = [dataset for dataset in (datasets[i] for i in range(len(datasets))) if dataset is not None]
@@ -130,7 +159,11 @@ class InterleaveIterDataset(_Iter):
             stream.ready_for("interleave")
         lineage = joined([stream.lineage for stream in streams])
         core = streams[0].core.interleave(*(stream.core for stream in streams[1:]), width=cycle_length)
-        super().__init__(IterDataset(core, lineage, together(stream.run for stream in streams)))
+        run = together(stream.run for stream in streams)
+        if num_make_iter_threads:
+            ahead = (cycle_length + make_iter_buffer_size) * iter_buffer_size
+            run = run.workers(MultiprocessingOptions(num_make_iter_threads, -(-ahead // num_make_iter_threads)))
+        super().__init__(IterDataset(core, lineage, run))
 
 
 class ZipMapDataset(_Map):

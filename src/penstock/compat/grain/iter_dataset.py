@@ -87,7 +87,7 @@ class IterDataset(Base):
         """`transform(element, rng)`, with a generator that belongs to the element."""
         self.ready_for("random_map")
         fn = f.function("random_map", transform, RandomMap, "random_map")
-        own = self.lineage.step().seed("random_map", seed)
+        own = self.lineage.step().seed("random_map", seed, bits=128)
         if self.lineage.grain:
             return self.then(self.core.map_with_index(f.GrainRandom(fn, own)))
         return self.then(self.core.random_map(f.PresentRandom(fn), seed=own))

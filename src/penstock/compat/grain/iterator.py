@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,15 +32,25 @@ class DatasetIterator(Iterator[Any]):
     """
 
     def __init__(self, core: Dataset, run: Run) -> None:
-        self._source: CoreIterator | Ahead = CoreIterator(core, run.threads, run.ahead or None)
-        for stage in run.stages:
-            self._source = Ahead(self._source, stage.n, stage.fn)
-        self._closed = False
+        self._core, self._run = core, run
+        self._source, self._closed = self._opened(0), False
+        self._place: int | None = 0
+
+    def _opened(self, index: int) -> CoreIterator | Ahead:
+        source: CoreIterator | Ahead = CoreIterator(self._core, self._run.threads, self._run.ahead or None)
+        if index:
+            source.seek(index)
+        for stage in self._run.stages:
+            source = Ahead(source, stage.n, stage.fn)
+        return source
 
     def __next__(self) -> Any:
         if self._closed:
             raise ConfigError("the iterator is closed; make a new one and set its state")
-        return next(self._source)
+        value = next(self._source)
+        if self._place is not None:
+            self._place += 1
+        return value
 
     def get_state(self) -> dict[str, Any]:
         """Where the iterator stands, after the last element it gave."""
@@ -50,17 +59,29 @@ class DatasetIterator(Iterator[Any]):
     def set_state(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
         """Go where a state says. `on_mismatch="adopt"` goes on with another mixture, every input where it was."""
         self._source.load_state_dict(state, on_mismatch)
+        self._place = None
+
+    def seek(self, index: int) -> None:
+        """Go to an element of the pass: at once where the pipeline has random access, else by reading up to it."""
+        opened = self._opened(index)
+        self._source.close()
+        self._source, self._place = opened, index
+
+    def place(self) -> int:
+        """How many elements of the pass were given out; a state does not say that."""
+        if self._place is None:
+            raise ConfigError("how many elements came before is not part of a state; count on from there")
+        return self._place
 
     state_dict = get_state
     load_state_dict = set_state
 
     def start_prefetch(self) -> None:
-        """Begin to compute ahead. Without a prefetching stage the first element is computed now."""
+        """Begin to compute ahead, without waiting; nothing happens where the caller's thread does all the work."""
+        if not isinstance(self._source, Ahead) and self._run.threads:
+            self._source = Ahead(self._source, 1)
         if isinstance(self._source, Ahead):
             self._source.start()
-        else:
-            with contextlib.suppress(Exception):  # it comes again, at its place
-                self._source.start()
 
     def close(self) -> None:
         """Stop the threads. Closing twice does nothing; asking for an element afterwards is an error."""

@@ -36,7 +36,7 @@ class Lineage:
         """From here on, this seed."""
         return replace(self, seeds=((seed, 0),))
 
-    def seed(self, step: str, given: int | None) -> int:
+    def seed(self, step: str, given: int | None, bits: int = 32) -> int:
         """The seed of a random step that stands here."""
         if given is None and not self.seeds:
             raise ConfigError(f"{step} needs a seed: pass seed=, or put .seed(...) before it")
@@ -44,8 +44,8 @@ class Lineage:
             if self.grain:
                 return default_seed(self.seeds)
             return self.seeds[0][0] if len(self.seeds) == 1 else key_of(*(seed for seed, _ in self.seeds))
-        if not 0 <= given < 1 << 32:
-            raise ConfigError(f"{step}: the seed {given} is not between 0 and 2**32 - 1")
+        if not 0 <= given < 1 << bits:
+            raise ConfigError(f"{step}: the seed {given} is not between 0 and 2**{bits} - 1")
         return given
 
 

@@ -199,7 +199,7 @@ class MapDataset(Base):
     def random_map(self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None) -> MapDataset:
         """`transform(element, rng)`, with a generator that belongs to the element and is new in every pass."""
         fn = f.function("random_map", transform, RandomMap, "random_map")
-        own = self.lineage.step().seed("random_map", seed)
+        own = self.lineage.step().seed("random_map", seed, bits=128)
         if self.lineage.grain:
             return self._with(self._numbered().map(f.PresentPair(f.GrainRandom(fn, own))))
         return self._with(self.core.random_map(f.PresentRandom(fn), seed=own))

@@ -1,36 +1,42 @@
-"""Packing: sequences put into rows of one length, by the core's folds."""
+"""Packing: sequences put into rows, each feature with a length of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ConfigError
+from ...dataset import Dataset
+from ...errors import ConfigError, DataError
+from ...nodes import Each, Hold
+from ...types import Fold, Item, Part
+from .bins import Bins, EndToEnd, Room, Shuffled, length_of
 from .iter_dataset import IterDataset
 from .transforms import BOSHandling
 
+Span: TypeAlias = tuple[int, int]
+
 
 class _Packed(IterDataset):
-    def __init__(self, parent: IterDataset, rows: Rows, method: str, shuffled: tuple[int, int] | None, **options: Any):
+    def __init__(self, parent: IterDataset, fold: Fold, rows: Rows) -> None:
         parent.ready_for(type(self).__name__)
-        core = parent.core.pack(rows.length, method, features=rows.features, unpacked=rows.listed, **options).map(rows)
-        if shuffled is not None:
-            window, seed = shuffled
-            core = core.shuffle(parent.lineage.seed("packing", seed), window=window)
-        made = parent.then(core)
+        made = parent.then(Dataset(Each(Hold(parent.core.flow, fold), "map", rows)))
         super().__init__(made.core, made.lineage, made.run)
 
 
 class FirstFitPackIterDataset(_Packed):
-    """Rows of whole sequences, each put into the first of `num_packing_bins` open rows in which it fits.
+    """Rows of whole sequences: each goes into the first of `num_packing_bins` rows in which it fits; where it fits in
+    none, all of them are given out and new ones begun.
 
-    `length_struct` gives the length of a row for each feature, the same for all. A row has the features, and for each
+    `length_struct` gives the length of a row for each feature. A row has the features, and for each
     `<feature>_segment_ids` (1, 2, ..., 0 for padding) and `<feature>_positions`, but for those in `meta_features`:
     these are only packed, or come in a list with one entry for each sequence if they are not in `length_struct`. With
-    `shuffle_bins` the rows are shuffled, `num_packing_bins` at a time. A sequence longer than a row is an error.
+    `shuffle_bins` the rows that are given out together are shuffled; with `shuffle_bins_group_by_feature` those with
+    low values of a feature come first. `pack_alignment_struct` has each sequence begin at a multiple of a number,
+    `padding_struct` says what is put where nothing is. A sequence longer than a row is an error.
 
     >>> from penstock.compat.grain import MapDataset
     >>> ds = MapDataset.source([{"x": [1, 2]}, {"x": [3, 4, 5]}, {"x": [6]}]).to_iter_dataset()
@@ -39,7 +45,7 @@ class FirstFitPackIterDataset(_Packed):
     {'x': [1, 2, 6, 0], 'x_segment_ids': [1, 1, 2, 0], 'x_positions': [0, 1, 0, 0]}
     """
 
-    method = "first_fit"
+    best = False
 
     def __init__(
         self,
@@ -49,33 +55,42 @@ class FirstFitPackIterDataset(_Packed):
         num_packing_bins: int,
         seed: int = 0,
         shuffle_bins: bool = True,
+        shuffle_bins_group_by_feature: str | None = None,
         meta_features: Sequence[str] = (),
+        pack_alignment_struct: Mapping[str, int] | None = None,
         padding_struct: Mapping[str, Any] | None = None,
         max_sequences_per_bin: int | None = None,
     ) -> None:
-        super().__init__(
-            parent,
-            Rows(length_struct, meta_features),
-            self.method,
-            (num_packing_bins, seed) if shuffle_bins else None,
-            open_rows=num_packing_bins,
-            max_segments=max_sequences_per_bin,
-            long="refuse",
-            pad=0 if padding_struct is None else dict(padding_struct),
-        )
+        room = _room(length_struct)
+        align = _of_each("pack_alignment_struct", pack_alignment_struct, room, 1)
+        if num_packing_bins < 1 or (max_sequences_per_bin is not None and max_sequences_per_bin < 1) or min(align) < 1:
+            raise ConfigError(
+                f"num_packing_bins={num_packing_bins}, max_sequences_per_bin={max_sequences_per_bin}, "
+                f"pack_alignment_struct={pack_alignment_struct}: numbers of at least 1"
+            )
+        group = shuffle_bins_group_by_feature
+        if group is not None and group not in room.names:
+            raise ConfigError(f"shuffle_bins_group_by_feature={group!r} must be in length_struct")
+        own = parent.lineage.seed("packing", seed)
+        shuffled = Shuffled(own, parent.lineage.grain, group) if shuffle_bins else None
+        padding = _of_each("padding_struct", padding_struct, room, 0)
+        fold = Bins(room, num_packing_bins, align, self.best, max_sequences_per_bin, shuffled)
+        super().__init__(parent, fold, Rows(room, meta_features, align=align, padding=padding))
 
 
 class BestFitPackIterDataset(FirstFitPackIterDataset):
-    """As `FirstFitPackIterDataset`, with each sequence in the row that it fills best."""
+    """As `FirstFitPackIterDataset`, with each sequence in the fullest row in which it fits."""
 
-    method = "best_fit"
+    best = True
 
 
 class ConcatThenSplitIterDataset(_Packed):
-    """Sequences end to end, cut wherever a row is full; only the last row of a pass has padding.
+    """Sequences end to end, cut wherever a feature fills its row; the others are padded there.
 
-    Rows are as those of `FirstFitPackIterDataset`; the positions of a piece begin at 0. With
-    `BOSHandling.REPLACE_FIRST_TOKEN_WITH_BOS` the first token of every piece becomes `bos_token_id` in `bos_features`.
+    Rows are as those of `FirstFitPackIterDataset`; the positions of a piece begin at 0. Features in `meta_features` are
+    whole in every piece of their sequence. With `split_full_length_features=False`, sequences that fill a row exactly
+    have one of their own, after the row that is open. With `BOSHandling.REPLACE_FIRST_TOKEN_WITH_BOS` the first token
+    of every piece becomes `bos_token_id` in `bos_features`.
 
     >>> from penstock.compat.grain import MapDataset
     >>> ds = MapDataset.source([{"x": [1, 2, 3]}, {"x": [4, 5]}]).to_iter_dataset()
@@ -89,6 +104,7 @@ class ConcatThenSplitIterDataset(_Packed):
         *,
         length_struct: Mapping[str, int],
         meta_features: Sequence[str] = (),
+        split_full_length_features: bool = True,
         bos_handling: BOSHandling = BOSHandling.DO_NOTHING,
         bos_features: Sequence[str] = (),
         bos_token_id: int | None = None,
@@ -99,46 +115,98 @@ class ConcatThenSplitIterDataset(_Packed):
                 f"bos_handling={bos_handling.name}, bos_token_id={bos_token_id}, bos_features={bos_features}: "
                 "the token and its features are for REPLACE_FIRST_TOKEN_WITH_BOS, which needs a token"
             )
+        room = _room(length_struct)
+        cut = tuple(name not in set(meta_features) for name in room.names)
+        if unknown := set(bos_features) - {name for name, is_cut in zip(room.names, cut, strict=True) if is_cut}:
+            raise ConfigError(f"bos_features: {sorted(unknown)} must be in length_struct and not in meta_features")
+        if not any(cut):
+            raise ConfigError(f"meta_features={[*meta_features]}: at least one feature must not be among them")
         bos = dict.fromkeys(bos_features, bos_token_id) if bos_token_id is not None else {}
-        super().__init__(parent, Rows(length_struct, meta_features, bos), "concat_split", None)
+        fold = EndToEnd(room, cut, keep_full=not split_full_length_features)
+        super().__init__(parent, fold, Rows(room, meta_features, bos=bos, exact=True))
+
+
+def _room(length_struct: Mapping[str, int]) -> Room:
+    lengths: Mapping[str, Any] = length_struct
+    if not lengths or not all(isinstance(length, int) and length > 0 for length in lengths.values()):
+        raise ConfigError(f"length_struct={dict(lengths)}: a length of at least 1 for each feature, and no dicts in it")
+    return Room(tuple(lengths), tuple(lengths.values()))
+
+
+def _of_each(option: str, given: Mapping[str, Any] | None, room: Room, default: Any) -> tuple[Any, ...]:
+    if given is not None and set(given) != set(room.names):
+        raise ConfigError(f"{option}={dict(given)}: an entry for each of {[*room.names]}, as in length_struct")
+    return tuple((default if given is None else given[name]) for name in room.names)
 
 
 class Rows:
-    """From the core's rows to Grain's."""
+    """The arrays of a row, from the pieces that a fold put together."""
 
     def __init__(
-        self, length_struct: Mapping[str, int], meta: Sequence[str], bos: Mapping[str, int] | None = None
+        self,
+        room: Room,
+        meta: Sequence[str],
+        *,
+        align: Sequence[int] | None = None,
+        padding: Sequence[Any] | None = None,
+        bos: Mapping[str, int] | None = None,
+        exact: bool = False,
     ) -> None:
-        if not length_struct or len(set(length_struct.values())) != 1:
-            raise ConfigError(
-                f"length_struct={dict(length_struct)}: at least one feature, and one length for all; features of other "
-                "lengths cannot share a row"
-            )
-        self.features, self.length = list(length_struct), next(iter(length_struct.values()))
-        self.listed = tuple(name for name in meta if name not in length_struct)
-        self.meta, self.bos = frozenset(meta), dict(bos or {})
-        if unknown := set(self.bos) - set(self.features) | set(self.bos) & self.meta:
-            raise ConfigError(f"bos_features: {sorted(unknown)} must be in length_struct and not in meta_features")
+        self.room, self.meta, self.bos, self.exact = room, frozenset(meta), dict(bos or {}), exact
+        self.align, self.padding = align or (1,) * len(room.names), padding or (0,) * len(room.names)
+        self.listed = tuple(name for name in meta if name not in room.names)
+        self.whole = [name in self.meta for name in room.names]
 
-    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        ids = row["segment_ids"]
-        starts = np.flatnonzero(np.diff(ids, prepend=0) * (ids > 0))
+    def __call__(self, group: Sequence[Item | Part]) -> dict[str, Any]:
+        pieces = [*self._pieces(group)]
+        elements: list[Mapping[str, Any]] = [item.value for item, _ in pieces]
+        if self.exact:
+            for element in elements:
+                if extra := set(element) - {*self.room.names, *self.listed}:
+                    raise DataError(f"packing: length_struct has no length for {sorted(extra)}; drop them before")
         out = dict[str, Any]()
-        for name in self.features:
-            out[name] = _with_bos(row[name], starts, self.bos[name]) if name in self.bos else row[name]
+        for i, name in enumerate(self.room.names):
+            values = [element[name] for element in elements]
+            out[name], ids, places = self._column(i, values, [spans[i] for _, spans in pieces])
             if name not in self.meta:
-                out[f"{name}_segment_ids"], out[f"{name}_positions"] = ids, _positions(ids, starts)
-        return out | {name: row[name] for name in self.listed}
+                out[f"{name}_segment_ids"], out[f"{name}_positions"] = ids, places
+        return out | {name: [e[name] for e in elements if name in e] for name in self.listed}
 
+    def _pieces(self, group: Sequence[Item | Part]) -> Iterator[tuple[Item, list[Span | None]]]:
+        """Elements, and where each of their features begins and ends, where it was cut."""
+        members = iter(group)
+        for member in members:
+            if isinstance(member, Item):
+                yield member, [None] * len(self.whole)
+            else:
+                parts = [member, *islice(members, self.whole.count(False) - 1)]
+                spans = iter([(cast("Part", part).start, cast("Part", part).stop) for part in parts])
+                yield member.item, [None if whole else next(spans) for whole in self.whole]
 
-def _with_bos(values: Any, starts: npt.NDArray[Any], token: int) -> Any:
-    out = values.copy()
-    out[starts] = token
-    return out
-
-
-def _positions(ids: npt.NDArray[Any], starts: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """The place of every token within its piece; 0 for padding."""
-    begin = np.zeros(len(ids), np.int64)
-    begin[starts] = starts
-    return np.where(ids > 0, np.arange(len(ids)) - np.maximum.accumulate(begin), 0).astype(np.int32)
+    def _column(
+        self, i: int, values: Sequence[Any], spans: Sequence[Span | None]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        name, size = self.room.names[i], self.room.sizes[i]
+        first = np.asarray(values[0])
+        column = np.full((size, *first.shape[1:]), self.padding[i], first.dtype)
+        ids, places = np.zeros(size, np.int32), np.zeros(size, np.int32)
+        begin = 0
+        for segment, (value, span) in enumerate(zip(values, spans, strict=True), 1):
+            begin = -(-begin // self.align[i]) * self.align[i]
+            piece = np.asarray(value if span is None else value[span[0] : span[1]])
+            length = length_of(piece)
+            end = begin + length
+            if piece.shape[1:] != first.shape[1:] or (
+                length and not np.can_cast(piece.dtype, first.dtype, "same_kind")
+            ):
+                raise DataError(
+                    f"feature {name!r} is {piece.dtype}{[*piece.shape]}, the first of its row "
+                    f"{first.dtype}{[*first.shape]}: all must have one dtype and one shape behind the first axis",
+                    where=f"segment {segment} of a row",
+                )
+            column[begin:end] = piece
+            if name in self.bos and length:
+                column[begin] = self.bos[name]
+            ids[begin:end], places[begin:end] = segment, np.arange(length)
+            begin = end
+        return column, ids, places

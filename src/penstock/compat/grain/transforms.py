@@ -70,6 +70,28 @@ class Batch:
     batch_fn: Callable[[Sequence[Any]], Any] | None = None
 
 
+class DatasetSelectionMap(ABC):
+    """Which dataset, and which of its elements, each element of a selection is; endless ones have `sys.maxsize`.
+
+    >>> class Swapped(DatasetSelectionMap):
+    ...     def __len__(self):
+    ...         return 4
+    ...     def __getitem__(self, index):
+    ...         return 1 - index % 2, index // 2
+    >>> from penstock.compat.grain import MapDataset
+    >>> list(MapDataset.select_from_datasets([MapDataset.range(2), MapDataset.range(7, 9)], Swapped()))
+    [7, 0, 8, 1]
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many elements a pass has."""
+
+    @abstractmethod
+    def __getitem__(self, index: int, /) -> tuple[int, int]:
+        """Number of the dataset, and of the element in it."""
+
+
 class BOSHandling(Enum):
     """What packing does about the token at the beginning of a sequence."""
 
@@ -78,3 +100,4 @@ class BOSHandling(Enum):
 
 
 Transformation = Map | MapWithIndex | RandomMap | Filter | FlatMap | Batch
+Transformations = Sequence[Transformation]

@@ -1,0 +1,221 @@
+"""Which sequences share a row when a sequence has several features, each with a length and room of its own: folds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from ...errors import DataError
+from ...random import permute
+from ...types import Carry, Item, Json, Part
+
+Row = list[Item | Part]
+
+
+def length_of(value: Any) -> int:
+    """The entries of a feature along its first axis; a single number counts as one."""
+    return len(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) or np.ndim(value) else 1
+
+
+def lengths_of(element: Any, names: Sequence[str]) -> list[int]:
+    """The lengths of the features with these names."""
+    if not isinstance(element, Mapping):
+        raise DataError(f"packing takes dicts of features, not a {type(element).__name__}")
+    found = cast("Mapping[str, Any]", element)
+    if missing := [name for name in names if name not in found]:
+        raise DataError(f"packing: the element lacks {missing}, it has {sorted(found)}")
+    return [length_of(found[name]) for name in names]
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much of each feature a row holds."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def check(self, lengths: Sequence[int], item: Item) -> None:
+        """Refuse an element that does not fit into a row of its own."""
+        for name, length, size in zip(self.names, lengths, self.sizes, strict=True):
+            if length > size:
+                raise DataError(
+                    f"feature {name!r} has {length} entries, a row has room for {size}: cut or filter such elements "
+                    "before packing, or raise its length in length_struct",
+                    where=f"item {item.number}",
+                )
+
+    def describe(self) -> Json:
+        return dict(zip(self.names, self.sizes, strict=True))
+
+
+# ---------------------------------------------------------------- whole sequences
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """The order in which rows that were packed together are given out.
+
+    With `group_by`, rows with a lower mean of that feature (each value once, zeros left out) come first.
+    """
+
+    seed: int
+    numpy: bool
+    group_by: str | None = None
+
+    def order(self, rows: Sequence[Row], before: int) -> list[int]:
+        """Places of `rows`; `before` rows were given out so far."""
+        n = len(rows)
+        if self.numpy:
+            order: list[int] = np.random.default_rng(self.seed + before).permuted(range(n)).tolist()
+        else:
+            order = permute(np.arange(n), n, self.seed, before).tolist()
+        if self.group_by is None:
+            return order
+        means = [self._mean(row) for row in rows]
+        return sorted(range(n), key=lambda i: (means[i], order[i]))
+
+    def _mean(self, row: Row) -> float:
+        values = {v for item in row for v in np.ravel(cast("Item", item).value[self.group_by]).tolist() if v}
+        return sum(values) / len(values) if values else 0.0
+
+    def describe(self) -> Json:
+        return {"seed": self.seed, "numpy": self.numpy, "group_by": self.group_by}
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Up to `n` open rows. An element goes into the first in which all its features fit, or (`best`) into the fullest;
+    one that fits nowhere closes all of them, and begins anew.
+
+    Every feature begins at the next multiple of its `align`.
+    """
+
+    room: Room
+    n: int
+    align: tuple[int, ...]
+    best: bool = False
+    most: int | None = None
+    shuffled: Shuffled | None = None
+
+    def init(self, key: int, /) -> Carry:
+        return {"rows": [], "used": [], "given": 0}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
+        lengths = lengths_of(item.value, self.room.names)
+        self.room.check(lengths, item)
+        rows: list[Row] = [*carry["rows"]]
+        used: list[list[int]] = [*carry["used"]]
+        given, ready = int(carry["given"]), list[Row]()
+        at = self._place(rows, used, lengths)
+        if at == self.n:
+            ready, given, rows, used, at = self._ordered(rows, given), given + len(rows), [], [], 0
+        if at == len(rows):
+            rows.append([])
+            used.append([0] * len(lengths))
+        ends = [-(-(a + b) // step) * step for a, b, step in zip(used[at], lengths, self.align, strict=True)]
+        rows[at], used[at] = [*rows[at], item], ends
+        return {"rows": rows, "used": used, "given": given}, ready
+
+    def flush(self, carry: Carry, /) -> list[Row]:
+        return self._ordered(carry["rows"], carry["given"])
+
+    def describe(self) -> Json:
+        return {
+            "fold": "best bins" if self.best else "first bins",
+            "room": self.room.describe(),
+            "n": self.n,
+            "align": list(self.align),
+            "most": self.most,
+            "shuffled": None if self.shuffled is None else self.shuffled.describe(),
+        }
+
+    def _place(self, rows: Sequence[Row], used: Sequence[Sequence[int]], lengths: Sequence[int]) -> int:
+        """The row for an element of these lengths; the next one if none of those there are has room."""
+        best, fullest = len(rows), -1
+        for at, (row, taken) in enumerate(zip(rows, used, strict=True)):
+            if len(row) == self.most:
+                continue
+            if all(a + b <= size for a, b, size in zip(taken, lengths, self.room.sizes, strict=True)):
+                if not self.best:
+                    return at
+                if sum(taken) > fullest:
+                    best, fullest = at, sum(taken)
+        return best
+
+    def _ordered(self, rows: Sequence[Row], given: int) -> list[Row]:
+        if self.shuffled is None or not rows:
+            return [*rows]
+        return [rows[i] for i in self.shuffled.order(rows, given)]
+
+
+# ---------------------------------------------------------------- end to end, cut where a row is full
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """Elements behind each other until one feature of a row is full; what is left of the element begins the next row.
+
+    Features that are not `cut` stay whole in every piece. Where elements are cut, a piece has a `Part` for each feature
+    that is. With `keep_full`, elements that fill a row in some feature, and fit, get a row of their own, behind
+    the one that is open.
+    """
+
+    room: Room
+    cut: tuple[bool, ...]
+    keep_full: bool = False
+
+    def init(self, key: int, /) -> Carry:
+        return {"row": [], "used": [0] * len(self.cut), "full": []}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
+        lengths, sizes = lengths_of(item.value, self.room.names), self.room.sizes
+        spare = [size - length for size, length in zip(sizes, lengths, strict=True)]
+        if self.keep_full and min(spare) == 0:
+            return {**carry, "full": [*carry["full"], item]}, []
+        row: Row = carry["row"]
+        used: list[int] = carry["used"]
+        full, start, ready = [[one] for one in carry["full"]], [0] * len(lengths), list[Row]()
+        while True:
+            stop = self._fits(lengths, start, used)
+            if stop is not None and stop == lengths:
+                row = [*row, *self._piece(item, start, stop, lengths)]
+                used = [a + b - c for a, b, c in zip(used, stop, start, strict=True)]
+                return {"row": row, "used": used, "full": [only[0] for only in full]}, ready
+            if stop is not None and any(b > a for a, b, cut in zip(start, stop, self.cut, strict=True) if cut):
+                row, start = [*row, *self._piece(item, start, stop, lengths)], self._rest(stop)
+            elif not row:
+                self.room.check([0 if cut else length for cut, length in zip(self.cut, lengths, strict=True)], item)
+            ready += [row, *full]
+            row, used, full = [], [0] * len(lengths), []
+
+    def flush(self, carry: Carry, /) -> list[Row]:
+        return [*([carry["row"]] if carry["row"] else []), *([one] for one in carry["full"])]
+
+    def describe(self) -> Json:
+        return {
+            "fold": "end to end",
+            "room": self.room.describe(),
+            "cut": list(self.cut),
+            "keep_full": self.keep_full,
+        }
+
+    def _rest(self, stop: Sequence[int]) -> list[int]:
+        """Where the next piece begins: features that are not cut are whole in it, too."""
+        return [place if cut else 0 for place, cut in zip(stop, self.cut, strict=True)]
+
+    def _fits(self, lengths: Sequence[int], start: Sequence[int], used: Sequence[int]) -> list[int] | None:
+        """How far each feature fits into the row; None if one that is not cut does not."""
+        out = list[int]()
+        for length, begin, taken, size, cut in zip(lengths, start, used, self.room.sizes, self.cut, strict=True):
+            if not cut and length > size - taken:
+                return None
+            out.append(min(length, begin + size - taken) if cut else length)
+        return out
+
+    def _piece(self, item: Item, start: Sequence[int], stop: Sequence[int], lengths: Sequence[int]) -> Row:
+        if not any(start) and [*stop] == [*lengths]:
+            return [item]
+        return [Part(item, a, b) for a, b, cut in zip(start, stop, self.cut, strict=True) if cut]

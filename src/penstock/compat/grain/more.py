@@ -1,0 +1,137 @@
+"""Functions of `experimental`: padded batches, threads, positions, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...tree import map_leaves
+from . import functions as f
+from .base import Base
+from .cipher import shuffled
+from .iter_dataset import IterDataset
+from .iterator import DatasetIterator
+from .options import MultiprocessingOptions
+from .transforms import Transformation
+
+
+@dataclass(frozen=True)
+class ShapeDtypeStruct:
+    """Shape and dtype of an array.
+
+    >>> ShapeDtypeStruct((2, 3), np.dtype("int32"))
+    ShapeDtypeStruct(shape=(2, 3), dtype=dtype('int32'))
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: Any
+
+
+def get_element_spec(ds: Base) -> Any:
+    """Shapes and dtypes of the elements: those of the first one, which is computed for it.
+
+    >>> from penstock.compat.grain import MapDataset
+    >>> get_element_spec(MapDataset.range(6).map(lambda i: {"x": i}).batch(2))
+    {'x': ShapeDtypeStruct(shape=(2,), dtype=dtype('int64'))}
+    """
+    it = iter(ds.stream())
+    try:
+        first = next(it)
+    except StopIteration:
+        raise ConfigError("get_element_spec: the dataset has no element to look at") from None
+    finally:
+        it.close()
+    return map_leaves(_spec, first)
+
+
+def _spec(leaf: Any) -> ShapeDtypeStruct:
+    array = leaf if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else np.asarray(leaf)
+    return ShapeDtypeStruct(tuple(array.shape), array.dtype)
+
+
+def apply_transformations(ds: Any, transformations: Transformation | Sequence[Transformation]) -> Any:
+    """The same as `ds.apply(transformations)`."""
+    return ds.apply(transformations)
+
+
+def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0) -> Any:
+    """A batch of `batch_size` rows, whatever is missing being `pad_value`; for `batch(..., batch_fn=partial(...))`.
+
+    >>> batch_and_pad([1, 2], batch_size=3)
+    array([1, 2, 0])
+    """
+    if not 0 < len(values) <= batch_size:
+        raise ConfigError(f"batch_and_pad: {len(values)} elements for a batch of {batch_size}: 1 to that many")
+    short = batch_size - len(values)
+
+    def padded(column: Any) -> Any:
+        rows = np.asarray(column)
+        return np.concatenate([rows, np.full((short, *rows.shape[1:]), pad_value, rows.dtype)])
+
+    batch = f.stack(values)
+    return map_leaves(padded, batch) if short else batch
+
+
+def multithread_prefetch(ds: IterDataset, num_threads: int, buffer_size: int) -> IterDataset:
+    """Computed ahead by threads, `buffer_size` elements each; 0 threads change nothing.
+
+    >>> from penstock.compat.grain import MapDataset
+    >>> list(multithread_prefetch(MapDataset.range(3).to_iter_dataset(), 2, buffer_size=4))
+    [0, 1, 2]
+    """
+    if num_threads == 0:
+        return ds
+    return ds.mp_prefetch(MultiprocessingOptions(num_threads, buffer_size))
+
+
+def set_next_index(ds_iter: DatasetIterator, index: int) -> None:
+    """Go to element `index` of the pass: at once where the pipeline has random access, else by reading up to it.
+
+    >>> from penstock.compat.grain import MapDataset
+    >>> it = iter(MapDataset.range(9).to_iter_dataset())
+    >>> set_next_index(it, 5)
+    >>> next(it)
+    5
+    """
+    ds_iter.seek(index)
+
+
+def get_next_index(ds_iter: DatasetIterator) -> int:
+    """How many elements of the pass come before the next one.
+
+    >>> from penstock.compat.grain import MapDataset
+    >>> it = iter(MapDataset.range(9).to_iter_dataset())
+    >>> next(it), next(it), get_next_index(it)
+    (0, 1, 2)
+    """
+    return ds_iter.place()
+
+
+def index_shuffle(index: int, max_index: int, seed: int, rounds: int) -> int:
+    """Where Grain's shuffle of `range(max_index + 1)` puts an index.
+
+    >>> sorted(index_shuffle(i, 9, seed=3, rounds=4) for i in range(10)) == list(range(10))
+    True
+    """
+    if rounds != 4:
+        raise ConfigError(f"index_shuffle(rounds={rounds}): only 4 rounds, as all shuffles of Grain have")
+    if not 0 <= index <= max_index:
+        raise ConfigError(f"index_shuffle(index={index}): from 0 to max_index, which is {max_index}")
+    return int(shuffled(np.asarray([index]), max_index + 1, seed)[0])
+
+
+def assert_equal_output_after_checkpoint(ds: IterDataset) -> None:
+    """Fails unless a run over `ds` that is restored at any element gives the rest of the run that was not.
+
+    >>> from penstock.compat.grain import MapDataset
+    >>> assert_equal_output_after_checkpoint(MapDataset.range(9).seed(1).shuffle().to_iter_dataset())
+    """
+    from ...testing import assert_resumes
+
+    if next(iter(ds), f.END) is f.END:
+        raise AssertionError(f"{ds} has no elements")
+    assert_resumes(lambda: ds)

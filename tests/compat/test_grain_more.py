@@ -1,0 +1,153 @@
+"""What else Grain's users call: positions, threads, padded batches, specs, shards, sources, annotations."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock.compat.grain as grain
+from penstock.errors import ConfigError
+
+ex = grain.experimental
+
+
+def numbers(n: int = 20, options: grain.ReadOptions | None = None) -> grain.IterDataset:
+    return grain.MapDataset.range(n).to_iter_dataset(options)
+
+
+PIPELINES = {
+    "map": numbers(),
+    "batch": grain.MapDataset.range(60).batch(3).to_iter_dataset(),
+    "filter": numbers(60).filter(lambda x: x % 3 == 0),
+    "mix": grain.IterDataset.mix([numbers(), numbers()], [0.5, 0.5]),
+    "ahead": ex.ThreadPrefetchIterDataset(numbers().map(str), prefetch_buffer_size=3),
+    "threads": ex.multithread_prefetch(numbers(), 2, 3),
+}
+
+
+@pytest.mark.parametrize("name", list(PIPELINES))
+def test_positions_of_a_pass(name: str) -> None:
+    ds = PIPELINES[name]
+    whole = [np.asarray(x).tolist() for x in ds]
+    it = iter(ds)
+    for at in (4, 0, 11):
+        ex.set_next_index(it, at)
+        assert ex.get_next_index(it) == at
+        assert [np.asarray(next(it)).tolist() for _ in range(3)] == whole[at : at + 3]
+        assert ex.get_next_index(it) == at + 3
+    state = it.get_state()
+    it.set_state(state)
+    with pytest.raises(ConfigError, match="not part of a state"):
+        ex.get_next_index(it)
+    assert np.asarray(next(it)).tolist() == whole[14]
+    it.close()
+
+
+def test_start_prefetch_does_not_wait() -> None:
+    """A pipeline that takes its time until the first element must not hold up whoever starts it."""
+    ds = numbers().map(lambda x: time.sleep(0.2) or x).mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
+    it = iter(ds)
+    began = time.perf_counter()
+    it.start_prefetch()
+    assert time.perf_counter() - began < 0.15
+    state = it.get_state()
+    assert next(it) == 0
+    it.set_state(state)
+    assert next(it) == 0
+    it.close()
+
+
+def test_padded_batches() -> None:
+    ds = grain.MapDataset.range(5).map(lambda i: {"x": np.full(2, i), "n": (i,)})
+    padded = ds.batch(3, batch_fn=partial(ex.batch_and_pad, batch_size=3, pad_value=-1))
+    assert padded[1]["x"].tolist() == [[3, 3], [4, 4], [-1, -1]] and padded[1]["n"][0].tolist() == [3, 4, -1]
+    assert padded[0]["x"].tolist() == ds.batch(3)[0]["x"].tolist() and padded[1]["x"].dtype == np.int64
+    for values in ([], [1, 2, 3]):
+        with pytest.raises(ConfigError, match="1 to that many"):
+            ex.batch_and_pad(values, batch_size=2)
+
+
+def test_specs() -> None:
+    ds = grain.MapDataset.source([{"x": np.zeros((2, 3), np.float32), "y": 1}] * 4)
+    spec = ex.get_element_spec(ds.batch(2).to_iter_dataset())
+    assert spec["x"] == ex.ShapeDtypeStruct((2, 2, 3), np.dtype("float32"))
+    assert ex.get_element_spec(ds)["y"] == ex.ShapeDtypeStruct((), np.dtype("int64"))
+    with pytest.raises(ConfigError, match="no element"):
+        ex.get_element_spec(grain.MapDataset.range(0))
+
+
+def test_index_shuffle() -> None:
+    assert [ex.index_shuffle(i, 9, 3329053876, 4) for i in range(10)] == [1, 7, 6, 9, 0, 8, 4, 5, 3, 2]
+    for wrong in ((10, 9, 1, 4), (-1, 9, 1, 4), (0, 9, 1, 6)):
+        with pytest.raises(ConfigError):
+            ex.index_shuffle(*wrong)
+
+
+def test_the_check_of_a_pipeline_finds_one_that_does_not_resume() -> None:
+    ex.assert_equal_output_after_checkpoint(PIPELINES["mix"])
+    seen = list[int]()
+    forgetful = numbers().map(lambda x: seen.append(x) or len(seen))
+    with pytest.raises(AssertionError):
+        ex.assert_equal_output_after_checkpoint(forgetful)
+    with pytest.raises(AssertionError, match="no elements"):
+        ex.assert_equal_output_after_checkpoint(numbers(0))
+
+
+def test_shards() -> None:
+    ds = grain.MapDataset.range(10)
+    parts = [grain.sharding.ShardOptions(i, 3) for i in range(3)]
+    assert sorted(x for part in parts for x in ds[part.shard_index :: part.shard_count]) == list(range(10))
+    alone: Any = grain.sharding.NoSharding()
+    assert (alone.shard_index, alone.shard_count, alone.drop_remainder) == (0, 1, False)
+    assert isinstance(alone, grain.sharding.ShardOptions)
+    for wrong in ((3, 3), (-1, 3), (0, 0)):
+        with pytest.raises(ConfigError, match="an index from 0"):
+            grain.sharding.ShardOptions(*wrong)
+
+
+def test_shards_of_jax_processes() -> None:
+    pytest.importorskip("jax")
+    shard = grain.sharding.ShardByJaxProcess(drop_remainder=True)
+    assert (shard.shard_index, shard.shard_count, shard.drop_remainder) == (0, 1, True)
+
+
+def test_sources() -> None:
+    source = grain.sources.RangeDataSource(10, 2, -3)
+    assert isinstance(source, grain.sources.RandomAccessDataSource)
+    assert list(grain.MapDataset.source(source)) == [10, 7, 4]
+    assert repr(source) == "RangeDataSource(start=10, stop=2, step=-3)"
+    with pytest.raises(ConfigError, match="step of 0"):
+        grain.sources.RangeDataSource(0, 1, 0)
+
+
+def test_names_for_annotations_and_old_names() -> None:
+    def batches(ds: grain.MapDataset[int]) -> grain.IterDataset[np.ndarray[Any, Any]]:
+        return ex.apply_transformations(ds, [grain.transforms.Batch(2)]).to_iter_dataset()
+
+    assert repr(grain.IterDataset[int]).endswith("IterDataset[int]")
+    assert [batch.tolist() for batch in batches(grain.MapDataset.range(3))] == [[0, 1], [2]]
+
+
+def test_interleaving_on_threads() -> None:
+    parts = [grain.MapDataset.range(10 * k, 10 * k + 7) for k in range(5)]
+    plain = ex.InterleaveIterDataset(parts, cycle_length=2)
+    ahead = ex.InterleaveIterDataset(
+        parts, cycle_length=2, num_make_iter_threads=2, make_iter_buffer_size=1, iter_buffer_size=4
+    )
+    assert (ahead.run.threads, ahead.run.ahead, plain.run.threads) == (2, 12, 0)
+    assert list(ahead) == list(plain)
+
+
+def test_seeds_of_random_maps_can_be_long() -> None:
+    def noisy(seed: int, order: Any) -> list[int]:
+        source = grain.MapDataset.range(5, order=order)
+        return list(source.random_map(lambda x, rng: x + int(rng.integers(1 << 40)), seed=seed))
+
+    for order in ("penstock", "grain"):
+        assert noisy(893247023984, order) != noisy(893247023985, order)
+    with pytest.raises(ConfigError, match="seed -1"):
+        noisy(-1, "penstock")
