@@ -29,7 +29,7 @@ def plan(
     if out is not None:
         from penstock.report.picture import save
 
-        lines = [shares.HEAD, *(shares.cells(row) for row in rows)]
+        lines = [shares.head(target.packed), *(shares.cells(row) for row in rows)]
         save(shares.course(target, horizon), out, f"{mixture.name}: {horizon:,} {target.unit}s", lines)
     samples = sum(row.samples for row in rows)
     found = {
@@ -196,7 +196,7 @@ def simulate(
     if out is not None:
         from penstock.report.picture import save
 
-        lines = [shares.HEAD, *(shares.cells(row) for row in rows[1])]
+        lines = [shares.head(after.packed), *(shares.cells(row) for row in rows[1])]
         save(shares.course(after, horizon[1]), out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines)
     found = {
         name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}

@@ -23,7 +23,9 @@ RAMP = 400  # steps over which the weights change
 
 # Much code at first, then more and more prose and pairs, in shares of tokens; the pairs are used up before the end.
 TEXT = """\
-# What the demo trains on. `penstock plan {name}` tells what a run gives, `penstock at {name} 83` what is in a step.
+# What the demo trains on. Ask it:
+#   penstock plan {name}
+#   penstock at {name} 83
 sources:
   code: {{path: tokens/code.parquet, lengths: tokens}}
   prose: {{path: tokens/prose.arrow, lengths: tokens}}

@@ -103,6 +103,11 @@ def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
 HEAD = ("source", "size", "asked", "share", "samples", "tokens", "epochs", "cap", "first repeat", "ends")
 
 
+def head(packed: bool) -> tuple[str, ...]:
+    """The names of the columns; a packed document counts in parts."""
+    return tuple("parts" if name == "samples" and packed else name for name in HEAD)
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """A row as texts."""
     return (
@@ -124,15 +129,15 @@ def _number(value: int | None) -> str:
 
 
 def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
-    """The rows for people; columns that would be empty are left out. A packed document counts in parts."""
+    """The rows for people; columns that would be empty are left out."""
     from rich.table import Table
 
-    head = [name if name != "samples" or not packed else "parts" for name in HEAD]
+    names = head(packed)
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
     lines = [cells(row) for row in found]
     shown = [i for i in range(len(HEAD)) if i == 0 or any(line[i] for line in lines)]
     for i in shown:
-        made.add_column(head[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
+        made.add_column(names[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
     for row, line in zip(found, lines, strict=True):
         style = "yellow" if any(row.remarks) and row.asked else "dim" if not row.asked else None
         made.add_row(*(line[i] for i in shown), style=style)
