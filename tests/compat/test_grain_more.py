@@ -151,3 +151,15 @@ def test_seeds_of_random_maps_can_be_long() -> None:
         assert noisy(893247023984, order) != noisy(893247023985, order)
     with pytest.raises(ConfigError, match="seed -1"):
         noisy(-1, "penstock")
+
+
+def test_older_names() -> None:
+    import penstock.compat.grain.python as old
+
+    assert old.MapTransform is grain.transforms.Map and old.experimental is ex and old.MapDataset is grain.MapDataset
+    assert {name for name in old.__all__ if not name.startswith("PyGrain")} <= vars(old).keys()
+    with pytest.raises(AttributeError, match="no attribute 'TFDS'"):
+        old.TFDS  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+    pytest.importorskip("orbax.checkpoint")
+    assert old.PyGrainCheckpointSave is grain.checkpoint.CheckpointSave
+    assert old.PyGrainCheckpointRestore is grain.checkpoint.CheckpointRestore
