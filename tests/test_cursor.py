@@ -312,3 +312,62 @@ def test_a_write_without_its_sync_would_be_caught() -> None:
             except ps.StateError:
                 lost += 1
     assert lost
+
+
+def test_a_state_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text("[" * 200_000 + "]" * 200_000)
+    with pytest.raises(ps.StateError, match="not a whole JSON file"):
+        ps.load_state(path)
+
+
+def two(step: int = 0) -> ps.Loader:
+    names = {"a": ps.from_sequence(range(100)), "b": ps.from_sequence(range(30))}
+    loader = ps.Loader(ps.mix(names, {"a": 3, "b": 1}, seed=3).filter(lambda x: x % 3).shuffle_buffer(9))
+    rows = iter(loader)
+    for _ in range(step):
+        next(rows)
+    return loader
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epoch": 10**30},
+        {"turn": 1 << 62},
+        {"at": {"0": [10**30, 0, 0, None, []]}},
+        {"changes": [{"path": [], "before": 0}]},
+    ],
+    ids=str,
+)
+def test_a_state_that_was_sealed_anew_with_nonsense_is_refused(wrong: dict[str, Any]) -> None:
+    state = two(5).state_dict()
+    loader = two(2)
+    before = loader.state_dict()
+    with pytest.raises(ps.StateError):
+        loader.load_state_dict(seal({**unseal(state), **wrong}))
+    assert loader.state_dict() == before
+
+
+@pytest.mark.parametrize("at, weights", [(-1, {"a": 1, "b": 1}), (10**30, {"a": 1, "b": 1}), (50, {"a": 1}), (50, {})])
+def test_a_change_in_a_state_that_fits_no_mixture_is_a_state_error(at: int, weights: dict[str, float]) -> None:
+    changed = two(5)
+    changed.set_weights({"a": 1, "b": 1}, at=50)
+    body = json.loads(json.dumps(unseal(changed.state_dict())))
+    body["changes"][0]["event"] |= {"at": at, "weights": weights}
+    loader = two(2)
+    before = loader.state_dict()
+    with pytest.raises(ps.StateError, match="changes in the state do not fit"):
+        loader.load_state_dict(seal(body))
+    assert loader.state_dict() == before
+
+
+@pytest.mark.parametrize("groups", [None, 3, "x", [[]], [None], [[1]], {"1": None}, {"1": [10**9]}], ids=str)
+def test_groups_in_a_state_that_are_none_are_refused(groups: Any) -> None:
+    body = json.loads(json.dumps(unseal(two(5).state_dict())))
+    body["at"]["0"][4] = groups
+    loader = two(2)
+    before = loader.state_dict()
+    with pytest.raises(ps.StateError):
+        loader.load_state_dict(seal(body))
+    assert loader.state_dict() == before

@@ -45,7 +45,7 @@ def unseal(state: Any) -> dict[str, Any]:
     check = found.pop("check", None)
     try:
         whole = check == _check(found)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         whole = False
     if not whole:
         raise StateError("the state is damaged: its contents do not match its checksum; use an earlier one")
@@ -85,7 +85,7 @@ def load_state(path: str | Path) -> dict[str, Any]:
     data = world.disk.read(Path(path))
     try:
         state = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(
             f"{path}: not a whole JSON file ({error}); it was cut off or is no state; use an earlier one"
         ) from error

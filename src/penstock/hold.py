@@ -237,7 +237,14 @@ def decode_groups(saved: Any, held: dict[int, Item]) -> tuple[Group, ...]:
     if isinstance(saved, dict):
         waiting = cast("dict[str, Any]", saved).get("1")
         return tuple([item] for item in decode({"[@": waiting}, held))
-    return tuple(decode(saved, held))
+    groups: Any = decode(saved, held)
+    if not isinstance(groups, list) or not all(map(_is_group, cast("list[Any]", groups))):
+        raise bad_cursor(saved, "groups of this pipeline's folds")
+    return tuple(cast("list[Group]", groups))
+
+
+def _is_group(group: Any) -> bool:
+    return bool(group) and isinstance(group, list) and all(isinstance(one, Item | Part) for one in cast("Any", group))
 
 
 def decode(tree: Json, held: dict[int, Item]) -> Any:

@@ -221,8 +221,10 @@ class Session:
             self._open(cursors)
             for number in set(entries_of(body, "ended")) & self._lanes.keys():
                 self._lanes[number].ended = True
-        except BaseException:
+        except BaseException as error:
             self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes = before
+            if changes and isinstance(error, ConfigError):
+                raise StateError(f"the changes in the state do not fit this pipeline: {error}") from error
             raise
 
     def _adopt(self, body: Mapping[str, Any], edits: tuple[Edit, ...], cursors: Mapping[int, Json]) -> tuple[Edit, ...]:

@@ -126,9 +126,12 @@ class Batches:
         return Chunk(groups, rows.grouped(offsets), Every(trail, size, total))
 
 
+_FURTHEST = 1 << 53  # no run gets there; what lies behind is damage
+
+
 def as_int(cursor: Json) -> int:
     """A cursor that must be a position."""
-    if isinstance(cursor, bool) or not isinstance(cursor, int) or cursor < 0:
+    if isinstance(cursor, bool) or not isinstance(cursor, int) or not 0 <= cursor < _FURTHEST:
         raise bad_cursor(cursor, "a position")
     return cursor
 
