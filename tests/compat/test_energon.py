@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import penstock as ps
 from energon_folders import captions, folder, texts
@@ -276,8 +279,6 @@ def test_parts_of_other_libraries_that_need_nothing_here() -> None:
         return sample
 
     assert one(1) == two(1) == three(1) == 1
-    with pytest.raises(ps.ConfigError, match=r"self\.rng"):
-        stateless(restore_seeds=True)  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(ps.ConfigError, match="need_cache"):
         cooker(need_cache=True)
 
@@ -342,6 +343,45 @@ def test_an_encoder_around_another_one() -> None:
 
     words = ps.from_sequence([{"word": "yes"}])
     assert list(get_loader(get_val_dataset(words, batch_size=1, task_encoder=AugmentTaskEncoder(Crude())))) == [["yes"]]
+
+
+class Draws(Plain):
+    @stateless(restore_seeds=True)
+    def encode_sample(self, sample: Any) -> Any:
+        sample.text += f"/{random.random()}/{np.random.rand()}/{torch.rand(1).item()}"
+        return sample
+
+
+class DrawsTwice(Plain):
+    @stateless(restore_seeds=True)
+    def encode_sample(self, sample: Any) -> Any:
+        for _ in range(2):
+            yield TextSample.derive_from(sample, text=f"{sample.text}/{random.random()}")
+            if sample.text.endswith("3"):
+                raise SkipSample
+
+
+@pytest.mark.parametrize("encoder", [Draws, DrawsTwice])
+def test_hooks_may_draw_from_the_generators_of_the_process(encoder: type[Any]) -> None:
+    def make(workers: int) -> SavableDataLoader:
+        return get_savable_loader(
+            train("a", 20, task_encoder=encoder(), worker_config=WorkerConfig(num_workers=workers))
+        )
+
+    random.seed(7)
+    torch.manual_seed(7)
+    kept = random.getstate(), torch.get_rng_state()
+    whole = take(make(0), 15)
+    assert random.getstate() == kept[0] and torch.equal(torch.get_rng_state(), kept[1])
+    texts = list(chain(*whole))
+    assert len(set(texts)) == len(texts), "each sample, in each pass, has numbers of its own"
+    random.seed(8)
+    torch.manual_seed(8)
+    for workers in (0, 1, 3):
+        with make(workers) as loader:
+            assert take(loader, 6) == whole[:6]
+            with make(workers).with_restored_state_rank(loader.save_state_rank()) as again:
+                assert take(again, 9) == whole[6:]
 
 
 # ---------------------------------------------------------------- blending
@@ -822,3 +862,8 @@ def test_what_dataset_yaml_says_is_done_or_refused(tmp_path: Path) -> None:
     assert len(keys(dataset_config="excluding.yaml", split_config="split.yaml")) == 25
     with pytest.raises(ps.ConfigError, match="shuffle_over_epochs is not supported"):
         keys(dataset_config="odd.yaml")
+    pairs = folder(tmp_path / "pairs", {"train": captions(0, 3)}, "CrudeSample")
+    (pairs / ".nv-meta" / "texts.yaml").write_text(json.dumps({"sample_type": "CrudeSample", "part_filter": ["txt"]}))
+    for config, parts in (("dataset.yaml", {"png", "txt"}), ("texts.yaml", {"txt"})):
+        [first] = take(get_loader(get_train_dataset(pairs, batch_size=None, dataset_config=config)), 1)
+        assert {name for name in first if not name.startswith("__")} == parts

@@ -374,6 +374,27 @@ def test_packs_name_their_samples_only() -> None:
         assert [int(float(text)) for text in pack.split("+")] == [index for _, _, index in it.keys()]
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_pack_without_a_restore_key_gets_those_of_its_samples(several: bool) -> None:
+    class Pairs(Numbers):
+        def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+            return [samples[:2], samples[2:]]
+
+        def pack_selected_samples(self, samples: list[Any]) -> Any:
+            return TextSample(__key__="pack", text=f"{len(samples)}")
+
+    class Many(Pairs):
+        def pack_selected_samples(self, samples: list[Any]) -> Any:
+            yield TextSample(__key__="pack", text=f"{len(samples)}")
+            yield samples[0]
+
+    texts = ps.from_sequence([TextSample(__key__=str(i), text=str(i)) for i in range(3)], name="texts")
+    built = (Many if several else Pairs)().build(texts, packing_buffer_size=3, drops=several)
+    found = [sample.__restore_key__ for sample in built]
+    first, second, third = (("texts", 0, i) for i in range(3))
+    assert found == ([(first, second), first, (third,), third] if several else [(first, second), (third,)])
+
+
 def test_the_state_of_packing_is_small_and_has_no_data() -> None:
     it = iter(Packs().build(texts(600).shuffle(), batch_size=2, packing_buffer_size=100))
     for _ in range(30):

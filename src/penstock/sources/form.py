@@ -33,6 +33,12 @@ class Form:
     options: Mapping[str, Any]
     where: str
 
+    @property
+    def parts(self) -> list[str] | None:
+        """The parts that `part_filter` lists; `None` for all."""
+        named: Any = self.options.get("part_filter")
+        return [str(part) for part in cast("list[Any]", named)] if isinstance(named, list) else None
+
     @cached_property
     def fields(self) -> Fields:
         """How fields are made of decoded parts; a `ConfigError` where only code of the folder could tell."""

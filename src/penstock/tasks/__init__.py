@@ -21,6 +21,7 @@ from .batching import (
     homogeneous_concat_mix,
 )
 from .encoder import Cooker, DefaultTaskEncoder, TaskEncoder
+from .hooks import current_rng
 from .samples import (
     Batch,
     CaptioningSample,
@@ -65,6 +66,7 @@ __all__ = [
     "batch_pad_stack",
     "batch_stack",
     "concat_pad",
+    "current_rng",
     "edataclass",
     "generic_batch",
     "generic_concat",

@@ -6,7 +6,7 @@ numbers and state; so every hook may drop a sample, use `self.rng`, or be resume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from .batching import generic_batch
 from .folds import GroupBatches, Grouped, SelectPacks, key_text
 from .hooks import Stage, current_rng
-from .samples import CrudeSample, columns_of, copied, fields_of, make, values_of
+from .samples import CrudeSample, basic_sample_keys, columns_of, copied, fields_of, make, values_of
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -258,7 +258,10 @@ class _Stages:
 
     def pack(self, samples: list[Any]) -> Any:
         """The rest of encoding the samples of a pack, and the pack."""
-        return self.encoder.pack_selected_samples([self.encoder.postencode_sample(sample) for sample in samples])
+        packed = self.encoder.pack_selected_samples([self.encoder.postencode_sample(sample) for sample in samples])
+        if isinstance(packed, Generator):
+            return (_made_of(samples, one) for one in cast("Iterator[Any]", packed))
+        return _made_of(samples, packed)
 
 
 class _Named:
@@ -281,6 +284,14 @@ def _keyed(sample: Any, source: str, epoch: int, index: int) -> Any:
     if "__restore_key__" in fields_of(kind) and not issubclass(kind, tuple):
         twin.__restore_key__ = place
     return twin
+
+
+def _made_of(samples: list[Any], packed: Any) -> Any:
+    """A pack, with the restore keys of its samples where it has none."""
+    kind: Any = cast("Any", type(packed))
+    if "__restore_key__" in fields_of(kind) and not issubclass(kind, tuple) and not packed.__restore_key__:
+        packed.__restore_key__ = tuple(basic_sample_keys(sample).get("__restore_key__", ()) for sample in samples)
+    return packed
 
 
 def _as(kind: Any, record: Any) -> Any:

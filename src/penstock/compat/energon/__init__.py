@@ -35,7 +35,7 @@ from ...tasks import (
     homogeneous_concat_mix,
 )
 from .build import get_train_dataset, get_val_dataset, get_val_datasets
-from .config import SampleDecoder, WorkerConfig, cooker, log_exception, reraise_exception, stateless
+from .config import SampleDecoder, WorkerConfig, cooker, log_exception, reraise_exception
 from .datasets import (
     BatchDataset,
     BlendDataset,
@@ -49,6 +49,7 @@ from .datasets import (
     SavableDataset,
 )
 from .loader import SavableDataLoader, get_loader, get_savable_loader
+from .seeding import stateless
 
 __all__ = [
     "AugmentTaskEncoder",

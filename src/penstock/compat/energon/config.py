@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any
 
 from ... import images, seams
 from ...errors import ConfigError
 from ...session import OnError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def log_exception(*failure: Any) -> None:
@@ -116,26 +114,6 @@ class SampleDecoder:
     def parts(self) -> images.Decode:
         """The function that decodes a sample."""
         return images.Decode(self.image_decode)
-
-
-@overload
-def stateless(fn: F) -> F: ...
-@overload
-def stateless(fn: None = None, *, restore_seeds: Literal[False] = False, **options: Any) -> Callable[[F], F]: ...
-def stateless(fn: Any = None, *, restore_seeds: bool = False, **options: Any) -> Any:
-    """Does nothing: every function can be resumed here. `restore_seeds` is refused; draw from the encoder's `self.rng`.
-
-    >>> @stateless
-    ... def cook(sample):
-    ...     return sample
-    """
-    refuse("stateless", options)
-    if restore_seeds:
-        raise ConfigError(
-            "stateless(restore_seeds=True): the global random generators are not touched, for hooks run in several "
-            "threads; draw from self.rng, which belongs to the sample, or seed a generator of your own from it"
-        )
-    return fn if fn is not None else _same
 
 
 def cooker(fn: Any = None, **options: Any) -> Any:

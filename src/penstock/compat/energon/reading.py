@@ -89,8 +89,7 @@ class Reading:
         shape = form.load(ref.path, ref.dataset_config)
         kind = self.sample_type or _type_of(shape)
         fields = self.sample_loader if self.sample_loader or kind is tasks.CrudeSample else shape.fields
-        named = shape.options.get("part_filter")
-        columns = fields.parts if isinstance(fields, form.Fields) else named if isinstance(named, list) else None
+        columns = fields.parts if isinstance(fields, form.Fields) else shape.parts
         unknown = sorted(shape.options.keys() - _OPTIONS)
         if unknown:
             raise ConfigError(f"{shape.where}: {unknown[0]} is not supported; name a file without it as dataset_config")

@@ -1,0 +1,66 @@
+"""Hooks that draw from the generators of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from inspect import isgeneratorfunction
+from typing import Any, TypeVar, overload
+
+from ... import seams
+from ...errors import Skip
+from ...tasks import current_rng
+from .config import refuse
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def stateless(fn: F) -> F: ...
+@overload
+def stateless(fn: None = None, *, restore_seeds: bool = False, **options: Any) -> Callable[[F], F]: ...
+def stateless(fn: Any = None, *, restore_seeds: bool = False, **options: Any) -> Any:
+    """Leaves a hook as it is: every hook can be resumed here. With `restore_seeds`, `random`, `np.random` and `torch`
+    (on the CPU) begin from a seed of the sample within the hook, and go on as before after it.
+
+    These generators belong to the whole process, so such hooks run one at a time, and what another thread draws at the
+    same moment disturbs both. `self.rng` has neither cost.
+
+    >>> @stateless
+    ... def cook(sample):
+    ...     return sample
+    """
+    refuse("stateless", options)
+    mark = _seeded if restore_seeds else _same
+    return mark if fn is None else mark(fn)
+
+
+def _same(fn: F) -> F:
+    return fn
+
+
+def _seeded(fn: Any) -> Any:
+    """The same hook, in a block of its own seed."""
+
+    @wraps(fn)
+    def one(*args: Any, **options: Any) -> Any:
+        with seams.seeded(_seed()):
+            return fn(*args, **options)
+
+    @wraps(fn)
+    def several(*args: Any, **options: Any) -> Iterator[Any]:
+        found, skipped = list[Any](), None
+        with seams.seeded(_seed()):
+            try:
+                found.extend(fn(*args, **options))
+            except Skip as skip:  # what was given before stays
+                skipped = skip
+        yield from found
+        if skipped:
+            raise skipped
+
+    return several if isgeneratorfunction(fn) else one
+
+
+def _seed() -> int:
+    return int(current_rng().integers(2**32))
