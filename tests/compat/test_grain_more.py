@@ -163,3 +163,69 @@ def test_older_names() -> None:
     pytest.importorskip("orbax.checkpoint")
     assert old.PyGrainCheckpointSave is grain.checkpoint.CheckpointSave
     assert old.PyGrainCheckpointRestore is grain.checkpoint.CheckpointRestore
+
+
+# ---------------------------------------------------------------- DataLoader
+
+
+class Noise(grain.transforms.RandomMap):
+    def random_map(self, element: Any, rng: np.random.Generator) -> Any:
+        return element * 1000 + int(rng.integers(1000))
+
+
+def loader(workers: int = 0, shard: int = 0, **options: Any) -> grain.DataLoader:
+    sampler = grain.samplers.IndexSampler(
+        num_records=21, shard_options=grain.sharding.ShardOptions(shard, 2), shuffle=True, num_epochs=2, seed=5
+    )
+    operations = [Noise(), grain.transforms.Batch(4)]
+    return grain.DataLoader(
+        data_source=range(30), sampler=sampler, operations=operations, worker_count=workers, **options
+    )
+
+
+@pytest.mark.parametrize("order", ["penstock", "grain"])
+def test_data_loader(order: Any) -> None:
+    from penstock.testing import assert_resumes
+
+    rows = [[int(x) for batch in loader(shard=shard, order=order) for x in batch] for shard in range(2)]
+    assert [sorted(x // 1000 for x in part) for part in rows] == [
+        sorted([*range(11)] * 2),
+        sorted([*range(11, 21)] * 2),
+    ]
+    assert [x // 1000 for x in rows[0][:11]] not in ([*range(11)], [x // 1000 for x in rows[0][11:]])
+    assert len(set(rows[0])) == 22  # a random number of its own for every sample of every epoch
+    threaded = [int(x) for batch in loader(3, order=order, read_options=grain.ReadOptions(2, 9)) for x in batch]
+    assert threaded == rows[0]
+    assert_resumes(lambda: loader(order=order), json=True)
+
+
+def test_data_loader_in_grains_order() -> None:
+    sampler = grain.samplers.IndexSampler(10, shuffle=True, seed=3329053876, num_epochs=1)
+    assert list(grain.DataLoader(data_source=range(10), sampler=sampler, order="grain")) == [
+        1, 7, 6, 9, 0, 8, 4, 5, 3, 2]  # fmt: skip
+
+
+def test_samplers() -> None:
+    ShardOptions, sequential = grain.sharding.ShardOptions, grain.samplers.SequentialSampler
+    for drop, want in ((True, [[0, 3, 6], [1, 4, 7], [2, 5, 8]]), (False, [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]])):
+        shards = [ShardOptions(i, 3, drop) for i in range(3)]
+        assert [list(grain.DataLoader(data_source=range(10), sampler=sequential(10, s))) for s in shards] == want
+        parts = [list(grain.load(range(10), num_epochs=1, shard_options=s)) for s in shards]
+        assert [len(part) for part in parts] == ([3, 3, 3] if drop else [4, 3, 3])
+        assert [x for part in parts for x in part] == list(range(9 if drop else 10))
+    endless = iter(grain.load(range(3)))
+    assert [next(endless) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    own = grain.DataLoader(data_source=range(4), sampler=sequential(4), shard_options=ShardOptions(1, 2))
+    assert list(own) == [1, 3]
+    settings: list[dict[str, Any]] = [{"num_records": 0}, {"num_epochs": 0}, {"shuffle": True}]
+    for wrong in settings:
+        with pytest.raises(ConfigError):
+            grain.samplers.IndexSampler(**{"num_records": 3, **wrong})
+    with pytest.raises(ConfigError, match="at least one record"):
+        sequential(0)
+    with pytest.raises(ConfigError, match="5 records of a source of 4"):
+        grain.DataLoader(data_source=range(4), sampler=sequential(5))
+    with pytest.raises(ConfigError, match="an IndexSampler or"):
+        grain.DataLoader(data_source=range(4), sampler=[1])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="needs a seed"):
+        grain.DataLoader(data_source=range(4), sampler=sequential(4), operations=[Noise()])

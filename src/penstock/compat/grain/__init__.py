@@ -13,13 +13,15 @@ begins, reproduces Grain's own order too.
 True
 """
 
-from . import checkpoint, experimental, parquet_dataset, sharding, sources, transforms
+from . import checkpoint, experimental, parquet_dataset, samplers, sharding, sources, transforms
+from .data_loader import DataLoader, load
 from .iter_dataset import IterDataset
 from .iterator import DatasetIterator
 from .map_dataset import MapDataset
 from .options import MultiprocessingOptions, ReadOptions
 
 __all__ = [
+    "DataLoader",
     "DatasetIterator",
     "IterDataset",
     "MapDataset",
@@ -27,7 +29,9 @@ __all__ = [
     "ReadOptions",
     "checkpoint",
     "experimental",
+    "load",
     "parquet_dataset",
+    "samplers",
     "sharding",
     "sources",
     "transforms",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import checkpoint, experimental
+from .data_loader import DataLoader, IndexSampler, SequentialSampler, load
 from .iter_dataset import IterDataset
 from .iterator import DatasetIterator
 from .map_dataset import MapDataset
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "DataLoader",
     "DatasetIterator",
     "DatasetSelectionMap",
     "FilterTransform",
+    "IndexSampler",
     "IterDataset",
     "MapDataset",
     "MapTransform",
@@ -46,11 +49,13 @@ __all__ = [
     "RandomMapTransform",
     "RangeDataSource",
     "ReadOptions",
+    "SequentialSampler",
     "ShardByJaxProcess",
     "ShardOptions",
     "Transformation",
     "Transformations",
     "experimental",
+    "load",
 ]
 
 

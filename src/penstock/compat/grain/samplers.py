@@ -1,0 +1,5 @@
+"""The samplers of a `DataLoader`."""
+
+from .data_loader import IndexSampler, SequentialSampler
+
+__all__ = ["IndexSampler", "SequentialSampler"]
