@@ -173,6 +173,16 @@ class MultiChoiceVQASample(Sample):
 
 
 @edataclass
+class VidQASample(Sample):
+    """A video, a question, and the answers. The video stays as it was read: bytes."""
+
+    video: Any
+    context: str
+    answers: list[str] | None = None
+    answer_weights: Any = None
+
+
+@edataclass
 class OCRSample(Sample):
     """An image, its text, and where its blocks, lines, words and characters stand."""
 
@@ -194,6 +204,18 @@ class InterleavedSample(Sample):
     """Images and texts in turn."""
 
     sequence: list[Any]
+
+
+@edataclass
+class SimilarityInterleavedSample(Sample):
+    """Images and texts apart, with what belongs together."""
+
+    images: list[Any]
+    texts: list[str]
+    audio: list[Any] | None = None
+    video: list[Any] | None = None
+    similarity_matrix: Any = None
+    matched_text_indices: list[int] | None = None
 
 
 # ---------------------------------------------------------------- records of any kind
