@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Any, cast
 
 import numpy as np
@@ -101,23 +102,26 @@ class Bins:
     shuffled: Shuffled | None = None
 
     def init(self, key: int, /) -> Carry:
-        return {"rows": [], "used": [], "given": 0}
+        return {"rows": [], "left": [], "given": 0}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        lengths = lengths_of(item.value, self.room.names)
+        lengths, sizes = lengths_of(item.value, self.room.names), self.room.sizes
         self.room.check(lengths, item)
         rows: list[Row] = [*carry["rows"]]
-        used: list[list[int]] = [*carry["used"]]
+        left: list[list[int]] = [*carry["left"]]
         given, ready = int(carry["given"]), list[Row]()
-        at = self._place(rows, used, lengths)
+        at = self._place(rows, left, lengths)
         if at == self.n:
-            ready, given, rows, used, at = self._ordered(rows, given), given + len(rows), [], [], 0
+            ready, given, rows, left, at = self._ordered(rows, given), given + len(rows), [], [], 0
         if at == len(rows):
             rows.append([])
-            used.append([0] * len(lengths))
-        ends = [-(-(a + b) // step) * step for a, b, step in zip(used[at], lengths, self.align, strict=True)]
-        rows[at], used[at] = [*rows[at], item], ends
-        return {"rows": rows, "used": used, "given": given}, ready
+            left.append([*sizes])
+        rows[at] = [*rows[at], item]
+        left[at] = [
+            size - -(-(size - room + length) // step) * step
+            for size, room, length, step in zip(sizes, left[at], lengths, self.align, strict=True)
+        ]
+        return {"rows": rows, "left": left, "given": given}, ready
 
     def flush(self, carry: Carry, /) -> list[Row]:
         return self._ordered(carry["rows"], carry["given"])
@@ -132,18 +136,14 @@ class Bins:
             "shuffled": None if self.shuffled is None else self.shuffled.describe(),
         }
 
-    def _place(self, rows: Sequence[Row], used: Sequence[Sequence[int]], lengths: Sequence[int]) -> int:
+    def _place(self, rows: Sequence[Row], left: Sequence[Sequence[int]], lengths: Sequence[int]) -> int:
         """The row for an element of these lengths; the next one if none of those there are has room."""
-        best, fullest = len(rows), -1
-        for at, (row, taken) in enumerate(zip(rows, used, strict=True)):
-            if len(row) == self.most:
-                continue
-            if all(a + b <= size for a, b, size in zip(taken, lengths, self.room.sizes, strict=True)):
-                if not self.best:
-                    return at
-                if sum(taken) > fullest:
-                    best, fullest = at, sum(taken)
-        return best
+        fits = (
+            at
+            for at, room in enumerate(left)
+            if all(map(le, lengths, room)) and (self.most is None or len(rows[at]) < self.most)
+        )
+        return min(fits, key=lambda at: sum(left[at]), default=len(rows)) if self.best else next(fits, len(rows))
 
     def _ordered(self, rows: Sequence[Row], given: int) -> list[Row]:
         if self.shuffled is None or not rows:

@@ -21,6 +21,7 @@ from .options import MultiprocessingOptions, ReadOptions
 from .sharding import NoSharding, ShardByJaxProcess, ShardOptions
 from .sources import RandomAccessDataSource, RangeDataSource
 from .transforms import Batch, DatasetSelectionMap, Transformation, Transformations
+from .transforms import Batch as BatchOperation
 from .transforms import Filter as FilterTransform
 from .transforms import Map as MapTransform
 from .transforms import MapWithIndex as MapWithIndexTransform
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BatchOperation",
     "DataLoader",
     "DatasetIterator",
     "DatasetSelectionMap",
