@@ -182,8 +182,8 @@ def test_crude_samples_and_foreign_types(tmp_path: Path) -> None:
     assert (
         type(sample) is CrudeSample and sample["txt"].startswith("caption") and sample["__key__"].startswith("train/")
     )
-    odd = folder(tmp_path / "odd", {"train": captions(0, 3)}, "VidQASample", {"image": "png"})
-    with pytest.raises(ps.ConfigError, match="VidQASample.*sample_type="):
+    odd = folder(tmp_path / "odd", {"train": captions(0, 3)}, "DepthSample", {"image": "png"})
+    with pytest.raises(ps.ConfigError, match="DepthSample.*sample_type="):
         get_train_dataset(odd, batch_size=1)
     [sample] = take(get_loader(get_train_dataset(odd, batch_size=None, sample_type=ImageSample)), 1)
     assert type(sample) is ImageSample
