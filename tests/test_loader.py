@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any
 
@@ -471,3 +471,23 @@ def test_cheap_steps_do_not_pile_up_dear_samples() -> None:
         with ps.Loader(batches.filter(bool), workers=4) as loader:
             for given, _ in enumerate(islice(loader, 60), 1):
                 assert len(made) - 32 * given <= 2 * 8 * 32
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_threads_over_one_loader_get_every_item_once(workers: int) -> None:
+    ds = ps.from_sequence(range(3_000)).shuffle(seed=1).filter(lambda x: x % 7).shuffle_buffer(10)
+    want = sorted(ds)
+    with ps.Loader(ds, workers=workers) as loader, ThreadPoolExecutor(2) as pool:
+        rows = iter(loader)
+        got = [pool.submit(list[int], rows) for _ in range(2)]
+        assert sorted([x for part in got for x in part.result()]) == want
+        assert loader.stats()["epoch"] == 1
+
+
+def test_a_loader_with_workers_is_refused_behind_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ps.Loader(ps.from_sequence(range(9)), workers=1) as loader:
+        rows = iter(loader)
+        next(rows)
+        monkeypatch.setattr("penstock.loader.process", lambda: -1)
+        with pytest.raises(ps.ConfigError, match="open one in each process"):
+            next(rows)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from .dataset import Dataset
 from .errors import ConfigError
 from .ints import whole
-from .seams import place, world
+from .seams import lock, place, process, world
 from .session import OnError, Session, Setting
 
 Executor = Literal["inline", "threads"]
@@ -70,6 +70,7 @@ class Loader:
         self._epoch_length = epoch_length
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window)
         self._closed, self._waited, self._items = False, 0.0, 0
+        self._lock, self._process = lock(), process()
         try:
             self._session = Session(dataset.flow, setting, self._hands)
         except BaseException:
@@ -83,6 +84,11 @@ class Loader:
     def _next(self) -> Any:
         if self._closed:
             raise ConfigError("the loader is closed; make a new one and load the state into it")
+        if self._hands and process() != self._process:
+            raise ConfigError(
+                "the loader was opened before this process was forked, and its workers are not here: open one in each "
+                "process"
+            )
         began = world.sched.now()
         value = self._session.next()
         self._waited += world.sched.now() - began
@@ -108,7 +114,8 @@ class Loader:
         For an indexed pipeline it is the same on every rank. With lanes each rank has the cursors of its own: keep
         all, and load the list.
         """
-        return self._session.state()
+        with self._lock:
+            return self._session.state()
 
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], on_mismatch: str = "error"
@@ -120,7 +127,8 @@ class Loader:
         """
         if on_mismatch not in ("error", "adopt"):
             raise ConfigError(f"on_mismatch={on_mismatch!r}: choose 'error' or 'adopt'")
-        self._session.load(state, on_mismatch)
+        with self._lock:
+            self._session.load(state, on_mismatch)
 
     def set_weights(self, weights: Any, at: int | None = None) -> int:
         """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on; returns the position.
@@ -128,7 +136,8 @@ class Loader:
         The default is the first sample that was not drawn yet, which is the same on every rank at the same step. The
         change is kept in the state.
         """
-        return self._session.set_weights(weights, at)
+        with self._lock:
+            return self._session.set_weights(weights, at)
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of."""
@@ -179,6 +188,10 @@ class _Pass(Iterator[Any]):
         self._loader, self._over = loader, False
 
     def __next__(self) -> Any:
+        with self._loader._lock:  # pyright: ignore[reportPrivateUsage]
+            return self._one()
+
+    def _one(self) -> Any:
         if self._over or self._loader._full():  # pyright: ignore[reportPrivateUsage]
             self._over = True
             raise StopIteration

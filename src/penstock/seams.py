@@ -217,6 +217,16 @@ def environment(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def lock() -> contextlib.AbstractContextManager[Any]:
+    """One thread at a time; the same one may enter again."""
+    return threading.RLock()
+
+
+def process() -> int:
+    """Which process this is: another one after a fork."""
+    return os.getpid()
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
