@@ -132,3 +132,12 @@ def test_questions_start_without_what_they_do_not_need(mixture: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == ""
+
+
+def test_names_and_figures_are_whole_in_a_narrow_window(
+    mixture: Path, penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = penstock("plan", mixture).output
+    monkeypatch.setenv("COLUMNS", "40")
+    assert penstock("plan", mixture).output == wide
+    assert all(name in wide for name in (*SOURCES, "samples", "epochs"))

@@ -41,7 +41,7 @@ def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
 
 def test_index_refuses_what_is_not_there(tmp_path: Path) -> None:
     done = RUNNER.invoke(app, ["index", f"{tmp_path}/*.jsonl"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "matches no file" in done.output
 
 
@@ -57,5 +57,5 @@ def test_the_demo_without_tokenizers_names_its_extra(monkeypatch: pytest.MonkeyP
     for name in ("penstock.demo.story", "penstock.demo.pipeline"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     done = RUNNER.invoke(app, ["demo", "--out", str(tmp_path)])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "pip install 'penstock[demo]'" in done.output

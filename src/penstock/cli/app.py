@@ -18,6 +18,7 @@ from .check import lint
 from .convert import convert
 from .edit import edit
 from .run import run
+from .say import guarded, stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -40,14 +41,14 @@ def demo(
     except ImportError as error:
         if error.name != "tokenizers":
             raise
-        raise _stop(str(missing_extra(error.name, "demo", "penstock demo"))) from None
+        raise stop(str(missing_extra(error.name, "demo", "penstock demo"))) from None
     console = Console(quiet=as_json)
     try:
         outcome = play(Settings(out, steps=steps), console)
     except (Failed, PenstockError) as error:
-        raise _stop(str(error)) from None
+        raise stop(str(error), 1) from None
     except KeyboardInterrupt:
-        raise _stop("stopped; the training processes are gone") from None
+        raise stop("stopped; the training processes are gone", 130) from None
     if as_json:
         print(json.dumps(outcome.as_json(), indent=2))
     else:
@@ -56,6 +57,7 @@ def demo(
 
 
 @app.command()
+@guarded
 def index(
     paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")],
     rebuild: Annotated[bool, typer.Option(help="Make them again, also where they are still right.")] = False,
@@ -64,21 +66,13 @@ def index(
 ) -> None:
     """Make what random access to JSON lines, text, CSV and tar files needs, ahead of a run."""
     rows: dict[str, int] = {}
-    try:
-        for path in find(paths):
-            rows[str(path)] = index_lines(path, rebuild=rebuild, cache=cache)
-            if not as_json:
-                print(f"{path}: {rows[str(path)]:,} rows")
-    except (PenstockError, OSError) as error:
-        raise _stop(str(error)) from None
+    for path in find(paths):
+        rows[str(path)] = index_lines(path, rebuild=rebuild, cache=cache)
+        if not as_json:
+            print(f"{path}: {rows[str(path)]:,} rows")
     if as_json:
         print(json.dumps(rows, indent=2))
 
 
 for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run, edit, convert):
     app.command()(command)
-
-
-def _stop(message: str) -> typer.Exit:
-    typer.echo(f"penstock: {message}", err=True)
-    return typer.Exit(1)

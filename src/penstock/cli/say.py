@@ -14,6 +14,8 @@ from penstock.errors import PenstockError
 
 P = ParamSpec("P")
 
+_WIDTH = 10_000  # no line is broken by us
+
 Mixture = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A mixture file.")]
 Steps = Annotated[
     int | None, typer.Option("--steps", min=1, help="The length of the run; default: what the file says.")
@@ -29,7 +31,8 @@ def answer(found: Any, tell: Callable[[Any], None], as_json: bool) -> None:
         return
     from rich.console import Console
 
-    tell(Console(highlight=False))
+    # A table that was squeezed into a narrow window would lose its names and figures.
+    tell(Console(highlight=False, width=_WIDTH))
 
 
 def stop(message: str, code: int = 2) -> typer.Exit:

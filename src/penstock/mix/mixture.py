@@ -213,7 +213,9 @@ class Mixture:
         return era.plan.segment_at(position) if era.plan.covers(position) else None
 
     def _beyond(self, position: int) -> IndexError:
-        return IndexError(f"position {position} is behind the end of the mixture, which has {self.size} draws")
+        size = self.size
+        has = "can be counted up to 2^62" if size is None else f"has {size} draws"
+        return IndexError(f"position {position} is behind the end of the mixture, which {has}")
 
     def _at_sorted(self, positions: Ints) -> tuple[Ints, Ints]:
         low, high = int(positions[0]), int(positions[-1])
