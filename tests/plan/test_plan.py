@@ -276,3 +276,22 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
     assert plan.counts(FAR + 1)[sample.source] > counts[sample.source]
     assert plan.epochs(FAR)["s0"] == counts["s0"] / 10**6
     assert all(e.repeats is not None and e.ends is None for e in plan.exhausts().values())
+
+
+@pytest.mark.parametrize(
+    ("ask", "needle"),
+    [
+        (lambda plan: plan.counts("x"), "the plan before position 'x': a whole number"),
+        (lambda plan: plan.counts(1.5), "the plan before position 1.5"),
+        (lambda plan: plan.at("x"), "plan.at('x')"),
+        (lambda plan: plan.find("letters", "x"), "the index 'x'"),
+        (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): a range"),
+        (lambda plan: plan.skip(3), "plan.skip(3): a range"),
+        (lambda plan: plan.exclude(["letters"]), "'letters' is no key"),
+        (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: a whole number"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(ask: Any, needle: str) -> None:
+    with pytest.raises(ps.ConfigError) as refused:
+        ask(ps.from_sequence("abcd", name="letters").plan)
+    assert needle in str(refused.value)

@@ -293,7 +293,7 @@ def test_indexes_are_made_ahead_of_a_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob(".*")) == [".0.tar.penstock-tar", ".1.tar.penstock-tar"]
     (tmp_path / "0.tar").write_bytes(write(tmp_path / "1.tar", some(9)).read_bytes()[:-9000])
     done = CliRunner().invoke(app, ["index", "--rebuild", str(tmp_path / "0.tar")])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "the archive is cut off" in done.output
 
 

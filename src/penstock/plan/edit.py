@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..errors import ConfigError
+from ..ints import whole
 from ..inverse import Counted, below_batch, leaf_of
 from ..order import Gap, Repeat, Slice
 from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReorderProgram
@@ -62,10 +63,18 @@ def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]
     """Samples to be left out, by source. A key is (source, index), (source, epoch, index) or a `Sample`."""
     out = dict[str, list[int]]()
     for key in keys:
-        source, index = (key.source, key.index) if isinstance(key, Sample) else (key[0], key[-1])
+        source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
         if source not in sizes:
             raise ConfigError(f"plan.exclude: no source {source!r}; the plan has {', '.join(list(sizes)[:8])}")
         if not 0 <= index < sizes[source]:
             raise IndexError(f"plan.exclude: sample {index} of {source!r}, which has {sizes[source]}")
         out.setdefault(source, []).append(int(index))
     return out
+
+
+def _pair(key: Any) -> tuple[str, int]:
+    """Source and index of a key of two or three parts."""
+    if not isinstance(key, tuple | list) or len(cast("tuple[Any, ...]", key)) not in (2, 3):
+        raise ConfigError(f"plan.exclude: {key!r} is no key; give (source, index), or what Loader.keys() gives")
+    source, *_, index = cast("tuple[Any, ...]", key)
+    return source, whole(index, "plan.exclude: {}")

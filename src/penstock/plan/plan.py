@@ -91,6 +91,8 @@ class Plan(Questions, Generic[D]):
         >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
         [[0, 1], [8, 9]]
         """
+        if not isinstance(positions, range):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"plan.skip({positions!r}): a range of positions, such as range(100, 110)")
         low, high, size = positions.start, positions.stop, self.size
         if positions.step != 1 or low < self.position or high < low:
             raise ConfigError(

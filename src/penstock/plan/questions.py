@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, overload
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..build import Builder, require_indexed
 from ..errors import ConfigError, IndexedError
+from ..ints import whole
 from ..inverse import find
 from ..nodes import Flow
 from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReorderProgram
@@ -77,7 +77,7 @@ class Questions:
             return tuple(self._samples(np.arange(step * world_size, (step + 1) * world_size)))
         if isinstance(position, slice):
             return self._samples(self._places(position))
-        place = operator.index(position)  # pyright: ignore[reportArgumentType]
+        place = whole(position, "plan.at({})")
         return tuple(self._samples(np.asarray([place])))
 
     def table(self, start: int, stop: int) -> Any:
@@ -103,7 +103,7 @@ class Questions:
         [True, True, True]
         """
         leaf = self._leaf(source)
-        rows = self._rows(leaf)
+        rows, index = self._rows(leaf), whole(index, "plan.find: the index {}")
         if not 0 <= index < rows:
             raise IndexError(f"sample {index} of {source!r}, which has {rows}")
         within = self._range(within, "plan.find")
@@ -227,8 +227,8 @@ class Questions:
             if self.size is None:
                 raise ConfigError(f"{asked}: the dataset is endless; say within=range(start, stop)")
             return range(self.size)
-        if within.step != 1 or within.start < 0:
-            raise ConfigError(f"{asked}(within={within}): a range of positions from 0 on, one by one")
+        if not isinstance(within, range) or within.step != 1 or within.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"{asked}(within={within!r}): a range of positions from 0 on, one by one")
         return within
 
     def _places(self, positions: slice) -> Ints:
@@ -244,7 +244,7 @@ class Questions:
 
     def _samples(self, positions: Ints) -> Samples:
         if len(positions) and (positions[0] < 0 or self.size == 0):
-            raise IndexError(f"position {positions[0]} of a plan of {self.size}: positions count from 0")
+            raise IndexError(f"position {positions[0]} of {self!r}: positions count from 0")
         rows = self._program.locate(positions, np.zeros_like(positions))
         places = np.repeat(positions, np.diff(rows.firsts()))
         return Samples(self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows))
@@ -259,8 +259,9 @@ class Questions:
         return start, stop
 
     def _tally(self, position: int) -> Tally:
+        position = whole(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
-            raise IndexError(f"position {position} of a plan of {self.size}: positions count from 0")
+            raise IndexError(f"position {position} of {self!r}: positions count from 0")
         tally = Tally(len(self.sources))
         tally.add(self._program, 0, position)
         return tally
