@@ -609,3 +609,18 @@ def test_grain_the_last_rows_are_not_lost(method: Any) -> None:
 def test_grain_a_scalar_feature_is_named_not_broadcast() -> None:
     with pytest.raises(DataError, match="'weight' is a float"):
         packed([{"ids": [1, 2], "weight": 0.5}], 4)
+
+
+def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
+    """Behind a change of weights the next row may come from an earlier place of the plan, or from another plan."""
+    from penstock.pack.many import build_plain
+    from penstock.pack.plan import Columns, Pieces
+
+    def columns() -> Columns:
+        return Columns([np.arange(4)] * 3, [0, 0, 0], [4, 4, 4])
+
+    one, other = columns(), columns()
+    neighbours = build_plain([Pieces(one, 0, 1), Pieces(one, 1, 2)], 4, None)
+    assert neighbours is not None and neighbours["tokens"].shape == (2, 4)
+    assert build_plain([Pieces(one, 2, 3), Pieces(one, 0, 1)], 4, None) is None
+    assert build_plain([Pieces(one, 0, 1), Pieces(other, 1, 2)], 4, None) is None

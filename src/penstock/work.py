@@ -54,12 +54,12 @@ class Work:
     """
 
     def __init__(self, feed: Feed, program: Program | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
-        self.feed, self.program, self.steps, self.hired, self.grain = feed, program, steps, hired, grain
+        self.feed, self.program, self.steps, self.hired = feed, program, steps, hired
         self._queue = deque[Unit]()
         self._ahead = deque[tuple[Unit, "Future[Done]"]]()
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
         self._given: tuple[Trail, int] = (Fixed(feed.cursor()), 0)
-        self.pace, self._pulled = Pace(), 0.0
+        self.pace, self._pulled = Pace(256 * grain), 0.0
 
     def then(self, step: Step) -> Work:
         """One more function, in the same piece of work."""
@@ -126,9 +126,11 @@ class Work:
             self._queue.appendleft(unit)
             return self._inline(n)
         while len(self._ahead) < self.hired.window and (room := self._room()) > 0:
+            if self._pulled > 0.001 and self._ahead and self._ahead[0][1].done():
+                break  # what is ready does not wait for dear items from below
             began = world.sched.now()
             try:
-                unit = self._next(min(self.pace.size * self.grain, room))
+                unit = self._next(min(self.pace.size, room))
             except Exception:
                 if self._ahead:
                     break  # what was computed before the failure is delivered before it
@@ -157,7 +159,7 @@ class Work:
     def _room(self) -> int:
         """How many more items may be computed ahead."""
         most = self.hired.most
-        return self.pace.size * self.grain if most is None else most - sum(len(unit) for unit, _ in self._ahead)
+        return self.pace.size if most is None else most - sum(len(unit) for unit, _ in self._ahead)
 
     def _next(self, n: int) -> Unit | None:
         return self._queue.popleft() if self._queue else self.feed.next(n)
@@ -261,15 +263,15 @@ class Pace:
     Only the speed depends on it, never an item or a cursor.
     """
 
-    def __init__(self) -> None:
-        self.size = 1
+    def __init__(self, most: int = 256) -> None:
+        self.size, self._most = 1, most
         self._per_item = float("inf")
 
     def took(self, items: int, seconds: float) -> None:
         """Learn from what the last `items` took."""
         per_item = seconds / max(items, 1)
         if seconds < 0.0003 or (seconds < 0.004 and per_item < 0.9 * self._per_item):
-            self.size = min(self.size * 2, 256)
+            self.size = min(self.size * 2, self._most)
         elif seconds > 0.008:
             self.size = max(1, self.size // 2)
         self._per_item = per_item

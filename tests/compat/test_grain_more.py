@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import partial
 from typing import Any
@@ -229,3 +230,22 @@ def test_samplers() -> None:
         grain.DataLoader(data_source=range(4), sampler=[1])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="needs a seed"):
         grain.DataLoader(data_source=range(4), sampler=sequential(4), operations=[Noise()])
+
+
+def test_a_batch_of_slow_samples_is_read_by_all_threads() -> None:
+    """Neither is a batch left to one thread, nor does the first one wait for all that could be ahead of it."""
+    reads = dict[int, int]()
+
+    class Slow:
+        def __len__(self) -> int:
+            return 10_000
+
+        def __getitem__(self, i: int) -> int:
+            time.sleep(0.004)
+            reads[i] = threading.get_ident()
+            return i
+
+    it = iter(grain.MapDataset.source(Slow()).to_iter_dataset(grain.ReadOptions(8, 500)).batch(32))
+    assert next(it).tolist() == list(range(32))
+    assert len({reads[i] for i in range(32)}) > 3 and len(reads) < 32 * 6
+    it.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,17 @@ def build_plain(groups: Sequence[Sequence[Piece]], length: int, dtype: Any) -> d
     first, last = groups[0], groups[-1]
     if not isinstance(first, Pieces) or not isinstance(last, Pieces):
         return None
+    # Behind a change of weights the next row may be of another plan, or of an earlier place in this one.
+    rows = [group for group in groups if isinstance(group, Pieces) and group.columns is first.columns]
+    if len(rows) < len(groups) or any(row.stop != behind.start for row, behind in pairwise(rows)):
+        return None
     a, b = first.start, last.stop
     docs, starts, stops = Columns(*(column[a:b] for column in first.columns))
     if set(map(type, docs)) != {np.ndarray} or {(doc.dtype, doc.ndim) for doc in docs} != {(docs[0].dtype, 1)}:
         return None
     takes = np.subtract(stops, starts)
-    bounds = np.asarray([group.start for group in groups if isinstance(group, Pieces)], np.int64) - a
-    full = len(bounds) == len(groups) and bool((np.add.reduceat(takes, bounds) == length).all())
+    bounds = np.asarray([row.start for row in rows], np.int64) - a
+    full = bool((np.add.reduceat(takes, bounds) == length).all())
     kind = docs[0].dtype if dtype is None else np.dtype(dtype)
     if not full or max(len(docs), max(stops)) >= len(_RAMP) or not np.can_cast(docs[0].dtype, kind, "same_kind"):
         return None
