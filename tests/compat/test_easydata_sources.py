@@ -52,7 +52,7 @@ def test_opening_at_a_row(parquet: str) -> None:
     name = source.shard_names[0]
     for row, want in ((0, 10), (3, 7), (9, 1), (10, 0), (11, 0), (500, 0)):
         assert len(list(source.open_shard_at_row(name, row))) == want, row
-    with pytest.raises(ps.ConfigError, match="count from 0"):
+    with pytest.raises(ps.ConfigError, match="of at least 0"):
         source.open_shard_at_row(name, -1)
 
 
