@@ -4,7 +4,7 @@ INTRO = """# Results
 
 Written by `make bench`. All figures are from one run on one machine; elsewhere only the ratios mean anything.
 
-- Every row runs in a process of its own, rows in turn, several rounds. Inside each process the floor and the row
+- Every row runs in a process of its own, rows in turn, round after round. Inside each process the floor and the row
   alternate in slices, and the ratio is taken between neighbouring slices, so that a busy machine disturbs both alike.
 - *Of the floor* compares CPU time (all threads of the process), *by wall time* the clock. The rate leaves out building
   the pipeline and its first batch; those have a column of their own.
