@@ -93,7 +93,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    sys.path.remove(str(Path(__file__).resolve().parent))  # where this file would be taken for Grain
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [folder for folder in sys.path if folder != here]  # where this file would be taken for Grain
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import grain
