@@ -111,7 +111,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    sys.path.remove(str(Path(__file__).resolve().parent))  # where this file would be taken for Energon
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [folder for folder in sys.path if folder != here]  # where this file would be taken for Energon
     torch.set_num_threads(1)
     found = dict[str, dict[str, float]]()
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

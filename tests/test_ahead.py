@@ -8,8 +8,8 @@ import pytest
 
 import penstock as ps
 from penstock.ahead import Ahead
-from penstock.dataset import DatasetIterator
 from penstock.errors import StateError
+from penstock.iterator import DatasetIterator
 from penstock.seams import pretend
 from penstock.testing import SimSched, assert_resumes
 

@@ -27,7 +27,7 @@ FLOORS = {
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
     "describe": ("nodes", "step", "program", "without", "draws", "inverse", "build", "recipe", "edits"),
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
-    "load": ("plan", "ahead", "dataset", "inputs", "loader", "files"),
+    "load": ("plan", "ahead", "iterator", "dataset", "inputs", "loader", "files"),
     "frames": ("images", "tasks"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),
 }

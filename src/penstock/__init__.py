@@ -12,9 +12,10 @@ the number of ranks and workers, and asking what a step held all follow from it.
 from typing import TYPE_CHECKING, Any
 
 from .cursor import load_state, save_state
-from .dataset import Dataset, DatasetIterator
+from .dataset import Dataset
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
 from .inputs import from_iterable, from_sequence, from_tokens, mix, read
+from .iterator import DatasetIterator
 from .loader import Loader
 from .schedule import Schedule
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, overload
-from weakref import finalize
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from .build import Builder, endless, name_of, require_indexed, why_not
 from .errors import ConfigError, IndexedError, Skip
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
 from .ints import whole
+from .iterator import DatasetIterator
 from .nodes import (
     Again,
     Batch,
@@ -38,8 +38,6 @@ from .pack import PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
 from .program import Program
 from .random import permute
-from .seams import world
-from .session import Session, Setting
 from .sources.memory import Memory
 from .step import HOLE, Failed, Run
 from .tree import collate as default_collate
@@ -486,67 +484,6 @@ class Dataset:
 
     def _ordered(self, step: str, remedy: str) -> None:
         require_indexed(self.flow, step, remedy)
-
-
-class DatasetIterator(Iterator[Any]):
-    """One pass over a dataset, with a state. `workers` threads compute up to `ahead` samples before they are asked for;
-    neither changes a sample or a state.
-
-    >>> import penstock as ps
-    >>> it = iter(ps.from_sequence(range(5)))
-    >>> next(it), next(it)
-    (0, 1)
-    >>> state = it.state_dict()
-    >>> again = iter(ps.from_sequence(range(5)))
-    >>> again.load_state_dict(state)
-    >>> list(again)
-    [2, 3, 4]
-    """
-
-    def __init__(self, dataset: Dataset, workers: int = 0, ahead: int | None = None) -> None:
-        hands = world.sched.spawn(workers) if workers else None
-        self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
-        self._session = Session(dataset.flow, Setting(window=2 * workers, most=ahead), hands)
-
-    def __next__(self) -> Any:
-        return self._session.next()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the iterator stands, after the last sample it gave: small, plain JSON."""
-        return self._session.state()
-
-    def start(self) -> None:
-        """Compute the next sample now, and with workers go on with those behind it."""
-        self._session.start()
-
-    def moment(self) -> Callable[[], dict[str, Any]]:
-        """The same, to be written down later: costs next to nothing, until the function it gives is called."""
-        return self._session.moment()
-
-    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
-        """Go where a state says; it stays where it was if the state does not fit."""
-        self._session.load(state, on_mismatch)
-
-    def seek(self, item: int) -> None:
-        """Go to an item of the pass: at once where the dataset is indexed, else by reading up to it.
-
-        >>> import penstock as ps
-        >>> it = iter(ps.from_sequence(range(10)))
-        >>> it.seek(8)
-        >>> list(it)
-        [8, 9]
-        """
-        self._session.seek(item)
-
-    def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item."""
-        return self._session.last.keys() if self._session.last else []
-
-    def close(self) -> None:
-        """Let go of open files, and of the workers."""
-        self._session.close()
-        if self._finish:
-            self._finish()
 
 
 # ---------------------------------------------------------------- small functions of the steps (picklable)

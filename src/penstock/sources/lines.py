@@ -21,6 +21,7 @@ from ..errors import ConfigError, DataError
 from ..seams import Stat
 from ..types import Ints
 from . import sidecar
+from .chain import in_file_order
 from .held import Held
 from .rows import mapped
 from .sidecar import Progress
@@ -66,13 +67,7 @@ class Lines:
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
             raise self._foreign()
-        if bool((starts[1:] >= starts[:-1]).all()):
-            return list(self._rows_of(starts, ends))
-        order = np.argsort(starts, kind="stable")
-        out: list[Any] = [None] * len(order)
-        for place, row in zip(order.tolist(), self._rows_of(starts[order], ends[order]), strict=True):
-            out[place] = row
-        return out
+        return in_file_order(starts, ends, self._rows_of)
 
     def _mapped(self) -> tuple[int, npt.NDArray[np.uint64]]:
         stamp = sidecar.check(self._index, sidecar.LINES, self._origin)

@@ -14,6 +14,7 @@ from .. import seams
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar, tar_index
+from .chain import in_file_order
 from .held import Held
 from .sidecar import Progress
 from .tar import Get, Members, sample_part
@@ -60,13 +61,7 @@ class Tar:
         starts, ends = offsets[indices], offsets[indices + 1]
         if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
             raise self._foreign()
-        if bool((starts[1:] >= starts[:-1]).all()):
-            return list(self._samples(starts, ends))
-        order = np.argsort(starts, kind="stable")
-        out: list[Any] = [None] * len(order)
-        for place, sample in zip(order.tolist(), self._samples(starts[order], ends[order]), strict=True):
-            out[place] = sample
-        return out
+        return in_file_order(starts, ends, self._samples)
 
     def find(self, keys: Iterable[str]) -> dict[str, int]:
         """The indices of those of these keys that are here."""

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...dataset import Dataset, DatasetIterator
+from ...dataset import Dataset
 from ...errors import ConfigError
 from ...inputs import mix, read
+from ...iterator import DatasetIterator
 from ...sources.paths import find
 from .inputs import dataset_of, is_stream
 from .mixture import weighed
