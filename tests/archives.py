@@ -46,7 +46,7 @@ def gnu_tar(path: Path, files: Mapping[str, bytes], *options: str) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(body)
     command = ["tar", "--create", "--file", str(path), "--directory", str(folder), *options, *files]
-    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    subprocess.run(command, check=True, timeout=600, capture_output=True)
     shutil.rmtree(folder)
     return path
 

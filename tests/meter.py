@@ -27,7 +27,7 @@ def open_files() -> list[str]:
         except OSError:  # the handle that lists the folder itself
             continue
         # What installed packages hold open (fonts, libraries) is theirs.
-        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", sys.prefix)):
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", os.path.realpath(sys.prefix))):
             found.append(target)
     return sorted(found)
 
@@ -41,7 +41,7 @@ def meter() -> Iterator[None]:
         return
     gc.collect()
     for thread in our_threads() - threads:
-        thread.join(timeout=10)
+        thread.join(timeout=120)
     assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}"
     left = set(open_files()) - set(files)
     assert not left, f"files left open: {sorted(left)}"

@@ -19,6 +19,6 @@ def test_there_are_examples() -> None:
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
     command = [sys.executable, "-W", "error", str(path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout

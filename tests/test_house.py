@@ -133,7 +133,7 @@ def test_files_are_small(path: Path) -> None:
 
 def fresh(code: str) -> str:
     """What a new interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -193,7 +193,7 @@ def test_another_process_finds_the_same() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=600,
             env={"PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")

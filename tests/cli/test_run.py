@@ -52,14 +52,14 @@ def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, 
     for number in (signal.SIGKILL, signal.SIGINT):
         before = state.read_bytes() if state.exists() else b""
         process = subprocess.Popen(
-            [*command, "--save-every", "10", "--pause", "0.01"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*command, "--save-every", "10", "--pause", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not state.exists() or state.read_bytes() == before:
             assert process.poll() is None and time.monotonic() < deadline, process.stderr
             time.sleep(0.01)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
         assert process.returncode == (-9 if number == signal.SIGKILL else 130), errors
     assert b"go on with --state" in errors
     assert penstock("run", mixture, "--dump", parts, "--state", state).exit_code == 0

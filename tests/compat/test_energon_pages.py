@@ -201,7 +201,7 @@ def test_weights_of_samples_in_the_loss(data: Path) -> None:
 
 def test_data_prepared_by_energon_is_read_with_equal_samples(tmp_path: Path) -> None:
     script = HERE.parent / "sources/energon_prepares.py"
-    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, capture_output=True, timeout=240)
+    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, capture_output=True, timeout=600)
     found = json.loads((tmp_path / "found.json").read_text())
     for split, want in found["decoded"].items():
         loader = get_loader(get_val_dataset(tmp_path / "captions", split_part=split, batch_size=None))
@@ -225,7 +225,7 @@ def test_states_of_all_ranks_together_under_torch_distributed(tmp_path: Path) ->
         )
         for rank in range(2)
     ]
-    said = [rank.communicate(timeout=120) for rank in ranks]
+    said = [rank.communicate(timeout=600) for rank in ranks]
     assert all(rank.returncode == 0 for rank in ranks), said
     first, second = (json.loads(out.splitlines()[-1]) for out, _ in said)
     assert first["state"] is None and len(second["state"]) == 2

@@ -586,7 +586,7 @@ DEVICES = """
 import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
-import time
+import threading
 import numpy as np
 import penstock.compat.grain as grain
 from penstock.compat.grain import experimental as ex
@@ -598,28 +598,24 @@ assert len(devices) == 8
 mesh = jax.sharding.Mesh(np.array(devices), axis_names=("data",))
 sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
 
-PAUSE = 0.02
-def slow(i):
-    time.sleep(PAUSE)
+read = threading.Semaphore(0)
+def reading(i):
+    read.release()
     return np.full((16, 4), i)
 
-source = grain.MapDataset.source(list(range(24))).map(slow)
+source = grain.MapDataset.source(list(range(24))).map(reading)
 plain = source.to_iter_dataset(grain.ReadOptions(0, 0))
 ds = ex.device_put(ds=plain, device=sharding, cpu_buffer_size=3, device_buffer_size=2).map(lambda x: x + 1)
 
-def timed(it):
-    began, out = time.perf_counter(), []
-    for x in it:
-        time.sleep(PAUSE)  # the training step
-        out.append(x)
-    return time.perf_counter() - began, out
-
-next(iter(ds))  # what JAX does once
-alone, _ = timed(plain)
-together, out = timed(ds)
+it, out, known = iter(ds), [], 0
+for step in range(24):
+    out.append(next(it))
+    while known < min(step + 3, 24):  # the training step: without overlap these samples are never read
+        assert read.acquire(timeout=120)
+        known += 1
+it.close()
 assert [int(x[0, 0]) for x in out] == list(range(1, 25))
 assert all(x.sharding == sharding for x in out)
-assert together < 0.8 * alone, (together, alone)
 
 it, whole = iter(ds), iter(plain)
 for _ in range(5):
@@ -637,21 +633,19 @@ else:
     raise AssertionError
 one = next(iter(ex.device_put(plain, devices[3], cpu_buffer_size=0, device_buffer_size=0)))
 assert one.devices() == {devices[3]}
-print(f"{together / alone:.2f}")
 """
 
 
 def test_device_put_overlaps() -> None:
-    done = subprocess.run([sys.executable, "-c", DEVICES], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", DEVICES], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 0.8
 
 
 def test_import_does_not_load_jax() -> None:
     code = (
         "import sys, penstock.compat.grain; print(*(m for m in ('jax', 'orbax', 'torch', 'grain') if m in sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.strip() == ""
 
 

@@ -149,9 +149,9 @@ def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "mixture.yaml"
     path.write_text("\n".join(lines) + "\n")
 
-    began = time.perf_counter()
+    began = time.process_time()
     problems = lint(path)
-    took = time.perf_counter() - began
+    took = time.process_time() - began
 
     assert [(each.line, each.severity, each.key) for each in problems] == [
         (at["s100"] + 2, "error", "sources.s100.wieght"),

@@ -344,7 +344,7 @@ def test_files_are_imported_when_they_are_used() -> None:
     code = (
         "import sys, penstock; print('penstock.files' in sys.modules, callable(penstock.load), 'yaml' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.split() == ["False", "True", "False"]
     with pytest.raises(AttributeError, match="has no attribute 'laod'"):
         ps.laod  # type: ignore[attr-defined]  # noqa: B018

@@ -31,7 +31,7 @@ def energon(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("energon")
     script = Path(__file__).with_name("energon_prepares.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(out)], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, str(script), str(out)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return out

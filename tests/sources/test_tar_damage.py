@@ -193,7 +193,7 @@ def test_sparse_files_are_refused(tmp_path: Path, options: list[str]) -> None:
         file.write(b"x")
     os.link(folder / "2.bin", tmp_path / "keep.bin")  # so that the sparse file itself is packed
     path = tmp_path / "x.tar"
-    subprocess.run(["tar", "-S", *options, "-cf", str(path), "-C", str(folder), "2.bin"], check=True, timeout=60)
+    subprocess.run(["tar", "-S", *options, "-cf", str(path), "-C", str(folder), "2.bin"], check=True, timeout=600)
     with pytest.raises(DataError, match=r"2\.bin' is a sparse file, which cannot be read in place"):
         open_files(path)
 
@@ -204,10 +204,10 @@ def test_hard_links_of_gnu_tar_are_refused(tmp_path: Path) -> None:
     (folder / "1.txt").write_bytes(b"1")
     os.link(folder / "1.txt", folder / "2.txt")
     command = ["tar", "-C", str(folder), "-cf", str(tmp_path / "x.tar")]
-    subprocess.run([*command, "1.txt", "2.txt"], check=True, timeout=60)
+    subprocess.run([*command, "1.txt", "2.txt"], check=True, timeout=600)
     with pytest.raises(DataError, match="'2.txt' is a hard link"):
         open_files(tmp_path / "x.tar")
-    subprocess.run([*command, "--hard-dereference", "1.txt", "2.txt"], check=True, timeout=60)
+    subprocess.run([*command, "--hard-dereference", "1.txt", "2.txt"], check=True, timeout=600)
     assert [one["txt"] for one in samples(tmp_path / "x.tar")] == [b"1", b"1"]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -61,8 +62,10 @@ def step_of(state: Path) -> int:
     return int(state.name.removesuffix(".state.json").rpartition("-")[2])
 
 
-def train(folder: Path, run: Path, *, steps: int, workers: int, save_every: int, state: Path | None) -> None:
-    """Run to `steps`, from the beginning or from a saved state."""
+def train(
+    folder: Path, run: Path, *, steps: int, workers: int, save_every: int, state: Path | None, hold_at: int | None
+) -> None:
+    """Run to `steps`, from the beginning or from a saved state; after step `hold_at` wait for standard input to end."""
     with ps.Loader(ps.load(folder / MIXTURE), workers=workers, executor="threads" if workers else "inline") as loader:
         first = 0
         if state is not None:
@@ -77,6 +80,8 @@ def train(folder: Path, run: Path, *, steps: int, workers: int, save_every: int,
                 time.sleep(STEP)
                 if step % save_every == 0:
                     ps.save_state(loader.state_dict(), state_of(run, step))
+                if step == hold_at:
+                    sys.stdin.read()
                 if step == steps:
                     return
 
@@ -90,6 +95,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--state", type=Path)
+    parser.add_argument("--hold-at", type=int)
     asked = parser.parse_args()
     train(
         asked.folder,
@@ -98,6 +104,7 @@ def main() -> None:
         workers=asked.workers,
         save_every=asked.save_every,
         state=asked.state,
+        hold_at=asked.hold_at,
     )
 
 
