@@ -64,14 +64,13 @@ class Holding:
         self._carry: Any = self.fold.init(self.key)
         self._pending: tuple[Group, ...] = ()
         self._number, self._flushed = 0, False
-        self._waiting: Chunk | None = None
         self._log, self._limit = list[Stretch](), 64
 
     def cursor(self) -> Json:
         return cursor_of(self._moment())
 
     def _moment(self) -> Moment:
-        end = Fixed(self.tap.cursor()) if self._waiting is None else Fixed(self._waiting.trail.at(0))
+        end = Fixed(self.tap.cursor())
         return Moment(self._carry, self._pending, self._number, self._flushed, self._log, end)
 
     def close(self) -> None:
@@ -96,21 +95,16 @@ class Holding:
         self._pending, self._flushed = decode_groups(pending, held), bool(flushed)
 
     def _take(self) -> Item | None:
-        """The next item, numbered and measured; taken again if what follows fails."""
-        if self._waiting is None:
-            self._waiting = self.tap.take(1)
-        chunk = self._waiting
+        """The next item, numbered and measured."""
+        chunk = self._pulled = self.tap.take(1)
         if not chunk.values:
-            self._waiting = None
             return None
         size = int(self.size.measure(chunk.values[0])) + self.size.extra
         return Item(self._number, size, chunk.values[0])
 
     def _took(self) -> None:
         """The item went into the carry."""
-        chunk, self._waiting = self._waiting, None
-        assert chunk is not None
-        self._log.append(Stretch(self._number, chunk.rows, chunk.trail))
+        self._log.append(Stretch(self._number, self._pulled.rows, self._pulled.trail))
         self._number += 1
         if len(self._log) > self._limit:
             self._trim()
@@ -128,12 +122,7 @@ class Holding:
             if not self._pending:
                 if self._flushed:
                     break
-                try:
-                    self._step()
-                except Exception:
-                    if groups:
-                        break  # what was ready before the failure is delivered before it
-                    raise
+                self._step()
                 continue
             group, self._pending = self._pending[0], self._pending[1:]
             groups.append(group)

@@ -90,8 +90,9 @@ class Loader:
                 "process"
             )
         began = world.sched.now()
-        value = self._session.next()
+        self._session.ready()
         self._waited += world.sched.now() - began
+        value = self._session.next()  # no call stands behind it: an interrupt there would lose the item
         self._items += 1
         if self._epoch_length is not None:
             self._session.given += 1

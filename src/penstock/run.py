@@ -272,13 +272,7 @@ class Sharded:
                     self._open = self.shards.open(self._names[self._shard], self._row)
                 except OSError as error:
                     raise DataError(str(error), where=f"{self.leaf.name}, shard {self._names[self._shard]}") from error
-            try:
-                values = list(islice(self._open, n))
-            except Exception:
-                self._open = None  # read again from the row where we stand, one by one up to the failure
-                if n == 1:
-                    raise
-                return self.pull(1)
+            values = list(islice(self._open, n))
             if values:
                 chunk = Chunk(values, self._rows(len(values)), _ShardTrail(self._shard, self._row))
                 self._row += len(values)

@@ -115,21 +115,24 @@ class Session:
         for lane in self._lanes.values():
             lane.tap.stream.close()
 
+    def ready(self) -> None:
+        """Have the next item of this rank at hand; StopIteration at the end of the pass."""
+        for _ in self._order:
+            try:
+                return self._lanes[self._order[self._next]].start()
+            except StopIteration:
+                self._turned()
+        raise StopIteration
+
     def next(self) -> Any:
         """The next item of this rank; StopIteration at the end of the pass."""
         if self._only is not None:
             return self._only.next()
-        for _ in range(len(self._order)):
-            lane = self._lanes[self._order[self._next]]
-            self.last = lane
-            try:
-                value = lane.next()
-            except StopIteration:
-                self._turned()
-                continue
-            self._turned()
-            return value
-        raise StopIteration
+        self.ready()
+        self.last, after = self._lanes[self._order[self._next]], (self._next + 1) % len(self._order)
+        value = self.last.next()
+        self._next, self.turn = after, self.turn + self.setting.world_size
+        return value
 
     def start(self) -> None:
         """Make the next items now, so that the workers are busy behind them."""

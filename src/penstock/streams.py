@@ -2,7 +2,7 @@
 
 Every stream has four verbs: `pull(n)` gives about n items (none at the end of the pass), `cursor()` says where a pass
 begins or was resumed, `seek(epoch, cursor)` goes anywhere, `close()` lets go. No stream writes save or load code:
-cursors come from trails.
+cursors come from trails. Nor does any put things right after an exception: whoever goes on after one seeks first.
 """
 
 from __future__ import annotations
@@ -46,12 +46,6 @@ class Tap:
             return self._end[0].at(self._end[1])
         return self._rest.trail.at(self._used)
 
-    def ready(self, n: int) -> int:
-        """How many items can be taken without another pull; pulls once if there are none."""
-        if self._rest is None and not self._fill(n):
-            return 0
-        return len(self._rest.values) - self._used if self._rest else 0
-
     def _fill(self, n: int) -> bool:
         chunk = self.stream.pull(n)
         if not chunk.values:
@@ -63,7 +57,7 @@ class Tap:
     def take(self, n: int) -> Chunk:
         """Exactly `n` items, fewer only at the end of the pass."""
         parts, missing = list[Chunk](), n
-        while missing and self._ready_or_back(missing, parts):
+        while missing and (self._rest is not None or self._fill(missing)):
             rest, start = self._rest, self._used
             assert rest is not None
             stop = min(len(rest.values), start + missing)
@@ -76,15 +70,6 @@ class Tap:
                 inner = rest.trail.trail if isinstance(rest.trail, After) else rest.trail
                 self._rest, self._end = None, (inner, stop)
         return joined(parts) if parts else Chunk([], empty_rows(0), Fixed(self.cursor()))
-
-    def _ready_or_back(self, n: int, parts: list[Chunk]) -> int:
-        """Like `ready`; if it fails, what was taken already is put back, so that nothing is lost."""
-        try:
-            return self.ready(n)
-        except BaseException:
-            if parts:
-                self._rest, self._used = joined(parts), 0
-            raise
 
 
 def joined(parts: list[Chunk]) -> Chunk:

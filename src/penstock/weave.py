@@ -78,6 +78,12 @@ class Input:
         self._settled = 0
         return bool(self.chunk.values)
 
+    def back(self, epoch: int) -> None:
+        """Go back to behind the last item drawn."""
+        trail, used = self.behind
+        self.tap.seek(epoch, trail.at(used))
+        self.chunk, self.used, self._settled = Chunk([], empty_rows(0), Fixed(None)), 0, 0
+
     def draw(self) -> Any:
         value = self.chunk.values[self.used]
         self.used += 1
@@ -134,13 +140,7 @@ class Weave:
         eager = self._draws.eager
         while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
             drawn = self.inputs[source]
-            try:
-                more = drawn.at_hand or drawn.more(1 + self._choices[-n:].count(source))
-            except Exception:
-                if values:
-                    break  # what was drawn before the failure is delivered before it
-                raise
-            if not more:
+            if not (drawn.at_hand or drawn.more(self._choices[len(values) - n :].count(source))):
                 outcome = self._ended(source)
                 if outcome == "again" and barren:
                     raise DataError("a whole pass gave no sample, so it cannot be repeated", where=self.names[source])
@@ -152,18 +152,20 @@ class Weave:
             self._choices.pop()
             self.position += 1
             self._drawn[source] += 1
-            if eager and not drawn.at_hand and not self._more(drawn, 1 + self._choices[-n:].count(source)):
+            if eager and not drawn.at_hand and not self._goes_on(source, n - len(values)):
                 outcome = self._ended(source)
             steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
             return Chunk([], empty_rows(0), Fixed(None))
         return Chunk(values, self._rows(np.asarray(sources)), trail)
 
-    def _more(self, drawn: Input, n: int) -> bool:
-        """Whether an input goes on; a failure shows when its next item is drawn."""
+    def _goes_on(self, source: int, left: int) -> bool:
+        """Whether an input has another item, of which `left` more are drawn here; a failure shows when it is drawn."""
+        drawn = self.inputs[source]
         try:
-            return drawn.more(n)
+            return drawn.more(max(1, self._choices[-left:].count(source) if left else 0))
         except Exception:
+            drawn.back(self._epochs[source])
             return True
 
     def _rows(self, sources: Ints) -> Rows:

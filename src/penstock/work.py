@@ -55,10 +55,11 @@ class Work:
 
     def __init__(self, feed: Feed, program: Program | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
         self.feed, self.program, self.steps, self.hired = feed, program, steps, hired
+        self._epoch = 0
         self._queue = deque[Unit]()
         self._ahead = deque[tuple[Unit, "Future[Done]"]]()
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
-        self._given: tuple[Trail, int] = (Fixed(feed.cursor()), 0)
+        self._taken = self._given = (Fixed(feed.cursor()), 0)
         self.pace, self._pulled = Pace(256 * grain), 0.0
 
     def then(self, step: Step) -> Work:
@@ -77,6 +78,9 @@ class Work:
     def cursor(self) -> Json:
         return self._start
 
+    _taken: tuple[Trail, int]
+    _given: tuple[Trail, int]
+
     def furthest(self) -> Json:
         """The cursor of the feed behind all that was pulled: what is computed ahead of that can be computed again."""
         trail, count = self._given
@@ -89,7 +93,8 @@ class Work:
             below, skip = as_list(cursor)
             self._skip = as_int(skip)
         self.feed.seek(epoch, below)
-        self._given = (Fixed(self.feed.cursor()), 0)
+        self._epoch, self._taken = epoch, (Fixed(self.feed.cursor()), 0)
+        self._given = self._taken
         self._start = self._own(self.feed.cursor(), self._skip)
 
     def _drop(self) -> None:
@@ -97,7 +102,9 @@ class Work:
             future.cancel()
         self._ahead.clear()
         self._queue.clear()
-        self._skip = 0
+        self._skip, self._stuck = 0, False
+
+    _stuck = False
 
     def close(self) -> None:
         self._drop()
@@ -121,22 +128,22 @@ class Work:
     def _compute(self, n: int) -> tuple[Unit, Done] | None:
         """The next unit and what it came to; None at the end."""
         if self.hired.hands is None:
-            if (unit := self._next(n)) is None:
-                return None
-            self._queue.appendleft(unit)
-            return self._inline(n)
-        while len(self._ahead) < self.hired.window and (room := self._room()) > 0:
+            unit = self._next(n)
+            return None if unit is None else self._inline(unit)
+        self._stuck = self._stuck and bool(self._ahead)
+        while not self._stuck and len(self._ahead) < self.hired.window and (room := self._room()) > 0:
             if self._pulled > 0.001 and self._ahead and self._ahead[0][1].done():
                 break  # what is ready does not wait for dear items from below
             began = world.sched.now()
             try:
                 unit = self._next(min(self.pace.size, room))
             except Exception:
-                if self._ahead:
-                    break  # what was computed before the failure is delivered before it
-                if self.pace.size == 1:
+                trail, count = self._taken
+                self.feed.seek(self._epoch, trail.at(count))
+                if not self._ahead and self.pace.size == 1:
                     raise
-                self.pace.size = 1
+                # What precedes the failure is delivered before it.
+                self.pace.size, self._stuck = 1, bool(self._ahead)
                 continue
             if unit is None:
                 break
@@ -148,10 +155,7 @@ class Work:
         try:
             done = future.result()
         except Failed as failure:
-            return self._again(unit, failure, n)
-        except BaseException:
-            self._back([unit])
-            raise
+            return self._again(unit, failure)
         # What the streams below took counts too: cheap work over dear items must not pile them up.
         self.pace.took(len(unit), done.seconds + self._pulled)
         return unit, done
@@ -162,22 +166,21 @@ class Work:
         return self.pace.size if most is None else most - sum(len(unit) for unit, _ in self._ahead)
 
     def _next(self, n: int) -> Unit | None:
-        return self._queue.popleft() if self._queue else self.feed.next(n)
+        if self._queue:
+            return self._queue.popleft()
+        if (unit := self.feed.next(n)) is not None:
+            self._taken = (unit.trail, len(unit))
+        return unit
 
-    def _again(self, unit: Unit, failure: Failed, n: int) -> tuple[Unit, Done] | None:
+    def _again(self, unit: Unit, failure: Failed) -> tuple[Unit, Done]:
         """A sample of the unit failed: deliver what comes before it, then let the verdict decide."""
         while True:
             if len(unit) > 1 and (self.program is None or not unit.rows.levels):
                 # One by one: the samples before the bad one are delivered first.
-                self._back(unit.singles())
-                return self._inline(n)
-            try:
-                mended = self.hired.verdict(failure, unit)
-            except BaseException:
-                self._back([unit])
-                raise
-            if mended is None:
-                self._back([unit])  # the position stays before the sample that failed
+                first, *others = unit.singles()
+                self._back(others)
+                return self._inline(first)
+            if (mended := self.hired.verdict(failure, unit)) is None:
                 raise failure.cause from None
             unit = mended
             try:
@@ -192,15 +195,11 @@ class Work:
         self._queue.extendleft(reversed([*units, *(later for later, _ in self._ahead)]))
         self._ahead.clear()
 
-    def _inline(self, n: int) -> tuple[Unit, Done] | None:
-        unit = self._queue.popleft()
+    def _inline(self, unit: Unit) -> tuple[Unit, Done]:
         try:
             return unit, self.compute(unit)
         except Failed as failure:
-            return self._again(unit, failure, n)
-        except BaseException:
-            self._back([unit])
-            raise
+            return self._again(unit, failure)
 
     def compute(self, unit: Unit) -> Done:
         """The values of a unit, and which of its items they came from. Pure; runs in any thread."""
