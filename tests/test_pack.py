@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import ConfigError, DataError
-from penstock.pack import BestFit, ConcatSplit, FirstFit, Packing, Rebatch, build_row, join_parts, plan
+from penstock.pack import BestFit, ConcatSplit, FirstFit, Packing, Rebatch, build_row, fitted, join_parts, plan
 from penstock.tree import collate
 from penstock.types import Fold, Item, Part
 
@@ -624,3 +625,56 @@ def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
     assert neighbours is not None and neighbours["tokens"].shape == (2, 4)
     assert build_plain([Pieces(one, 2, 3), Pieces(one, 0, 1)], 4, None) is None
     assert build_plain([Pieces(one, 0, 1), Pieces(other, 1, 2)], 4, None) is None
+
+
+# ---------------------------------------------------------------- packs over several passes
+
+
+@pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
+def test_a3_packs_have_their_own_rows_in_every_pass(method: str) -> None:
+    sizes = np.random.default_rng(3).integers(1, 30, 90)
+    store = ps.from_tokens(np.arange(sizes.sum()), np.concatenate([[0], np.cumsum(sizes)]), name="store")
+    ds = store.shuffle(seed=1).pack(64, method=method)
+    passes, keys = list[list[bytes]](), list[list[tuple[str, int, int]]]()
+    with ps.Loader(ds) as loader:
+        for _ in range(5):
+            passes.append([])
+            for row in loader:
+                passes[-1].append(row["tokens"].tobytes())
+                keys.append(loader.keys())
+    assert {len(rows) for rows in passes} == {len(ds)}
+    assert len(set(map(tuple, passes))) == 5
+    assert [row for rows in passes for row in rows] == [
+        ds.sample(p)["tokens"].tobytes() for p in range(len(ds) * len(passes))
+    ]
+    assert keys == [[sample.key for sample in ds.plan.at(p)] for p in range(len(ds) * len(passes))]
+    for epoch in range(5):
+        mine = keys[epoch * len(ds) : (epoch + 1) * len(ds)]
+        assert {key for row in mine for key in row} == {("store", epoch, i) for i in range(90)}
+    assert ds.plan.find("store", 7, within=range(4 * len(ds), 5 * len(ds))) == [
+        p for p in range(4 * len(ds), 5 * len(ds)) if ("store", 4, 7) in keys[p]
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(folds, st.lists(st.integers(0, 9), min_size=1, max_size=30), st.randoms())
+def test_a_later_pass_is_made_to_have_as_many_rows(fold: Any, sizes: list[int], random: Any) -> None:
+    before = np.array(sizes)
+    order = np.array(random.sample(range(len(sizes)), len(sizes)))
+    first, own = plan(fold, before, 3), plan(fold, before[order], 3)
+    made = fitted(own, before[order], first, before)
+    assert len(made) == len(first)
+    for item in range(len(sizes)):
+        mine = made.item == item
+        assert int((made.stop - made.start)[mine].sum()) == int((own.stop - own.start)[own.item == item].sum())
+    assert all(made.stop - made.start <= before[order][made.item])
+    taken = np.add.reduceat(made.stop - made.start, made.bounds[:-1]) if len(made) else np.zeros(0)
+    assert (taken <= limit(fold)).all()
+
+
+def test_a_pass_of_other_lengths_gives_up_its_last_rows() -> None:
+    first, own = plan(FirstFit(4), [2, 2, 2]), plan(FirstFit(4), [3, 3, 3])
+    made = fitted(own, np.array([3, 3, 3]), first, np.array([2, 2, 2]))
+    assert made.item.tolist() == [0, 1] and made.bounds.tolist() == [0, 1, 2]
+    with pytest.raises(ps.DataError, match="the first pass fills 3 rows, a later one of 1 documents cannot"):
+        fitted(plan(FirstFit(4), [1]), np.array([1]), own, np.array([3, 3, 3]))

@@ -17,7 +17,7 @@ import numpy as np
 
 from .draws import schedule_of
 from .errors import IndexedError
-from .inverse import find, period, same_each_pass
+from .inverse import find, period
 from .nodes import (
     Again,
     Batch,
@@ -41,16 +41,8 @@ from .nodes import (
     under,
 )
 from .order import Repeat, Slice
-from .pack import ConcatSplit
-from .program import (
-    BatchProgram,
-    EachProgram,
-    MixProgram,
-    PackProgram,
-    Program,
-    ReadProgram,
-    ReorderProgram,
-)
+from .packed import PackProgram
+from .program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
 from .random import key_of
 from .schedule import Schedule
 from .step import Leaf, Step
@@ -83,9 +75,11 @@ def why_not(flow: Flow) -> str | None:
         case Each(below, kind):
             lost = kind in ("filter", "flat")
             return f"{_STEP[kind]}() gives a number of samples that depends on the data" if lost else why_not(below)
-        case Hold(below, fold):
+        case Hold(below, fold, size):
             if (reason := why_not(below)) is not None or isinstance(fold, Batch):
                 return reason
+            if size is not None and not size.by_length:
+                return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
             if not _lengths_known(below):
                 return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
             if endless(below):
@@ -275,8 +269,7 @@ class Builder:
                     )
                 lengths = [self._lengths(leaf) for leaf in self.leaves]
                 key = self.hold_key(flow, seed, path)
-                every = isinstance(fold, ConcatSplit) and fold.max_segments is None and same_each_pass(inner)
-                return PackProgram(inner, fold, key, size.extra if size else 0, lengths, every, self.mark())
+                return PackProgram(inner, fold, key, size.extra if size else 0, lengths, self.mark())
 
     def hold_key(self, flow: Hold, seed: int, path: Path) -> int:
         """The key of a fold; lanes other than the first draw their own."""

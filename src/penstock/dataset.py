@@ -470,7 +470,8 @@ class Dataset:
     def _fold(
         self, fold: Fold, size: Callable[[Any], int], build: Callable[[list[Any]], Any], seed: int | None = None
     ) -> Dataset:
-        groups = Hold(self.flow, fold, Sizer(_function(size, "size")), seed)
+        sizer = Sizer(_function(size, "size"), by_length=size in (len, _one))
+        groups = Hold(self.flow, fold, sizer, seed)
         return self._with(Each(groups, "map", _Values(_function(build, "build"))))
 
     # ------------------------------------------------------------ helpers

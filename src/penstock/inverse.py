@@ -12,7 +12,8 @@ import numpy as np
 
 from .ints import distinct
 from .order import Gap, Repeat, Replay, Slice
-from .program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
+from .packed import PackProgram
+from .program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
 from .types import Ints, Order
 from .without import WithoutProgram
 
@@ -192,13 +193,11 @@ def _packed(program: PackProgram, leaf: int, index: Ints, low: int, high: int) -
 
     def rows(epoch: int) -> Ints:
         """The rows of a pass that hold a part of these documents."""
-        samples, plan = program.planned(epoch)
+        samples, _, plan, _ = program.planned(epoch)
         mine = (samples.leaf == leaf) & np.isin(samples.index, index)
         pieces = np.flatnonzero(mine[plan.item])
         return distinct(np.searchsorted(plan.bounds, pieces, side="right") - 1)
 
-    if not program.every_pass:
-        return _laps(rows(0), size, low, high)
     epochs = range(low // size, (high - 1) // size + 1)
     found = np.concatenate([rows(epoch) + epoch * size for epoch in epochs])
     return found[(found >= low) & (found < high)]

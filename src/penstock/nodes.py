@@ -124,10 +124,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sizer:
-    """How large a sample is: measured on the sample, or known from its length alone (`extra` is added to that)."""
+    """How large a sample is: measured on it, or, with `by_length`, known from its length alone, to which `extra`
+    is added.
+    """
 
     measure: Callable[[Any], int]
     extra: int = 0
+    by_length: bool = True
 
 
 # ---------------------------------------------------------------- how a Mix weaves

@@ -7,19 +7,16 @@ programs, a map, a batch, a pack whose lengths are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
-from .ints import distinct
-from .pack import Columns, Pieces, Plan, plan, settled
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .step import HOLE, Leaf, Run, Step, failed
-from .types import Fold, Ints, Order, Source
+from .types import Ints, Order, Source
 
 
 class Program(Protocol):
@@ -258,92 +255,3 @@ class BatchProgram:
     def _closed_up(self, group: list[Any]) -> Any:
         left = [value for value in group if value is not HOLE]
         return HOLE if not left or (self.whole and len(left) < len(group)) else left
-
-
-@dataclass
-class PackProgram:
-    """Groups that a fold decides from lengths alone; each pass is planned once, when it is first asked for.
-
-    `every_pass` says that all passes hold equally many groups (so each can have its own order); otherwise the groups
-    of the first pass are kept for all.
-    """
-
-    flow: Program
-    fold: Fold
-    key: int
-    extra: int
-    lengths: Sequence[Ints]
-    every_pass: bool
-    node: int
-    _plans: dict[int, tuple[Rows, Plan]] = field(default_factory=dict[int, "tuple[Rows, Plan]"], repr=False)
-
-    @property
-    def size(self) -> int:
-        return len(self._first.bounds) - 1
-
-    @cached_property
-    def _first(self) -> Plan:
-        return self.planned(0)[1]
-
-    @property
-    def depth(self) -> int:
-        return self.flow.depth + 1
-
-    def planned(self, epoch: int) -> tuple[Rows, Plan]:
-        """The samples of a pass and the groups that they make."""
-        if (found := self._plans.get(epoch)) is None:
-            samples = cast(int, self.flow.size)
-            rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
-            found = (rows, plan(self.fold, self.sizes(rows), self.key))
-            while len(self._plans) > 1:  # threads may look at this pass and the next
-                self._plans.pop(next(iter(self._plans)), None)
-            self._plans[epoch] = found
-        return found
-
-    def drawn(self, position: int) -> int:
-        """How many samples of the flow below had to be seen to decide on the groups before a position."""
-        epoch, place = divmod(position, self.size or 1)
-        rows, made = self.planned(epoch if self.every_pass else 0)
-        return epoch * len(rows.leaf) + settled(self.fold, self.sizes(rows), self.key, made, place)
-
-    def sizes(self, rows: Rows) -> Ints:
-        """The tokens of documents."""
-        out = np.empty(len(rows.leaf), np.int64)
-        for leaf in distinct(rows.leaf).tolist():
-            where = rows.leaf == leaf
-            out[where] = self.lengths[leaf][rows.index[where]]
-        return out + self.extra
-
-    @property
-    def source(self) -> Source | None:
-        return None
-
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
-        epoch = positions // self.size
-        parts = list[Rows]()
-        edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
-        for a, b in pairwise([*edges.tolist(), len(epoch)]):
-            first, place = int(epoch[a]), positions[a:b] - epoch[a] * self.size
-            rows, found = self.planned(first if self.every_pass else 0)
-            starts = found.bounds[place]
-            bounds = bounds_of(found.bounds[place + 1] - starts)
-            pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
-            samples = rows.take(found.item[pieces])
-            counts = np.diff(samples.firsts())
-            start, stop = np.repeat(found.start[pieces], counts), np.repeat(found.stop[pieces], counts)
-            lap = np.repeat(laps[a:b] + (0 if self.every_pass else first), np.diff(bounds))
-            samples.epoch = samples.epoch + np.repeat(lap, counts)
-            samples.part = samples.part + start
-            samples.marks = {**samples.marks, self.node: start, ~self.node: stop}
-            parts.append(samples.grouped(bounds))
-        return join_rows(parts) if parts else empty_rows(self.depth)
-
-    def values(self, rows: Rows, run: Run) -> list[Any]:
-        inner = rows.ungrouped()
-        first = inner.firsts()[:-1]
-        starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
-        columns = Columns(self.flow.values(inner, run), starts, stops)
-        groups = [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
-        if run.holes:
-            return [[part for part in group if part.item.value is not HOLE] or HOLE for group in groups]
-        return groups

@@ -36,7 +36,7 @@ from .nodes import (
     inputs_of,
 )
 from .order import Gap, Repeat, Slice, Stride
-from .program import PackProgram
+from .packed import PackProgram
 from .random import key_of
 from .rows import Rows, empty_rows
 from .step import Leaf, Step

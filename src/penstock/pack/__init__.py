@@ -7,7 +7,7 @@ was split; 0 for padding).
 
 from .folds import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
 from .options import METHODS, PackedBatches, Packing
-from .plan import Columns, Pieces, Plan, plan, settled
+from .plan import Columns, Pieces, Plan, fitted, plan, settled
 from .row import build_row
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Plan",
     "Rebatch",
     "build_row",
+    "fitted",
     "join_parts",
     "plan",
     "settled",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import DataError
 from ..types import Fold, Ints, Item, Part
 from .folds import ConcatSplit, Piece, negative
 
@@ -48,6 +49,32 @@ def settled(fold: Fold, lengths: Ints, key: int, made: Plan, groups: int) -> int
         carry, ready = fold.step(carry, Item(number, size, None))
         given += len(ready)
     return len(lengths)
+
+
+def fitted(own: Plan, lengths: Ints, first: Plan, before: Ints) -> Plan:
+    """The plan of a later pass, made to have as many groups as that of the first pass, so that passes stay as long.
+
+    Groups that are missing come from cutting the last ones in two. Where that does not do, each document takes a place
+    that one of its length has in the first pass. A pass of other lengths gives up the groups at its end.
+    """
+    more = len(first) - len(own)
+    inside = np.ones(len(own.item), np.bool_)
+    inside[own.bounds[:-1]] = False
+    cuts = np.flatnonzero(inside)
+    if 0 <= more <= len(cuts):
+        return replace(own, bounds=np.sort(np.concatenate([own.bounds, cuts[len(cuts) - more :]])))
+    was, now = np.argsort(before, kind="stable"), np.argsort(lengths, kind="stable")
+    if np.array_equal(before[was], lengths[now]):
+        place = np.empty_like(was)
+        place[was] = now
+        return replace(first, item=place[first.item])
+    if more > 0:
+        raise DataError(
+            f"pack: the first pass fills {len(first)} rows, a later one of {len(lengths)} documents cannot; pack "
+            "passes that hold the same documents"
+        )
+    bounds = own.bounds[: len(first) + 1]
+    return Plan(bounds, *(column[: int(bounds[-1])] for column in (own.item, own.start, own.stop)))
 
 
 def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Plan:

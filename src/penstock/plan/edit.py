@@ -11,7 +11,8 @@ from ..errors import ConfigError
 from ..ints import whole
 from ..inverse import Counted, below_batch, leaf_of
 from ..order import Gap, Repeat, Slice
-from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReorderProgram
+from ..packed import PackProgram
+from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from ..without import WithoutProgram
 from .records import Sample
 
@@ -33,7 +34,7 @@ def reached(program: Program, leaf: int, name: str, position: int) -> int:
         case BatchProgram(flow):
             return reached(flow, leaf, name, below_batch(program, position))
         case PackProgram(flow):
-            return reached(flow, leaf, name, _documents(program, name, position))
+            return reached(flow, leaf, name, program.drawn(position))
         case ReorderProgram(flow, Repeat()):
             return reached(flow, leaf, name, position)
         case ReorderProgram(flow, Slice(0, length, 1)) if position <= length:
@@ -47,16 +48,6 @@ def reached(program: Program, leaf: int, name: str, position: int) -> int:
                 f"plan.exclude: {name!r} is not drawn from in its own order here (a shuffle or slice lies over several "
                 "sources), so samples can only be left out from the start: edit the plan before the run begins"
             )
-
-
-def _documents(program: PackProgram, name: str, position: int) -> int:
-    """How many documents had to be seen to decide on the rows before a position."""
-    if program.every_pass and position > program.size:
-        raise ConfigError(
-            f"plan.exclude: {name!r} is packed, and the run is in a later pass, whose rows would be planned anew; edit "
-            "the plan in the first pass"
-        )
-    return program.drawn(min(position, program.size))
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:

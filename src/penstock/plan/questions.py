@@ -13,7 +13,8 @@ from ..errors import ConfigError, IndexedError
 from ..ints import whole
 from ..inverse import find
 from ..nodes import Flow
-from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReorderProgram
+from ..packed import PackProgram
+from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from ..rows import Rows
 from ..types import Ints, is_source
 from .ends import exhaustions

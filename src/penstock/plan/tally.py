@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..inverse import Counted, below_batch, lap_of, leaf_of
+from ..inverse import Counted, below_batch, lap_of, leaf_of, same_each_pass
 from ..order import Gap, Repeat
-from ..program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
+from ..pack import BestFit, FirstFit
+from ..packed import PackProgram
+from ..program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
 from ..types import Ints
 from ..without import WithoutProgram
 
@@ -143,18 +145,23 @@ class Tally:
         """A document counts in every row that has a part of it."""
         size = program.size
 
-        def part(a: int, b: int, epoch: int, times: int) -> None:
-            rows, plan = program.planned(epoch)
+        def part(a: int, b: int, epoch: int, times: int = times) -> None:
+            rows, _, plan, _ = program.planned(epoch)
             pieces = slice(int(plan.bounds[a]), int(plan.bounds[b]))
             leaf, taken = rows.leaf[plan.item[pieces]], plan.stop[pieces] - plan.start[pieces]
             self.samples += np.bincount(leaf, minlength=len(self.samples)) * times
             np.add.at(self.tokens, leaf, taken * times)
 
-        if not program.every_pass:
-            return _by_lap(start, stop, size, times, lambda a, b, times: part(a, b, 0, times))
-        for epoch in range(start // size, (stop - 1) // size + 1):
-            low = epoch * size
-            part(max(start - low, 0), min(stop - low, size), epoch, times)
+        first, last = start // size, stop // size
+        if first == last:
+            return part(start - first * size, stop - first * size, first)
+        part(start - first * size, size, first)
+        if isinstance(program.fold, FirstFit | BestFit) and same_each_pass(program.flow):
+            part(0, size, 0, times * (last - first - 1))  # documents stay whole: every pass has as many of each
+        else:
+            for epoch in range(first + 1, last):
+                part(0, size, epoch)
+        part(0, stop - last * size, last)
 
 
 def _by_lap(start: int, stop: int, period: int, times: int, part: Callable[[int, int, int], None]) -> None:
@@ -183,8 +190,6 @@ def steady(program: Program) -> bool:
             return (
                 program.size is not None and isinstance(program.schedule, Counted) and all(map(steady, program.flows))
             )
-        case PackProgram():
-            return not program.every_pass
         case _:
             return False
 

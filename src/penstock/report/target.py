@@ -20,8 +20,9 @@ from penstock.files import said as problems_said
 from penstock.mix import Mixture
 from penstock.mix.asked import asked
 from penstock.nodes import Flow, Mix, Read
+from penstock.packed import PackProgram
 from penstock.plan import Exhaustion, Plan
-from penstock.program import BatchProgram, EachProgram, MixProgram, PackProgram, Program, ReadProgram, ReorderProgram
+from penstock.program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
 from penstock.seams import world
 from penstock.types import is_source
 

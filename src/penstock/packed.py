@@ -1,0 +1,131 @@
+"""Packs whose lengths are known, as programs: groups that a fold decides ahead of time, pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from .ints import distinct
+from .pack import Columns, Pieces, Plan, fitted, plan, settled
+from .program import Program
+from .rows import Rows, bounds_of, empty_rows, join_rows
+from .step import HOLE, Run
+from .types import Fold, Ints, Source
+
+
+class Pass(NamedTuple):
+    """One pass of what is packed: its samples, their tokens, the groups that they make; `own` says that these are
+    what the fold gives for this pass.
+    """
+
+    rows: Rows
+    sizes: Ints
+    plan: Plan
+    own: bool
+
+
+@dataclass
+class PackProgram:
+    """Groups that a fold decides from lengths alone; each pass is planned when it is first asked for.
+
+    All passes hold as many groups as the first, see `penstock.pack.fitted`.
+    """
+
+    flow: Program
+    fold: Fold
+    key: int
+    extra: int
+    lengths: Sequence[Ints]
+    node: int
+    _plans: dict[int, Pass] = field(default_factory=dict[int, "Pass"], repr=False)
+
+    @property
+    def size(self) -> int:
+        return len(self._first.plan)
+
+    @cached_property
+    def _first(self) -> Pass:
+        return self._planned(0)
+
+    @property
+    def depth(self) -> int:
+        return self.flow.depth + 1
+
+    def planned(self, epoch: int) -> Pass:
+        """The samples of a pass and the groups that they make."""
+        if epoch == 0:
+            return self._first
+        if (found := self._plans.get(epoch)) is None:
+            found = self._planned(epoch)
+            while len(self._plans) > 1:  # threads may look at this pass and the next
+                self._plans.pop(next(iter(self._plans)), None)
+            self._plans[epoch] = found
+        return found
+
+    def _planned(self, epoch: int) -> Pass:
+        samples = cast(int, self.flow.size)
+        rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
+        sizes = self._sizes(rows)
+        if epoch == 0:
+            return Pass(rows, sizes, plan(self.fold, sizes, self.key), True)
+        first = self._first
+        if np.array_equal(sizes, first.sizes):
+            return Pass(rows, sizes, first.plan, True)
+        own = plan(self.fold, sizes, self.key)
+        alike = len(own) == len(first.plan)
+        return Pass(rows, sizes, own if alike else fitted(own, sizes, first.plan, first.sizes), alike)
+
+    def drawn(self, position: int) -> int:
+        """How many samples of the flow below had to be seen to decide on the groups before a position."""
+        epoch, place = divmod(position, self.size or 1)
+        samples = cast(int, self.flow.size)
+        if not place:
+            return epoch * samples
+        made = self.planned(epoch)
+        return epoch * samples + (settled(self.fold, made.sizes, self.key, made.plan, place) if made.own else samples)
+
+    def _sizes(self, rows: Rows) -> Ints:
+        """The tokens of documents."""
+        out = np.empty(len(rows.leaf), np.int64)
+        for leaf in distinct(rows.leaf).tolist():
+            where = rows.leaf == leaf
+            out[where] = self.lengths[leaf][rows.index[where]]
+        return out + self.extra
+
+    @property
+    def source(self) -> Source | None:
+        return None
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        epoch = positions // self.size
+        parts = list[Rows]()
+        edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
+        for a, b in pairwise([*edges.tolist(), len(epoch)]):
+            made, place = self.planned(int(epoch[a])), positions[a:b] - epoch[a] * self.size
+            bounds, found = made.plan.bounds, made.plan
+            starts = bounds[place]
+            bounds = bounds_of(bounds[place + 1] - starts)
+            pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
+            samples = made.rows.take(found.item[pieces])
+            counts = np.diff(samples.firsts())
+            start, stop = np.repeat(found.start[pieces], counts), np.repeat(found.stop[pieces], counts)
+            samples.epoch = samples.epoch + np.repeat(np.repeat(laps[a:b], np.diff(bounds)), counts)
+            samples.part = samples.part + start
+            samples.marks = {**samples.marks, self.node: start, ~self.node: stop}
+            parts.append(samples.grouped(bounds))
+        return join_rows(parts) if parts else empty_rows(self.depth)
+
+    def values(self, rows: Rows, run: Run) -> list[Any]:
+        inner = rows.ungrouped()
+        first = inner.firsts()[:-1]
+        starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
+        columns = Columns(self.flow.values(inner, run), starts, stops)
+        groups = [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
+        if run.holes:
+            return [[part for part in group if part.item.value is not HOLE] or HOLE for group in groups]
+        return groups
