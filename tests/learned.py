@@ -87,7 +87,7 @@ class Orders:
         return bare if self._seed is None else ("seed", bare, self._seed)
 
     def _placed(self, child: Any, counts: list[Count]) -> Any:
-        if indexed(child) and "skip_map" not in repr(child):
+        if indexed(child):
             return ("map_with_index", child, place)
         length = None if endless(child) else sum(1 for _ in passes(child, 0, self))
         counts.append(Count(length))

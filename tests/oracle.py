@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import count, islice
 
-INDEXED = {"seq", "map", "skip_map", "map_with_index", "random_map", "shuffle", "repeat", "slice", "shard", "limit",
+INDEXED = {"seq", "map", "map_with_index", "random_map", "shuffle", "repeat", "slice", "shard", "limit",
            "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
 
 

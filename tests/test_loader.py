@@ -218,6 +218,16 @@ def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_wa
 # ---------------------------------------------------------------- samples that fail
 
 
+def skip_tens(x: int) -> int:
+    if x % 10 == 3:
+        raise ps.Skip
+    return x
+
+
+def skip_all(x: object) -> object:
+    raise ps.Skip
+
+
 def refuse(x: int) -> int:
     if x % 10 == 3:
         raise ValueError(f"cannot read {x}")
@@ -237,11 +247,22 @@ def test_raise_names_the_sample_and_stays_before_it(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_skip_drops_and_fills_up(workers):
-    with ps.Loader(numbers(25).map(refuse).batch(4, collate=list), workers=workers, on_error="skip") as loader:
+def test_a_map_that_may_skip_drops_samples_and_batches_are_filled_up(workers):
+    ds = numbers(25).map(skip_tens, may_skip=True).batch(4, collate=list)
+    with ps.Loader(ds, workers=workers) as loader:
         assert list(chain(*loader)) == [x for x in range(25) if x % 10 != 3]
-        assert [(e["index"], e["used"]) for e in loader.journal] == [(3, None), (13, None), (23, None)]
-        assert "cannot read 13" in loader.journal[1]["error"]
+        assert loader.journal == []
+
+
+def test_skip_anywhere_else_is_refused_and_the_remedy_named():
+    for ds in (numbers(9).map(skip_tens), numbers(9).filter(skip_tens), numbers(9).batch(2).map(skip_all)):
+        for on_error in ("raise", "quarantine"):
+            with ps.Loader(ds, on_error=on_error) as loader, pytest.raises(ps.ConfigError, match=r"may_skip=True"):
+                list(loader)
+    with pytest.raises(ps.ConfigError, match=r"may_skip=True"):
+        numbers(9).map(skip_tens)[3]
+    with pytest.raises(ps.errors.IndexedError, match=r"map\(may_skip=True\)"):
+        len(numbers(9).map(skip_tens, may_skip=True))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -263,14 +284,8 @@ def test_quarantine_takes_the_next_index_of_the_same_source_and_resumes_so(worke
 
 
 def test_too_many_errors_stop_the_run():
-    with ps.Loader(numbers(100).map(refuse), on_error="skip", max_errors=4) as loader:
+    with ps.Loader(numbers(100).map(refuse), on_error="quarantine", max_errors=4) as loader:
         with pytest.raises(ps.DataError, match=r"5 samples failed, more than max_errors=4"):
-            list(loader)
-
-
-def test_dropping_samples_between_ranks_without_lanes_is_refused():
-    with ps.Loader(numbers(40).map(refuse), rank=1, world_size=2, on_error="skip") as loader:
-        with pytest.raises(ps.ConfigError, match=r"drift apart.*lanes="):
             list(loader)
 
 
@@ -330,7 +345,7 @@ def test_a_foreign_pipeline_is_refused_with_the_differences():
         ({"rank": 0}, "both or neither"),
         ({"rank": 3, "world_size": 3}, "0 to world_size - 1"),
         ({"lanes": 0}, "lanes=0"),
-        ({"on_error": "ignore"}, "'raise', 'skip' or 'quarantine'"),
+        ({"on_error": "ignore"}, "'raise' or 'quarantine'"),
         ({"max_errors": -1}, "max_errors=-1"),
     ],
 )

@@ -75,9 +75,7 @@ class Machine(RuleBasedStateMachine):
         note(show(recipe))
         self.ds, self.lanes, self.endless = build(recipe), lanes, endless(recipe)
         self.indexed = indexed(recipe)
-        # What skips without lanes behind it cannot be dealt out to several ranks: the loader says so.
-        alone = self.indexed and "skip_map" in repr(recipe)
-        self.worlds = [w for w in (1, 2, 3, 4, 6) if w == 1 or (not alone and (self.indexed or lanes % w == 0))]
+        self.worlds = [w for w in (1, 2, 3, 4, 6) if w == 1 or self.indexed or lanes % w == 0]
         count = PASSES if again(recipe) else 1
         most = FEW if self.endless else 1000
         try:

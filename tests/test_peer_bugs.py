@@ -441,7 +441,7 @@ def test_energon_99_percent_bad_samples_do_not_pass() -> None:
 
     with (
         pytest.raises(ps.errors.PenstockError),
-        ps.Loader(numbers(1000).map(bad), on_error="skip", max_errors=50) as loader,
+        ps.Loader(numbers(1000).map(bad), on_error="quarantine", max_errors=50) as loader,
     ):
         list(loader)
 

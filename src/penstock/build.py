@@ -49,14 +49,16 @@ from .step import Leaf, Step
 from .types import Ints, is_source
 from .without import WithoutProgram
 
-_STEP = {
-    "map": "map",
-    "index": "map_with_index",
-    "random": "random_map",
-    "filter": "filter",
-    "flat": "flat_map",
-    "source": "with_source",
+STEP = {
+    "map": "map()",
+    "may_skip": "map(may_skip=True)",
+    "index": "map_with_index()",
+    "random": "random_map()",
+    "filter": "filter()",
+    "flat": "flat_map()",
+    "source": "with_source()",
 }
+"""The methods of a dataset that make the kinds of steps."""
 
 
 def why_not(flow: Flow) -> str | None:
@@ -73,8 +75,8 @@ def why_not(flow: Flow) -> str | None:
                 return "interleave() depends on where each of its inputs ends"
             return next((reason for reason in map(why_not, flows) if reason), None)
         case Each(below, kind):
-            lost = kind in ("filter", "flat")
-            return f"{_STEP[kind]}() gives a number of samples that depends on the data" if lost else why_not(below)
+            lost = kind in ("may_skip", "filter", "flat")
+            return f"{STEP[kind]} gives a number of samples that depends on the data" if lost else why_not(below)
         case Hold(below, fold, size):
             if (reason := why_not(below)) is not None or isinstance(fold, Batch):
                 return reason
@@ -88,10 +90,10 @@ def why_not(flow: Flow) -> str | None:
 
 
 def has_tail(flow: Flow) -> bool:
-    """Whether batches are the last thing that decides on groups: they then close up over dropped samples."""
+    """Whether batches are the last thing that decides on groups. A zip's tuples are none."""
     match flow:
-        case Hold(_, Batch(_, _, False)):
-            return True
+        case Hold(below, Batch()):
+            return not (isinstance(below, Mix) and isinstance(below.rule, Turns))
         case Each(below, "map" | "random" | "source"):
             return has_tail(below)
         case _:
@@ -257,8 +259,8 @@ class Builder:
                 return MixProgram(programs, schedule_of(flow, programs, path), owner, isinstance(rule, By))
             case Each(below):
                 return EachProgram(self.program(below, seed, path), self.step(flow, seed, path), self.mark())
-            case Hold(below, Batch(n, drop, whole)):
-                return BatchProgram(self.program(below, seed, path), n, drop, whole)
+            case Hold(below, Batch(n, drop)):
+                return BatchProgram(self.program(below, seed, path), n, drop)
             case Hold(below, fold, size):
                 assert not isinstance(fold, Batch)
                 inner = self.program(below, seed, path)

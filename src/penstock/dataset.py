@@ -10,8 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from .build import Builder, endless, name_of, require_indexed, why_not
-from .errors import ConfigError, IndexedError, Skip
+from .build import STEP, Builder, endless, name_of, require_indexed, why_not
+from .errors import ConfigError, IndexedError
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
 from .ints import whole
 from .iterator import DatasetIterator
@@ -39,7 +39,7 @@ from .plan import Plan
 from .program import Program
 from .random import permute
 from .sources.memory import Memory
-from .step import HOLE, Failed, Run
+from .step import Failed
 from .tree import collate as default_collate
 from .tree import leading
 from .types import Fold
@@ -113,14 +113,11 @@ class Dataset:
 
     def _one(self, position: int) -> Any:
         try:
-            value = self._values([position])[0]
+            return self._values([position])[0]
         except Failed as failure:
             leaf = failure.leaf
             failure.cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
             raise failure.cause from None
-        if value is HOLE:
-            raise Skip(f"the sample at index {position} was dropped by a function that raised Skip")
-        return value
 
     def sample(self, position: int) -> Any:
         """The sample at a position of all passes, end to end: `ds.sample(len(ds))` is the first of the second pass.
@@ -138,7 +135,7 @@ class Dataset:
     def _values(self, places: list[int]) -> list[Any]:
         positions = np.asarray(places, np.int64)
         rows = self._program.locate(positions, np.zeros_like(positions))
-        return self._program.values(rows, Run())
+        return self._program.values(rows)
 
     def _places(self, places: Sequence[int]) -> list[int]:
         size = self._size
@@ -286,19 +283,20 @@ class Dataset:
         [('a', 0), ('b', 1)]
         """
         flows = (self, *others)
-        groups = Hold(_woven(flows, Turns()), Batch(len(flows), drop_remainder=True, whole=True))
+        groups = Hold(_woven(flows, Turns()), Batch(len(flows), drop_remainder=True))
         return self._with(Each(groups, "map", tuple))
 
     # ------------------------------------------------------------ functions
 
-    def map(self, fn: Callable[[Any], Any]) -> Dataset:
-        """`fn(x)` for every sample.
+    def map(self, fn: Callable[[Any], Any], may_skip: bool = False) -> Dataset:
+        """`fn(x)` for every sample. With `may_skip`, `fn` drops a sample by raising `ps.Skip`; like a filter, such a
+        step is not indexed.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence([1, 2]).map(str))
         ['1', '2']
         """
-        return self._each("map", fn)
+        return self._each("may_skip" if may_skip else "map", fn)
 
     def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
         """`fn(i, x)` for the i-th sample of the pass.
@@ -477,8 +475,7 @@ class Dataset:
     # ------------------------------------------------------------ helpers
 
     def _each(self, kind: Kind, fn: Callable[..., Any], seed: int | None = None) -> Dataset:
-        names = {"index": "map_with_index", "random": "random_map", "flat": "flat_map", "source": "with_source"}
-        return self._with(Each(self.flow, kind, _function(fn, names.get(kind, kind)), seed))
+        return self._with(Each(self.flow, kind, _function(fn, STEP[kind].partition("(")[0]), seed))
 
     def _own(self, seed: int | None) -> int | None:
         return self._seed if seed is None else whole(seed, "seed={}")

@@ -18,7 +18,6 @@ from .program import Drawing, Program
 from .random import key_of
 from .rows import bounds_of
 from .schedule import Schedule, check_names
-from .step import Run
 from .types import Ints, Mixing, is_source
 from .without import WithoutProgram
 
@@ -64,7 +63,7 @@ def mean_lengths(flow: Mix, programs: tuple[Program, ...]) -> tuple[float, ...]:
         many = 256 if size is None else min(256, size)
         places = np.arange(many) * ((size or many) // max(many, 1))
         rows = program.locate(places, np.zeros_like(places))
-        measured = [tokens_of(value, name) for value in program.values(rows, Run())]
+        measured = [tokens_of(value, name) for value in program.values(rows)]
         out.append(max(1.0, sum(measured) / max(1, len(measured))))
     return tuple(out)
 

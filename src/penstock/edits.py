@@ -14,7 +14,7 @@ from .build import Builder, has_tail
 from .draws import mixture
 from .errors import ConfigError, StateError
 from .mix import Adopt, Event, event_from_json
-from .nodes import Batch, Before, Each, Flow, Hold, Mix, Path, Read, Reorder, Weighted, Without, inputs_of, under
+from .nodes import Before, Each, Flow, Hold, Mix, Path, Read, Reorder, Weighted, Without, inputs_of, under
 from .order import Gap
 from .recipe import describe
 from .schedule import Schedule
@@ -117,9 +117,7 @@ def changed(flow: Flow, edits: Sequence[Edit]) -> Flow:
 def _below_batches(flow: Flow, order: Gap) -> Flow:
     """The order put below the batches that come last, where positions are those of the run."""
     match flow:
-        case Hold(below, Batch(_, _, False)):
-            return replace(flow, flow=_below_batches(below, order))
-        case Each(below, "map" | "random" | "source") if has_tail(below):
+        case Hold(below) | Each(below, "map" | "random" | "source") if has_tail(flow):
             return replace(flow, flow=_below_batches(below, order))
         case _:
             return Reorder(flow, order)
@@ -221,7 +219,7 @@ def size_of(node: Any) -> int | None:
         sizes = [size_of(child) for child in node["of"].values()]
         known = [size for size in sizes if size is not None]
         return sum(known) if node["mix"] == "concat" and len(known) == len(sizes) else None
-    if "filter" in node or "flat" in node:
+    if {"may_skip", "filter", "flat"} & set(node):
         return None
     below = size_of(node["of"])
     if node.get("order") == "slice":

@@ -38,14 +38,14 @@ class IndexedError(PenstockError, TypeError):
 
 
 class Skip(PenstockError):
-    """Raise it in a function to drop the sample.
+    """Raised in the function of `map(fn, may_skip=True)`, it drops the sample. Anywhere else it is an error.
 
     >>> import penstock as ps
     >>> def even(x):
     ...     if x % 2:
     ...         raise ps.Skip
     ...     return x
-    >>> list(ps.from_sequence(range(6)).map(even))
+    >>> list(ps.from_sequence(range(6)).map(even, may_skip=True))
     [0, 2, 4]
     """
 

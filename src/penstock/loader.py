@@ -30,9 +30,8 @@ class Loader:
       that never end.
     - `lanes`: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
       multiple of every world size it may ever have. Fixed for a run.
-    - `on_error`: "raise"; "skip" drops a bad sample; "quarantine" puts the next index of the same source in its
-      place, so the mixture and the step count stay exact. Both keep a journal in the state and stop beyond
-      `max_errors` samples.
+    - `on_error`: "raise"; "quarantine" puts another sample of the same source in the place of a bad one, keeps a
+      journal in the state, and raises beyond `max_errors` bad samples.
 
     >>> import penstock as ps
     >>> with ps.Loader(ps.from_sequence(range(10)).shuffle().batch(4), workers=2) as loader:

@@ -54,7 +54,7 @@ class Mix:
     rule: Rule
 
 
-Kind: TypeAlias = Literal["map", "index", "random", "filter", "flat", "source"]
+Kind: TypeAlias = Literal["map", "may_skip", "index", "random", "filter", "flat", "source"]
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,10 @@ Flow: TypeAlias = Read | Reorder | Mix | Each | Hold
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups of `n` neighbours; the last of a pass is short, or dropped. A group is filled up where a sample was
-    dropped; `whole`
-    groups are dropped with it instead (the partners of a zip)."""
+    """Groups of `n` neighbours; the last of a pass is short, or dropped."""
 
     n: int
     drop_remainder: bool = False
-    whole: bool = False
 
 
 @dataclass(frozen=True)

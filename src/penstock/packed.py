@@ -14,7 +14,6 @@ from .ints import distinct
 from .pack import Columns, Pieces, Plan, fitted, plan, settled
 from .program import Program
 from .rows import Rows, bounds_of, empty_rows, join_rows
-from .step import HOLE, Run
 from .types import Fold, Ints, Source
 
 
@@ -120,12 +119,9 @@ class PackProgram:
             parts.append(samples.grouped(bounds))
         return join_rows(parts) if parts else empty_rows(self.depth)
 
-    def values(self, rows: Rows, run: Run) -> list[Any]:
+    def values(self, rows: Rows) -> list[Any]:
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
         starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
-        columns = Columns(self.flow.values(inner, run), starts, stops)
-        groups = [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
-        if run.holes:
-            return [[part for part in group if part.item.value is not HOLE] or HOLE for group in groups]
-        return groups
+        columns = Columns(self.flow.values(inner), starts, stops)
+        return [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]

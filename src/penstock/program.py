@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .rows import Rows, bounds_of, empty_rows, join_rows
-from .step import HOLE, Leaf, Run, Step, failed
+from .step import Leaf, Step, failed
 from .types import Ints, Order, Source
 
 
@@ -29,7 +29,7 @@ class Program(Protocol):
     @property
     def source(self) -> Source | None: ...
     def locate(self, positions: Ints, laps: Ints) -> Rows: ...
-    def values(self, rows: Rows, run: Run) -> list[Any]: ...
+    def values(self, rows: Rows) -> list[Any]: ...
 
 
 @dataclass
@@ -47,7 +47,7 @@ class ReadProgram:
         number = np.full(len(index), self.leaf.number)
         return Rows(number, epoch + laps, index, np.zeros(len(index), np.int64))
 
-    def values(self, rows: Rows, run: Run) -> list[Any]:
+    def values(self, rows: Rows) -> list[Any]:
         try:
             return self.source.read(rows.index)
         except Exception as error:
@@ -86,8 +86,8 @@ class ReorderProgram:
         below, more = self.order.down(positions, self.flow.size, self.key)
         return self.flow.locate(below, laps if more is None else laps + more)
 
-    def values(self, rows: Rows, run: Run) -> list[Any]:
-        return self.flow.values(rows, run)
+    def values(self, rows: Rows) -> list[Any]:
+        return self.flow.values(rows)
 
 
 class Drawing(Protocol):
@@ -144,13 +144,13 @@ class MixProgram:
         back[order] = np.arange(len(order))
         return join_rows(parts).take(back)
 
-    def values(self, rows: Rows, run: Run) -> list[Any]:
+    def values(self, rows: Rows) -> list[Any]:
         order, groups = _by_input(self.owner[rows.leaf[rows.firsts()[:-1]]], len(self.flows))
         if not groups:
             return []
         if len(groups) == 1:
             flow = self.flows[groups[0][0]]
-            return flow.values(rows.flattened(flow.depth), run)
+            return flow.values(rows.flattened(flow.depth))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         try:
@@ -161,7 +161,7 @@ class MixProgram:
             rows, found = rows.take(order), list[Any]()
             for i, a, b in groups:
                 flow = self.flows[i]
-                found += flow.values(rows.slice(a, b).flattened(flow.depth), run)
+                found += flow.values(rows.slice(a, b).flattened(flow.depth))
         return np.fromiter(found, object, len(found))[back].tolist()
 
     def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Any] | None:
@@ -210,9 +210,9 @@ class EachProgram:
             rows.marks = {**rows.marks, self.node: np.repeat(place, np.diff(rows.firsts()))}
         return rows
 
-    def values(self, rows: Rows, run: Run) -> list[Any]:
+    def values(self, rows: Rows) -> list[Any]:
         index = rows.marks[self.node][rows.firsts()[:-1]] if self.step.kind == "index" else None
-        return self.step.apply(self.flow.values(rows, run), rows, run, index)
+        return self.step.apply(self.flow.values(rows), rows, index)
 
 
 @dataclass
@@ -222,7 +222,6 @@ class BatchProgram:
     flow: Program
     n: int
     drop: bool
-    whole: bool
 
     def __post_init__(self) -> None:
         below = self.flow.size
@@ -245,13 +244,6 @@ class BatchProgram:
         samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
         return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
 
-    def values(self, rows: Rows, run: Run) -> list[Any]:
-        values = self.flow.values(rows.ungrouped(), run)
-        groups = [values[a:b] for a, b in pairwise(rows.levels[0].tolist())]
-        if run.holes:
-            return [self._closed_up(group) for group in groups]
-        return groups
-
-    def _closed_up(self, group: list[Any]) -> Any:
-        left = [value for value in group if value is not HOLE]
-        return HOLE if not left or (self.whole and len(left) < len(group)) else left
+    def values(self, rows: Rows) -> list[Any]:
+        values = self.flow.values(rows.ungrouped())
+        return [values[a:b] for a, b in pairwise(rows.levels[0].tolist())]

@@ -39,7 +39,7 @@ from .order import Gap, Repeat, Slice, Stride
 from .packed import PackProgram
 from .random import key_of
 from .rows import Rows, empty_rows
-from .step import Leaf, Step
+from .step import Leaf
 from .streams import Batches, Stream, as_int, as_list
 from .trail import Chunk, Fixed
 from .turns import ByRule, ByWeight, Draws, FirstOnes, InCycle, InTurn, OneByOne, Passes
@@ -55,7 +55,7 @@ def tail_group(flow: Flow) -> int | None:
     group = 1
     while True:
         match flow:
-            case Hold(below, Batch(n, _, False)):
+            case Hold(below, Batch(n)) if has_tail(flow):
                 group, flow = group * n, below
             case Each(below, "map" | "random" | "source") if has_tail(below):
                 flow = below
@@ -168,21 +168,9 @@ class Opener:
 
     def _each(self, flow: Each, below: Stream, seed: int, path: Path) -> Stream:
         step = self.builder.step(flow, seed, path)
-        if flow.kind == "flat":
-            step = Step("flat", _Listed(flow.fn), step.key, step.leaves)
         if isinstance(below, Work):
             return below.then(step)
         return Work(Upstream(below), None, [step], self.hired)
-
-
-class _Listed:
-    """A flat-map's function, with its pieces taken out while an exception still names the sample."""
-
-    def __init__(self, fn: Any) -> None:
-        self.fn = fn
-
-    def __call__(self, value: Any) -> list[Any]:
-        return list(self.fn(value))
 
 
 def _one(value: Any) -> int:

@@ -31,9 +31,9 @@ from .step import Failed
 from .streams import as_int
 from .trail import Origin
 from .types import Json, is_source
-from .work import Hired, dropped_between_ranks
+from .work import Hired
 
-OnError = Literal["raise", "skip", "quarantine"]
+OnError = Literal["raise", "quarantine"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,10 @@ class Setting:
             object.__setattr__(self, name, whole(getattr(self, name), f"{name}={{}}", least))
         if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
-        if self.on_error not in ("raise", "skip", "quarantine"):
-            raise ConfigError(f"on_error={self.on_error!r}: choose 'raise', 'skip' or 'quarantine'")
+        if self.on_error not in ("raise", "quarantine"):
+            raise ConfigError(
+                f"on_error={self.on_error!r}: choose 'raise' or 'quarantine' (.map(fn, may_skip=True) drops samples)"
+            )
 
 
 class Session:
@@ -93,7 +95,7 @@ class Session:
         setting = self.setting
         opened = dict[int, Lane]()
         many = setting.world_size > 1 and self.group is not None
-        hired = Hired(self._verdict, self.hands, setting.window, setting.most, strict=many)
+        hired = Hired(self._verdict, self.hands, setting.window, setting.most)
         spread = Spread(setting.rank, setting.world_size, self.group) if many and self.group else Spread()
         self.leaves = Builder(self.flow).leaves
         for lane in self._mine():
@@ -310,10 +312,10 @@ class Session:
         leaf = self.leaves[failure.leaf]
         where = f"{leaf.name}[{failure.index}] (pass {failure.epoch})"
         if setting.on_error == "raise" or isinstance(failure.cause, ConfigError | StateError):
-            failure.cause.add_note(f"penstock: at sample {where}; on_error='skip' or 'quarantine' would pass over it")
+            failure.cause.add_note(f"penstock: at sample {where}; on_error='quarantine' puts another in its place")
             return None
         bad = (unit.rows.leaf == failure.leaf) & (unit.rows.epoch == failure.epoch) & (unit.rows.index == failure.index)
-        swap = setting.on_error == "quarantine" and unit.values is None and is_source(leaf.source)
+        swap = unit.values is None and is_source(leaf.source)
         used = (failure.index + 1) % len(leaf.source) if swap and is_source(leaf.source) else None
         entry = {
             "source": leaf.name,
@@ -331,8 +333,6 @@ class Session:
             if is_source(leaf.source) and known >= len(leaf.source):
                 raise DataError(f"every sample of the source failed; the last: {entry['error']}", where=where)
             return replace(unit, rows=replace(unit.rows, index=np.where(bad, used, unit.rows.index)))
-        if setting.world_size > 1 and self.group:
-            raise dropped_between_ranks()
         firsts = unit.rows.firsts()
         keep = [i for i in range(len(unit)) if not bad[firsts[i] : firsts[i + 1]].any()]
         values = None if unit.values is None else [unit.values[i] for i in keep]

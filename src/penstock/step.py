@@ -1,4 +1,4 @@
-"""A function at work: one call a sample, and what happens when it fails or drops one."""
+"""A function at work: one call a sample, and what is said when it fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import Skip
+from .errors import ConfigError, Skip
 from .random import generator
 from .rows import Rows
 from .types import Ints, Shards, Source, Transform, Vectorised
@@ -25,20 +25,6 @@ def failed(rows: Rows, flat: int, error: Exception) -> Failed:
     if isinstance(error, Failed):
         return error
     return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error)
-
-
-class Hole:
-    """Stands where a sample was dropped until the list that holds it is closed up."""
-
-
-HOLE = Hole()
-
-
-@dataclass
-class Run:
-    """What one evaluation finds out on its way: whether a sample was dropped."""
-
-    holes: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,23 +48,21 @@ class Step:
 
     def __post_init__(self) -> None:
         self.many = self.fn.many if self.kind in ("map", "filter") and isinstance(self.fn, Vectorised) else None
+        if self.kind in ("flat", "may_skip"):
+            self.fn = _Listed(self.fn) if self.kind == "flat" else _AtMostOne(self.fn)
 
-    def apply(self, values: list[Any], rows: Rows, run: Run, index: Ints | None = None) -> list[Any]:
-        """`fn` on every value; a `Skip` leaves a hole, any other exception names the sample."""
-        if not run.holes:
-            try:
-                return self._all(values, rows, index)
-            except Exception:
-                pass
-        out = list[Any]()
-        calls = self.calls(rows, index)
-        for i, value in enumerate(values):
-            out.append(HOLE if value is HOLE else self._one(calls(i), value, rows, i))
-        run.holes = run.holes or any(value is HOLE for value in out)
-        return out
+    def apply(self, values: list[Any], rows: Rows, index: Ints | None = None) -> list[Any]:
+        """`fn` on every value: lists of what they give where that may be none or several. An exception names the
+        sample.
+        """
+        try:
+            return self._all(values, rows, index)
+        except Exception:
+            calls = self.calls(rows, index)
+            return [self._one(calls(i), value, rows, i) for i, value in enumerate(values)]
 
     def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
-        if self.kind in ("map", "filter", "flat"):
+        if self.kind in ("map", "filter", "flat", "may_skip"):
             return self.many(values) if self.many else list(map(self.fn, values))
         calls = self.calls(rows, index)
         return [calls(i)(value) for i, value in enumerate(values)]
@@ -86,9 +70,9 @@ class Step:
     def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
         try:
             return call(value)
-        except Skip:
-            return HOLE
         except Exception as error:
+            if isinstance(error, Skip):
+                error = not_to_be_skipped(error)
             raise failed(rows, int(rows.firsts()[i]), error) from error
 
     def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
@@ -112,3 +96,35 @@ class Step:
                 lambda value: fn(value, leaves[int(leaf[first[i]])].name, int(epoch[first[i]]), int(place[first[i]]))
             )
         return lambda i: fn
+
+
+def not_to_be_skipped(skip: Skip) -> ConfigError:
+    """A step that gives one item for each cannot drop one."""
+    said = f" ({skip})" if str(skip) else ""
+    return ConfigError(
+        f"a function raised Skip{said}, but its step gives exactly one item for each: positions count them. Drop "
+        "samples by .map(fn, may_skip=True) or .filter(fn)"
+    )
+
+
+class _Listed:
+    """A flat-map's function, with its pieces taken out while an exception still names the sample."""
+
+    def __init__(self, fn: Transform) -> None:
+        self.fn = fn
+
+    def __call__(self, value: Any) -> list[Any]:
+        return list(self.fn(value))
+
+
+class _AtMostOne:
+    """The result in a list; an empty one where the function raises `Skip`."""
+
+    def __init__(self, fn: Transform) -> None:
+        self.fn = fn
+
+    def __call__(self, value: Any) -> list[Any]:
+        try:
+            return [self.fn(value)]
+        except Skip:
+            return []

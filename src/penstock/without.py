@@ -17,7 +17,6 @@ from .errors import ConfigError
 from .ints import distinct
 from .program import Program
 from .rows import Rows
-from .step import Run
 from .types import Ints, Source
 
 _HELD = 64  # passes whose gaps are kept
@@ -53,8 +52,8 @@ class WithoutProgram:
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         return self.flow.locate(self.down(positions), laps)
 
-    def values(self, rows: Rows, run: Run) -> list[Any]:
-        return self.flow.values(rows, run)
+    def values(self, rows: Rows) -> list[Any]:
+        return self.flow.values(rows)
 
     def down(self, positions: Ints) -> Ints:
         """The positions below of draws."""

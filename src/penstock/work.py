@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import ConfigError
 from .feed import Feed, Unit
 from .program import Program
 from .rows import Rows, bounds_of, empty_rows
 from .seams import Hands, world
-from .step import HOLE, Failed, Run, Step
+from .step import Failed, Step
 from .streams import as_int, as_list
 from .trail import Chunk, Fixed, Offset, Origin, Trail
 from .types import Json
@@ -43,8 +42,6 @@ class Hired:
     window: int = 0
     most: int | None = None
     """How many items may be under way at most; None leaves it to the window."""
-    strict: bool = False
-    """Every sample must give exactly one: ranks share out positions without lanes."""
 
 
 class Work:
@@ -203,18 +200,17 @@ class Work:
 
     def compute(self, unit: Unit) -> Done:
         """The values of a unit, and which of its items they came from. Pure; runs in any thread."""
-        began, run = world.sched.now(), Run()
-        values = self.program.values(unit.rows, run) if self.program else unit.values or []
+        began = world.sched.now()
+        values = self.program.values(unit.rows) if self.program else unit.values or []
         found = Results(values, unit.rows, None)
-        found.close_up(run, self.hired.strict)
         for step in self.steps:
-            results = step.apply(found.values, found.rows, run)
-            if step.kind == "filter":
-                found.keep([i for i, flag in enumerate(results) if flag is not HOLE and flag])
-                run.holes = False
-                continue
-            found.values = results
-            found.close_up(run, self.hired.strict)
+            results = step.apply(found.values, found.rows)
+            if step.kind != "filter":
+                found.values = results
+            if step.kind in ("filter", "may_skip"):
+                found.keep([i for i, result in enumerate(results) if result])
+            if step.kind == "may_skip":
+                found.values = [some[0] for some in found.values]
             if step.kind == "flat":
                 found.spread()
         return Done(found.values, found.rows, found.origin, world.sched.now() - began)
@@ -235,14 +231,6 @@ class Results:
         self.values = [self.values[i] for i in which]
         self.rows = self.rows.take(np.asarray(which, np.int64))
         self.origin = which if self.origin is None else [self.origin[i] for i in which]
-
-    def close_up(self, run: Run, strict: bool) -> None:
-        """Without the holes that dropped samples left."""
-        if run.holes:
-            if strict:
-                raise dropped_between_ranks()
-            self.keep([i for i, value in enumerate(self.values) if value is not HOLE])
-            run.holes = False
 
     def spread(self) -> None:
         """Every value is a list: its entries become the items, each with a part number of its own."""
@@ -274,13 +262,3 @@ class Pace:
         elif seconds > 0.008:
             self.size = max(1, self.size // 2)
         self._per_item = per_item
-
-
-def dropped_between_ranks() -> ConfigError:
-    """Ranks that share out positions cannot close a gap together."""
-    return ConfigError(
-        "a function raised Skip (or a bad sample was to be left out) in a run over several ranks that has no "
-        "lanes, so the "
-        "ranks would drift apart; drop samples with .filter(...) and give the Loader lanes=, or use "
-        "on_error='quarantine'"
-    )

@@ -29,7 +29,7 @@ def run(
     save_every: Annotated[int, typer.Option(min=1, help="Steps between two saves.")] = 1_000,
     pause: Annotated[float, typer.Option(min=0, help="Seconds that a training step takes, to see stalls.")] = 0.0,
     dump: Annotated[Path | None, typer.Option(help="Write the keys of every step here, as JSON lines.")] = None,
-    on_error: Annotated[str, typer.Option(help="What a bad sample does: raise, skip or quarantine.")] = "raise",
+    on_error: Annotated[str, typer.Option(help="What a bad sample does: raise or quarantine.")] = "raise",
     as_json: Json = False,
 ) -> None:
     """Drive a mixture as a training would, without the training: live progress, speed, shares, stalls, memory.
@@ -38,10 +38,10 @@ def run(
     """
     from rich.console import Console
 
-    if on_error not in ("raise", "skip", "quarantine"):
-        raise ps.ConfigError(f"--on-error {on_error}: choose raise, skip or quarantine")
+    if on_error not in ("raise", "quarantine"):
+        raise ps.ConfigError(f"--on-error {on_error}: choose raise or quarantine")
     target = opened(mixture)
-    policy: Literal["raise", "skip", "quarantine"] = on_error
+    policy: Literal["raise", "quarantine"] = on_error
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
         loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))

@@ -36,9 +36,9 @@ def model_of(dataset: Dataset) -> MixtureFile:
 
 def _batched(flow: Flow) -> tuple[Flow, Batching | None]:
     match flow:
-        case Each(Hold(below, Batch(n, drop, False)), "map", PackedBatches(packing)):
+        case Each(Hold(below, Batch(n, drop)), "map", PackedBatches(packing)):
             return Each(below, "map", packing), Batching(n, drop)
-        case Each(Hold(below, Batch(n, drop, False)), "map", fn):
+        case Each(Hold(below, Batch(n, drop)), "map", fn):
             if fn is not collate and fn is not list:
                 raise ConfigError(f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function")
             return below, Batching(n, drop, "list" if fn is list else "stack")

@@ -62,8 +62,7 @@ class Questions:
         """The samples that a position is made of, in order; of a slice of positions as columns.
 
         `step` is a step of a training on `world_size` ranks, each of which takes one item: positions
-        `step * world_size` to `(step + 1) * world_size - 1`. Samples that a function drops by raising `Skip` are named
-        all the same.
+        `step * world_size` to `(step + 1) * world_size - 1`.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcdef", name="letters").batch(2)

@@ -45,7 +45,8 @@ class Cooker:
 
 
 class TaskEncoder(Generic[S, E, R, B]):
-    """What becomes of samples: override the hooks that the task needs; every one may raise `ps.Skip`.
+    """What becomes of samples: override the hooks that the task needs; with `drops=True` every one may raise
+    `ps.Skip`.
 
     A sample goes through `cook_crude_sample` (where it is crude), `encode_sample` (or `preencode_sample` and
     `postencode_sample`), with packing through `select_samples_to_pack` and `pack_selected_samples`, then in batches
@@ -152,8 +153,8 @@ class TaskEncoder(Generic[S, E, R, B]):
         """The pipeline of this encoder over a dataset of samples or mappings.
 
         Without `batch_size` samples are not batched. The result stays indexed as long as hooks are one-to-one (no
-        generators, no packing); `Skip` then works as in `map`. `drops=True` says that hooks raise `Skip` in runs over
-        several ranks: the pipeline then runs as lanes.
+        generators, no packing). `drops=True` says that hooks may raise `Skip` to drop what they work on; the
+        pipeline is then not indexed.
         """
         stages = _Stages(self, drops)
         dataset = stages.over(dataset.with_source(_keyed), "encode_sample", stages.encoding(packing_buffer_size))

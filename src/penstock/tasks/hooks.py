@@ -53,11 +53,16 @@ class Stage:
         return not any(isgeneratorfunction(hook) for hook in self.hooks)
 
     def one(self, value: Any, rng: np.random.Generator) -> Any:
-        """The result; `Skip` where a hook drops the sample."""
+        """The result; an error where a hook drops the sample."""
         with using(rng):
             for hook in self.hooks:
-                with _naming(hook, value):
-                    value = hook(_own(value))
+                try:
+                    with _naming(hook, value):
+                        value = hook(_own(value))
+                except Skip as skip:
+                    raise ConfigError(
+                        f"{_name(hook)} raised Skip; build(..., drops=True) makes a pipeline whose hooks may"
+                    ) from skip
                 if isinstance(value, Generator):
                     raise ConfigError(
                         f"{_name(hook)} returned a generator; write it as a generator function (with yield in its "

@@ -29,7 +29,6 @@ class _Flow:
     random: bool = False  # the order is new in every pass
     steady: bool = True  # every pass has the same number of samples
     batches: bool = False
-    skips: bool = False  # some of its indices have no sample
     final: bool = False  # its order is only known within limits: nothing may follow
 
     def then(self, kind: str, *args: Any, **changes: Any) -> _Flow:
@@ -38,7 +37,7 @@ class _Flow:
     def stream(self, kind: str, *args: Any, **changes: Any) -> _Flow:
         """A step that is not indexed and whose yield depends on the data."""
         usual: dict[str, Any] = {
-            "indexed": False, "length": None, "full": False, "skips": False, "steady": self.steady and not self.random,
+            "indexed": False, "length": None, "full": False, "steady": self.steady and not self.random,
         }  # fmt: skip
         return self.then(kind, *args, **{**usual, **changes})
 
@@ -117,24 +116,21 @@ _Step = Callable[[_Dice, Any, _Flow, int], _Flow]
 
 
 def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step]:
-    """The steps that may follow a flow. A flow that skips takes only steps that do not count its places."""
-    found: list[_Step] = [_map, _random_map, _batch]
-    if not flow.skips:
-        found += [_map_with_index, _limit]
+    """The steps that may follow a flow."""
+    found: list[_Step] = [_map, _random_map, _batch, _map_with_index, _limit]
     if streams:
         found += [_shuffle_buffer, _doubled]
     if flow.batches and streams:
         found += [_rebatch, _rebatch]
     if not flow.endless:
-        found += [_skip]
         # An empty stream is refused.
-        found += [_repeat] if not flow.once and (flow.full or (flow.indexed and not flow.skips)) else []
-        found += [_filter, _spread, _group, _tokens, _pack] if streams else []
+        found += [_repeat] if not flow.once and (flow.full or flow.indexed) else []
+        found += [_skip, _filter, _spread, _group, _tokens, _pack] if streams else []
         found += [_repeat_for_ever] if flow.full and endless and not flow.once else []
-    if flow.indexed and not flow.skips:
+    if flow.indexed:
         found += [_slice, _slice]
         found += [] if flow.endless else [_shuffle, _shuffle, _shard]
-    if left and not flow.skips:
+    if left:
         found += [_concat, _zip]
         if flow.full and (flow.endless or (flow.steady and not flow.once)):
             found += [partial(_mix, endless=endless, streams=streams)] * 3
@@ -157,9 +153,7 @@ def _map_with_index(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 
 def _skip(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    return f.then(
-        "skip_map", r.refuse_thirds, skips=f.indexed, full=False, length=None, steady=f.steady and not f.random
-    )
+    return f.stream("skip_map", r.refuse_thirds, batches=f.batches)
 
 
 def _filter(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -262,9 +256,9 @@ def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 
 def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Flow]:
-    """One or two more flows to join; what can only be last, or skips, is wrapped up by a limit."""
+    """One or two more flows to join; what can only be last is left out."""
     found = [_flow(dice, names, dice.between(0, min(left, 2)), endless, streams) for _ in range(dice.between(1, 2))]
-    return [f for f in found if not f.final and not f.skips]
+    return [f for f in found if not f.final]
 
 
 def _concat(dice: _Dice, names: Any, f: _Flow, left: int) -> _Flow:

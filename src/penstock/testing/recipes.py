@@ -127,7 +127,7 @@ def _mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int)
 def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
     match kind:
         case "skip_map":
-            return ds.map(args[0])
+            return ds.map(args[0], may_skip=True)
         case "shuffle":
             return ds.shuffle(seed=args[0])
         case "repeat":
@@ -179,6 +179,7 @@ def show(recipe: Recipe) -> str:
             labels = names.get(kind, ()) + ("",) * 4
             args = [f"{n}{_name(a)}" for n, a in zip(labels, rest[1:], strict=False)]
             args += ["collate=list"] if kind in ("batch", "group_by_length", "batch_by_tokens") else []
+            args += ["may_skip=True"] if kind == "skip_map" else []
             return f"{show(rest[0])}.{'map' if kind == 'skip_map' else kind}({', '.join(args)})"
 
 

@@ -13,14 +13,16 @@ from ...session import OnError
 
 
 def log_exception(*failure: Any) -> None:
-    """As `WorkerConfig(global_error_handler=...)`: samples that fail are left out, and kept in the loader's journal."""
+    """As `WorkerConfig(global_error_handler=...)`: another sample of the dataset takes the place of one that
+    fails, and the loader's journal tells of both.
+    """
 
 
 def reraise_exception(*failure: Any) -> None:
     """As `WorkerConfig(global_error_handler=...)`: the first sample that fails ends the run. The default."""
 
 
-_POLICIES: Mapping[Any, OnError] = {None: "raise", reraise_exception: "raise", log_exception: "skip"}
+_POLICIES: Mapping[Any, OnError] = {None: "raise", reraise_exception: "raise", log_exception: "quarantine"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class WorkerConfig:
     - `data_parallel_group`: the torch.distributed group whose ranks share out the data; equal ranks get the same.
       Rank and world size are found from it where not given.
     - `seed_offset`: another one gives another order, and other random numbers.
-    - `global_error_handler`: `reraise_exception` (default) or `log_exception`, which leaves a failing sample out and
-      goes on until `max_errors` failed.
+    - `global_error_handler`: `reraise_exception` (default) or `log_exception`, which puts another sample of the
+      dataset in the place of one that fails, until `max_errors` failed.
     - `lanes`: a run is made of a fixed number of lanes, dealt out to the ranks; by default as many as there are ranks.
       It can go on with any number of ranks that divides it: give `lanes=64` to a run that may grow to 64 ranks.
 
@@ -64,8 +66,8 @@ class WorkerConfig:
             )
         if self.global_error_handler not in _POLICIES:
             raise ConfigError(
-                "global_error_handler: reraise_exception (the first failure ends the run) or log_exception (the sample "
-                "is left out; the loader's journal has source, index and error) can be chosen"
+                "global_error_handler: reraise_exception (the first failure ends the run) or log_exception (another "
+                "sample takes its place; the loader's journal has source, index and error) can be chosen"
             )
 
     @classmethod

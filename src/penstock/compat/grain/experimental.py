@@ -196,7 +196,7 @@ class ZipIterDataset(_Iter):
         if strict and not any(endless(core.flow) for core in cores):
             cores = [core.concat(from_sequence([f.END], "end")) for core in cores]
         core = cores[0].zip(*cores[1:])
-        core = core.map(f.Strict()) if strict else core
+        core = core.map(f.Strict(), may_skip=True) if strict else core
         super().__init__(
             IterDataset(
                 core, joined([parent.lineage for parent in parents]), together(parent.run for parent in parents)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...build import name_of
 from ...dataset import Dataset
-from ...errors import ConfigError, IndexedError, Skip
+from ...errors import ConfigError, IndexedError
 from ...inputs import from_sequence
 from ...nodes import By, Each, Mix, Read, Reorder
 from ...order import Stride
@@ -132,10 +132,7 @@ class MapDataset(Base):
         place, size = operator.index(index), len(self)
         if place < -size or size == 0:
             raise IndexError(f"index {place} of a dataset of {size}")
-        try:
-            return self.core.sample(place if place >= 0 else place + size)
-        except Skip:
-            return None
+        return self.core.sample(place if place >= 0 else place + size)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.to_iter_dataset())
