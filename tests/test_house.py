@@ -25,7 +25,9 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "words": ("types", "errors", "ints", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
-    "describe": ("nodes", "step", "program", "packed", "without", "draws", "inverse", "build", "recipe", "edits"),
+    "describe": (
+        "nodes", "step", "program", "packed", "without", "draws", "inverse", "build", "recipe", "digests", "edits"
+    ),  # fmt: skip
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
     "load": ("plan", "ahead", "iterator", "dataset", "inputs", "loader", "files"),
     "frames": ("images", "tasks"),

@@ -492,7 +492,7 @@ class _Values:
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
         self.build = build
-        self.__qualname__ = name_of(build)
+        self.__qualname__, self.version = name_of(build), getattr(build, "version", None)
 
     def __call__(self, items: list[Any]) -> Any:
         return self.build([item.value for item in items])
@@ -503,7 +503,7 @@ class _Spread:
 
     def __init__(self, fn: Callable[[int, Any], Any]) -> None:
         self.fn = fn
-        self.__qualname__ = name_of(fn)
+        self.__qualname__, self.version = name_of(fn), getattr(fn, "version", None)
 
     def __call__(self, pair: tuple[int, Any]) -> Any:
         return self.fn(*pair)

@@ -10,9 +10,9 @@ import numpy as np
 from .ints import distinct
 from .program import Program
 from .rows import Rows, empty_rows
-from .streams import Stream, Tap, as_int
+from .streams import Stream, Tap, as_int, bad_cursor
 from .trail import Offset, Span, Trail
-from .types import Json
+from .types import Ints, Json
 
 _FIRST_PLAN, _LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick
 
@@ -68,6 +68,8 @@ class Positions:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), _FIRST_PLAN
+        if self.program.size is not None and self._at > self.program.size:
+            raise bad_cursor(cursor, f"a position up to {self.program.size}")
         self._rows, self._used = empty_rows(self.program.depth), 0
 
     def next(self, n: int, /) -> Unit | None:
@@ -98,10 +100,15 @@ class Positions:
             places = places[places < size]
         if not places.size:
             return False
-        shift, lap = (self._epoch * size, 0) if size is not None else (0, self._epoch)
-        self._rows, self._used = self.program.locate(places + shift, np.full_like(places, lap)), 0
+        self._rows, self._used = self.rows_at(places, self._epoch), 0
         self._plan = min(max(_LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
         return True
+
+    def rows_at(self, places: Ints, epoch: int) -> Rows:
+        """The samples behind places of a pass."""
+        size = self.program.size
+        shift, lap = (epoch * size, 0) if size is not None else (0, epoch)
+        return self.program.locate(places + shift, np.full_like(places, lap))
 
     def close(self) -> None:
         pass

@@ -148,6 +148,11 @@ class Loader:
         """The samples that failed so far: source, epoch, index, error, and the index used in their place."""
         return [entry for _, entry in sorted(self._session.journal.items())]
 
+    @property
+    def notes(self) -> list[str]:
+        """What there was to be told about the state that was loaded last: data moved, functions changed."""
+        return list(self._session.notes)
+
     def stats(self) -> dict[str, Any]:
         """What was given out since the loader was opened: items, samples by source, seconds spent waiting for data,
         errors.

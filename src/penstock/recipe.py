@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
+
 from .build import name_of
 from .nodes import Again, Batch, By, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
 from .pack import PackedBatches, Packing
@@ -20,22 +22,27 @@ from .types import Json
 
 def describe(flow: Flow) -> dict[str, Json]:
     """The description of a tree."""
+    return cast("dict[str, Json]", _normal(_described(flow)))
+
+
+def _described(flow: Flow) -> dict[str, Json]:
     match flow:
         case Read(source, name):
             return {"read": name, **cast("dict[str, Json]", source.describe())}
         case Reorder(below, order, seed):
-            return {**_seeded(seed), **cast("dict[str, Json]", order.describe()), "of": describe(below)}
+            return {**_seeded(seed), **cast("dict[str, Json]", order.describe()), "of": _described(below)}
         case Each(below, "map", PackedBatches(packing)) | Each(below, "map", Packing() as packing):
-            return {"pack": packing.describe(), "of": describe(below)}
+            return {"pack": packing.describe(), "of": _described(below)}
         case Each(below, kind, fn, seed):
-            return {kind: name_of(fn), **_seeded(seed), "of": describe(below)}
+            return {kind: called(fn), **_seeded(seed), "of": _described(below)}
         case Hold(below, Batch(n, drop)):
-            return {"batch": n, "drop_remainder": drop, "of": describe(below)}
-        case Hold(below, fold, _, seed):
+            return {"batch": n, "drop_remainder": drop, "of": _described(below)}
+        case Hold(below, fold, size, seed):
             assert not isinstance(fold, Batch)
-            return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), "of": describe(below)}
+            measured: dict[str, Json] = {} if size is None else {"size": called(size.measure)}
+            return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), **measured, "of": _described(below)}
         case Mix(flows, names, rule):
-            inputs = {name: describe(child) for name, child in zip(names, flows, strict=True)}
+            inputs = {name: _described(child) for name, child in zip(names, flows, strict=True)}
             return {**_rule(rule), "of": inputs}
 
 
@@ -66,6 +73,28 @@ def _rule(rule: Any) -> dict[str, Json]:
             return {"mix": "by", **cast("dict[str, Json]", mixing.describe())}
         case _:
             raise TypeError(f"not a rule: {rule!r}")
+
+
+def called(fn: Any) -> str:
+    """The name of a function, and its version where it has one: an attribute `version` that the user sets.
+
+    >>> def tokenise(text): return text.split()
+    >>> tokenise.version = 2
+    >>> called(tokenise)
+    'tokenise version 2'
+    """
+    version = getattr(fn, "version", None)
+    return f"{name_of(fn)} version {version}" if isinstance(version, int | str) else name_of(fn)
+
+
+def _normal(tree: Any) -> Json:
+    """Equal numbers in one spelling: 1.0 and NumPy's numbers as well."""
+    plain: Any = cast(Any, tree).item() if isinstance(tree, np.generic) else tree
+    if isinstance(plain, float) and plain.is_integer():
+        return int(plain)
+    if isinstance(plain, Mapping):
+        return {name: _normal(each) for name, each in cast("Mapping[str, Any]", plain).items()}
+    return [_normal(each) for each in cast("list[Any]", plain)] if isinstance(plain, list | tuple) else plain
 
 
 def canonical(tree: Json) -> bytes:

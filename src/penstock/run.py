@@ -39,6 +39,7 @@ from .order import Gap, Repeat, Slice, Stride
 from .packed import PackProgram
 from .random import key_of
 from .rows import Rows, empty_rows
+from .sources.identity import content
 from .step import Leaf
 from .streams import Batches, Stream, as_int, as_list
 from .trail import Chunk, Fixed
@@ -124,6 +125,7 @@ class Opener:
     def __init__(self, builder: Builder, hired: Hired, spread: Spread) -> None:
         self.builder, self.hired, self.spread = builder, hired, spread
         self._furthest = dict[Path, Callable[[int | None], int]]()
+        self._positions: Positions | None = None
 
     def furthest(self, path: Path, cursor: int | None) -> int:
         """The first position of the mixture at a path that nobody has drawn yet, given the cursor of a lone program."""
@@ -134,10 +136,21 @@ class Opener:
             )
         return self._furthest[path](cursor)
 
+    def last_key(self, epoch: int, cursor: Json) -> str | None:
+        """A digest of what the last position before a cursor is made of; None where only reading could tell."""
+        while isinstance(cursor, list) and cursor:
+            cursor = cursor[0]
+        if self._positions is None or not isinstance(cursor, int) or cursor < 1:
+            return None
+        rows = self._positions.rows_at(np.asarray([cursor - 1]), epoch)
+        names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
+        return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+
     def open(self, flow: Flow, seed: int = 0, path: Path = (), grain: int = 1) -> Stream:
         """The stream of a flow."""
         if why_not(flow) is None and not has_tail(flow):
             positions = Positions(self.builder.program(flow, seed, path), self.spread)
+            self._positions = positions if path == () else self._positions
             work = Work(positions, positions.program, [], self.hired, grain)
             if (line := straight(flow, positions.program)) is not None:
                 self._furthest[path] = lambda cursor: line(as_int(work.furthest() if cursor is None else cursor))

@@ -43,6 +43,7 @@ class Disk(Protocol):
     def replace(self, source: Path, target: Path, /) -> None: ...
     def unlink(self, path: Path, /) -> None: ...
     def free(self, path: Path, /) -> int: ...
+    def lock(self, path: Path, /) -> contextlib.AbstractContextManager[None]: ...
 
 
 class Hands(Protocol):
@@ -104,6 +105,19 @@ class LocalDisk:
     def free(self, path: Path, /) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    @contextlib.contextmanager
+    def lock(self, path: Path, /) -> Generator[None]:
+        """One process of this machine at a time, where the file system can tell; the lock goes with its process."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError, ImportError):
+                import fcntl
+
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
 
 
 class _Threads:

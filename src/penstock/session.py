@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from .build import Builder
 from .cursor import seal, unseal
+from .digests import code_notes, code_of, compared, data_of
 from .edits import Change, Edit, adopted, changed, edit_from_json, locate_mixture, mixtures, old_mixtures
 from .errors import ConfigError, DataError, StateError
 from .feed import Spread, Unit
@@ -22,18 +24,22 @@ from .ints import whole
 from .lane import Lane
 from .mix import Adopt, SetWeights
 from .nodes import Flow, Path
-from .recipe import describe, difference, fingerprint
+from .recipe import canonical, describe, fingerprint
 from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
-from .states import entries_of, merged, sample_of
+from .states import check_lanes, entries_of, merged, of_another, out_of_order, sample_of, told
 from .step import Failed
-from .streams import as_int
+from .streams import as_int, bad_cursor
 from .trail import Origin
 from .types import Json, is_source
 from .work import Hired
 
 OnError = Literal["raise", "quarantine"]
+
+
+_ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What comes of a cursor of another shape."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,7 @@ class Session:
         self.changes: tuple[Edit, ...] = ()
         self.journal: dict[tuple[str, int, int], dict[str, Any]] = {}
         self.description = describe(flow)
+        self.notes = list[str]()
         self._open({})
 
     # ------------------------------------------------------------ lanes
@@ -167,6 +174,11 @@ class Session:
 
     # ------------------------------------------------------------ state
 
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """What the data and the functions are, found out once."""
+        return {"data": data_of(self.leaves), "code": code_of(self.base)}
+
     def state(self) -> dict[str, Any]:
         """Where the run stands: small, plain JSON, after the last item given out."""
         return self.moment()()
@@ -175,7 +187,7 @@ class Session:
         """Where the run stands now, to be written down later: costs next to nothing."""
         lanes = [(number, lane.moment(), lane.ended) for number, lane in self._lanes.items()]
         epoch, turn, changes = self.epoch, self.turn, self.changes
-        journal = dict(self.journal) if self.journal else None
+        journal, openers = dict(self.journal), {number: lane.opener for number, lane in self._lanes.items()}
         given = self.given
 
         def state() -> dict[str, Any]:
@@ -186,15 +198,14 @@ class Session:
                 "pipeline": self.description,
                 "epoch": epoch,
                 "at": at["0"] if self.group else at,
+                "last": {number: openers[int(number)].last_key(epoch, cursor) for number, cursor in at.items()},
+                **self._facts,
+                "given": given,
+                "changes": [change.to_json() for change in changes],
+                "journal": [entry for _, entry in sorted(journal.items())],
             }
             if not self.group:
-                body |= {"lanes": self.lanes, "turn": turn, **({"ended": ended} if ended else {})}
-            if given:
-                body["given"] = given
-            if changes:
-                body["changes"] = [change.to_json() for change in changes]
-            if journal:
-                body["journal"] = [entry for _, entry in sorted(journal.items())]
+                body |= {"lanes": self.lanes, "turn": turn, "ended": ended}
             return seal(body)
 
         return state
@@ -207,30 +218,39 @@ class Session:
         body, cursors = merged(bodies)
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
         if body.get("fingerprint") != fingerprint(self.description) or body.get("pipeline") != self.description:
-            lines = difference(body.get("pipeline"), self.description)
             if on_mismatch != "adopt":
-                shown = "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
-                raise StateError(
-                    f"the state is of another pipeline:\n{shown}\n"
-                    "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
-                )
+                raise of_another(body.get("pipeline"), self.description)
             changes = self._adopt(body, changes, cursors)
+        adopt = on_mismatch == "adopt"
+        notes = compared(body["data"], self._facts["data"], adopt)
+        notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         before = (self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes)
         try:
             self.flow, self.changes = changed(self.base, changes), changes
             self.epoch, self.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
             self.given = as_int(body.get("given", 0))
             self.journal = {sample_of(entry): entry for entry in entries_of(body, "journal")}
-            if not self.group:
-                self._check_lanes(as_int(body.get("lanes")), cursors)
+            check_lanes(body, cursors, self.lanes, [] if self.group else self._mine())
             self._open(cursors)
+            self._check_place(body["last"], cursors, adopt)
             for number in set(entries_of(body, "ended")) & self._lanes.keys():
                 self._lanes[number].ended = True
         except BaseException as error:
             self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes = before
             if changes and isinstance(error, ConfigError):
                 raise StateError(f"the changes in the state do not fit this pipeline: {error}") from error
+            if isinstance(error, _ODD):
+                raise StateError(f"the state does not fit this pipeline: {error!r}; it is damaged") from error
             raise
+        self.notes = told(notes)
+
+    def _check_place(self, last: Any, cursors: Mapping[int, Json], adopt: bool) -> None:
+        """Whether the lanes stand where the cursors say, and what came last there is what came last in the run."""
+        for number, lane in self._lanes.items():
+            if canonical(lane.cursor()) != canonical(cursors[number]):
+                raise bad_cursor(cursors[number], "a position of this pipeline")
+            if not adopt and last.get(str(number)) != lane.opener.last_key(self.epoch, cursors[number]):
+                raise out_of_order()
 
     def _adopt(self, body: Mapping[str, Any], edits: tuple[Edit, ...], cursors: Mapping[int, Json]) -> tuple[Edit, ...]:
         """Let the present mixtures go on where the saved ones stand, each input where it was."""
@@ -257,19 +277,6 @@ class Session:
         return max(
             lane.opener.furthest(path, as_int(lane.cursor()) if self.group else None) for lane in self._lanes.values()
         )
-
-    def _check_lanes(self, lanes: int, cursors: Mapping[int, Json]) -> None:
-        if lanes != self.lanes:
-            raise StateError(
-                f"the run has {lanes} lanes, this loader {self.lanes}; a run keeps its lanes: Loader(..., "
-                f"lanes={lanes})"
-            )
-        missing = [lane for lane in self._mine() if lane not in cursors]
-        if missing:
-            raise StateError(
-                f"no cursor for lanes {missing[:8]}: the state is that of another rank; pass the states of all ranks "
-                "as a list"
-            )
 
     # ------------------------------------------------------------ changes and failures
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .errors import StateError
+from .recipe import difference
 from .streams import as_int
 from .types import Json
+
+_LOG = logging.getLogger("penstock")
+
+NEEDED = ("fingerprint", "pipeline", "epoch", "at", "last", "data", "code", "given", "changes", "journal")
+LANED = ("lanes", "turn", "ended")
+"""What every state has, and what one of a run in lanes has as well."""
 
 
 def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -21,9 +29,14 @@ def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
     """One state out of those of all ranks."""
     body = bodies[0]
-    cursors = dict[int, Json]()
+    cursors, last = dict[int, Json](), dict[str, Json]()
     for other in bodies:
-        for name in ("fingerprint", "epoch", "lanes"):
+        needed = (*NEEDED, *LANED) if any(name in other for name in LANED) else NEEDED
+        if missing := [name for name in needed if name not in other]:
+            raise StateError(f"the state lacks {missing}; it is damaged")
+        if isinstance(other["last"], Mapping):
+            last |= other["last"]
+        for name in ("fingerprint", "epoch", "lanes", "data"):
             if other.get(name) != body.get(name):
                 raise StateError(
                     f"the states are of different moments or runs: {name} is {body.get(name)!r} in one, "
@@ -38,7 +51,8 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             cursors[0] = at
     if None in cursors.values() or not cursors:
         raise StateError("the state has no cursor; it is damaged, or was never a saved position")
-    if "turn" not in body:
+    body = {**body, "last": last}
+    if "lanes" not in body:
         return body, cursors
     turns = [as_int(other.get("turn")) for other in bodies]
     ended = [lane for other in bodies for lane in entries_of(other, "ended")]
@@ -48,6 +62,45 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             "same step"
         )
     return {**body, "turn": max(turns), "ended": ended}, cursors
+
+
+def check_lanes(body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]) -> None:
+    """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has none of its own."""
+    found = as_int(body.get("lanes", lanes))
+    if found != lanes or (mine and "lanes" not in body):
+        raise StateError(
+            f"the run has {found} lanes, this loader {lanes}; a run keeps its lanes: Loader(..., lanes={found})"
+        )
+    if missing := [lane for lane in mine if lane not in cursors]:
+        raise StateError(
+            f"no cursor for lanes {missing[:8]}: the state is that of another rank; pass the states of all ranks "
+            "as a list"
+        )
+
+
+def of_another(saved: Any, now: Json) -> StateError:
+    """The error for a state of another pipeline."""
+    lines = difference(saved, now)
+    shown = "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
+    return StateError(
+        f"the state is of another pipeline:\n{shown}\n"
+        "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
+    )
+
+
+def out_of_order() -> StateError:
+    """The error for a right position in a wrong order."""
+    return StateError(
+        "the state stands at a position of this pipeline, but other samples lead up to it: it is of another pipeline, "
+        "or of another version of Penstock"
+    )
+
+
+def told(notes: Sequence[str]) -> list[str]:
+    """These notes on a state that was loaded, written to the log."""
+    for note in notes:
+        _LOG.warning("a state was loaded, but %s", note)
+    return list(notes)
 
 
 def lane_number(number: Any) -> int:

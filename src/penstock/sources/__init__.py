@@ -98,7 +98,7 @@ def _open(
         if progress:
             progress("open", number, len(found))
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
-    chain = Chain(files, format=kind, name=name_of(found), lengths=find_lengths)
+    chain = Chain(files, format=kind, name=name_of(found), paths=found, cache=cache, lengths=find_lengths)
     if where is None:
         return chain
     if columns is not None and kind in ("jsonl", "text"):

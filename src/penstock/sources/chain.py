@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..types import Ints, Json
+from .identity import Digest, file_digest
 
 _FEW = 8  # rows for each part, up to which it pays to put them together before they are converted
 
@@ -91,14 +94,22 @@ def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterabl
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
-    `name` is what the source is called where nobody gave it a name. `lengths` finds the sizes of all rows, where they
-    can be known; `asked` is what `open_files` was asked for.
+    `name` is what the source is called where nobody gave it a name, `paths` are the files as the user named them.
+    `lengths` finds the sizes of all rows, where they can be known; `asked` is what `open_files` was asked for.
     """
 
     def __init__(
-        self, files: Sequence[File], *, format: str, name: str, lengths: Callable[[], Ints] | None = None
+        self,
+        files: Sequence[File],
+        *,
+        format: str,
+        name: str,
+        paths: Sequence[Path],
+        cache: str | Path | None = None,
+        lengths: Callable[[], Ints] | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.paths, self.cache = name, list(paths), cache
+        self._digest: Digest | None = None
         self.asked: Asked | None = None
         self._find_lengths = lengths
         self._lengths: Ints | None = None
@@ -121,6 +132,12 @@ class Chain:
         if self._lengths is None and self._find_lengths is not None:
             self._lengths = self._find_lengths()
         return self._lengths
+
+    def digest(self) -> Digest:
+        """What the files hold, found out when first asked for."""
+        if self._digest is None:
+            self._digest = file_digest(self.paths, self.read, len(self), json.dumps(self.describe()), self.cache)
+        return self._digest
 
     def describe(self) -> Json:
         """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""

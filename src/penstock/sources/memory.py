@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
@@ -14,6 +15,7 @@ from ..errors import ConfigError, DataError
 from ..types import Ints, Json
 from .chain import by_part, starts_of
 from .hub import slicer
+from .identity import Digest, content
 from .rows import rows_of
 
 _RUN = 4  # neighbours from which on a slice is worth it
@@ -40,6 +42,7 @@ class Memory:
         self._seq = seq
         self._read = _reader(seq)
         self._rows = len(seq)
+        self._digest: Digest | None = None
 
     def __len__(self) -> int:
         return self._rows
@@ -69,6 +72,14 @@ class Memory:
             )
         return lengths.astype(np.int64, copy=False)
 
+    def digest(self) -> Digest:
+        """What the object holds, as far as it is arrays, bytes, text and numbers, or says so itself (`digest`)."""
+        if self._digest is None:
+            own = getattr(self._seq, "digest", None)
+            found = str(own()) if callable(own) else content(self._seq)
+            self._digest = {} if found is None else {"values": found}
+        return self._digest
+
     def describe(self) -> Json:
         """The type of the object and its number of rows."""
         return {"type": _name(self._seq), "rows": self._rows}
@@ -87,6 +98,7 @@ class Tokens:
 
     def __init__(self, tokens: npt.NDArray[Any], offsets: npt.ArrayLike) -> None:
         self._kept = (tokens, offsets)
+        self._digest: Digest | None = None
         # A plain array over the same memory: slicing a np.memmap costs ten times as much.
         self._tokens = np.asarray(tokens)
         bounds = np.asarray(offsets)
@@ -125,6 +137,13 @@ class Tokens:
     def lengths(self) -> Ints:
         """The number of tokens of every document: int64[len]."""
         return np.diff(self._offsets)
+
+    def digest(self) -> Digest:
+        """What the tokens are, and where documents begin."""
+        if self._digest is None:
+            offsets = hashlib.blake2b(np.ascontiguousarray(self._offsets).tobytes(), digest_size=8).hexdigest()
+            self._digest = {"offsets": offsets, "tokens": content(self._tokens) or ""}
+        return self._digest
 
     def describe(self) -> Json:
         """The number of documents and tokens, and the type of the tokens."""

@@ -55,7 +55,8 @@ class Prepared:
             files.append(self._shard(shard, columns, cache, progress, held))
             if progress:
                 progress("open", number, len(shards))
-        return Chain(files, format="energon", name=self.folder.absolute().name)
+        paths = [self.folder / shard for shard in shards]
+        return Chain(files, format="energon", name=self.folder.absolute().name, paths=paths, cache=cache)
 
     def _shard(
         self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, progress: Progress | None, held: Held
@@ -143,7 +144,7 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None, progress: Prog
                 f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it again, or delete it",
                 where=str(file),
             )
-    return Chain([JsonLines(file, rows)], format="energon", name=file.stem)
+    return Chain([JsonLines(file, rows)], format="energon", name=file.stem, paths=[file], cache=cache)
 
 
 def _counts(root: Path) -> dict[str, int]:

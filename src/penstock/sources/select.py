@@ -17,6 +17,7 @@ from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints, Json
 from . import sidecar
 from .chain import Asked, Chain, File
+from .identity import Digest, content, file_digest
 from .rows import arrow
 from .sizes import Listed
 
@@ -35,6 +36,7 @@ class Selected:
     def __init__(self, chain: Chain, rows: Ints, where: Where) -> None:
         self.name = chain.name
         self.asked: Asked | None = None
+        self._digest: Digest | None = None
         self._chain, self._rows, self._where = chain, rows, where
 
     def __len__(self) -> int:
@@ -51,6 +53,13 @@ class Selected:
         """The sizes of these rows, where those of the files are known."""
         lengths = self._chain.lengths()
         return None if lengths is None else lengths[self._rows]
+
+    def digest(self) -> Digest:
+        """What the files hold, and which rows were chosen."""
+        if self._digest is None:
+            spelled = f"{content(self._rows)}{json.dumps(self.describe(), default=str)}"
+            self._digest = file_digest(self._chain.paths, self.read, len(self), spelled, self._chain.cache)
+        return self._digest
 
     def describe(self) -> Json:
         """The description of the files, how many rows were chosen, and by what."""

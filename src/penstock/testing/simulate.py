@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -103,6 +104,9 @@ class TornDisk:
 
     def free(self, path: Path, /) -> int:
         return 0 if self.how == "full" and self.fail_at is not None else 1 << 40
+
+    def lock(self, path: Path, /) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def paths(self) -> list[Path]:
         """Every file there is, sorted: to see that nothing was left behind."""
