@@ -26,8 +26,18 @@ FLOORS = {
     "words": ("types", "errors", "ints", "random", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
     "describe": (
-        "nodes", "step", "program", "packed", "without", "draws", "inverse", "build", "recipe", "digests", "edits"
-    ),  # fmt: skip
+        "nodes",
+        "step",
+        "program",
+        "packed",
+        "without",
+        "draws",
+        "inverse",
+        "build",
+        "recipe",
+        "digests",
+        "edits",
+    ),
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
     "load": ("plan", "ahead", "iterator", "dataset", "inputs", "loader", "files"),
     "frames": ("images", "tasks"),
