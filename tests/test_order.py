@@ -260,3 +260,60 @@ def test_orders_describe_themselves_differently() -> None:
     ]  # fmt: skip
     described = [str(order.describe()) for order in orders]
     assert len(set(described)) == len(orders)
+
+
+# ---------------------------------------------------------------- nothing, and too far
+
+
+@pytest.mark.parametrize("empty", [lambda ds: ds[9:], lambda ds: ds.limit(0), lambda ds: ds.shard(8, 9).limit(0)])
+def test_a7_nothing_is_repeated_to_nothing(empty: Any) -> None:
+    """`val = ds[n:]; val.repeat()` gave samples from outside of the slice."""
+    none, some = empty(ps.from_sequence(range(9))), ps.from_sequence(range(3))
+    for ds in (
+        none.repeat(3), none.repeat(2, reshuffle=False), none.shuffle(seed=1).repeat(2), none.repeat(2).batch(2),
+        none.repeat(2).zip(some), none.repeat(2).map(str).repeat(2), none.repeat(2)[:5],
+    ):  # fmt: skip
+        assert len(ds) == 0 and list(ds) == []
+        with pytest.raises(IndexError):
+            ds.sample(0)
+    assert list(none.repeat(2).concat(some, none)) == [0, 1, 2]
+    for endless in (none.repeat, none.shuffle(seed=1).repeat, none.batch(2).repeat, none.repeat(2).repeat):
+        with pytest.raises(ps.ConfigError, match="the dataset is empty"):
+            endless()
+    with pytest.raises(ps.ConfigError, match="'a' is empty"):
+        ps.mix({"a": none.repeat(2), "b": some})
+    with pytest.raises(ps.DataError, match="a whole pass gave no sample"):
+        next(iter(none.filter(bool).repeat()))
+
+
+@pytest.mark.parametrize("far", [1 << 62, 1 << 63, 1 << 70])
+def test_a15_positions_that_are_counted_no_more_are_refused(far: int) -> None:
+    a, b = ps.from_sequence(range(10), name="a"), ps.from_sequence(range(7), name="b")
+    store = ps.from_tokens(np.arange(60), np.arange(0, 61, 6))
+    for ds in (
+        a, a.repeat(), a.repeat().batch(8), a.repeat().zip(b.repeat()), ps.mix({"a": a, "b": b}), a.concat(b),
+        ps.mix({"a": a, "b": b}, stop="first_exhausted"), a.shuffle()[:7].repeat(), store.pack(7),
+    ):  # fmt: skip
+        plan = ds.plan
+        for ask in (
+            lambda ds=ds: ds[far],
+            lambda ds=ds: ds.sample(far),
+            lambda ds=ds: ds.__getitems__([0, far]),
+            lambda plan=plan: plan.at(far),
+            lambda plan=plan: plan.at(slice(far, far + 2)),
+            lambda plan=plan: plan.at(step=far // 4, world_size=4),
+            lambda plan=plan: plan.counts(far),
+            lambda plan=plan: plan.table(far, far + 1),
+            lambda plan=plan: plan.find(plan.sources[0], 1, within=range(far, far + 1)),
+            lambda plan=plan: plan.skip(range(far, far + 1)),
+            lambda ds=ds: iter(ds).seek(far),
+        ):
+            with pytest.raises(IndexError):
+                ask()
+    for ask in (lambda: a.repeat()[:far], lambda: a.repeat().limit(far), lambda: a.repeat(far), lambda: a.batch(far)):
+        with pytest.raises(IndexError, match=r"positions are counted up to 2\^62"):
+            ask()
+    with pytest.raises(IndexError, match="of 8 samples each"):
+        a.repeat().batch(8).sample((1 << 62) - 1)
+    with ps.Loader(ps.mix({"a": a, "b": b})) as loader, pytest.raises(IndexError):
+        loader.set_weights({"a": 1, "b": 2}, at=far)

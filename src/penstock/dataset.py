@@ -13,7 +13,7 @@ import numpy as np
 from .build import STEP, Builder, endless, name_of, require_indexed, why_not
 from .errors import ConfigError, IndexedError
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
-from .ints import whole
+from .ints import whole, within_reach
 from .iterator import DatasetIterator
 from .nodes import (
     Again,
@@ -128,6 +128,7 @@ class Dataset:
         """
         require_indexed(self.flow, f"sample({position})", "iterate over the dataset instead")
         position = operator.index(position)
+        within_reach(position)
         if position < 0 or self._size == 0:
             raise IndexError(f"position {position} of a dataset of {self._size}: positions count from 0")
         return self._one(position)
@@ -142,6 +143,8 @@ class Dataset:
         for place in places:
             if size is None and place < 0:
                 raise IndexError(f"index {place}: an endless dataset has no end to count from")
+            if size is None:
+                within_reach(place)
             if size is not None and not -size <= place < size:
                 raise IndexError(f"index {place} of a dataset of {size}")
         return [place + size if size and place < 0 else place for place in places]
@@ -204,6 +207,9 @@ class Dataset:
             return self.limit(0) if epochs == 0 else self._with(Mix((self.flow,), ("",), Again(epochs)))
         if self._size is None:
             raise ConfigError("repeat(): the dataset is endless already")
+        if self._size == 0 and epochs is None:
+            raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
+        within_reach(self._size, epochs or 1)
         return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
 
     def slice(self, *bounds: int | None) -> Dataset:
@@ -222,6 +228,7 @@ class Dataset:
             start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
             if stop is None or stop < 0 or start < 0 or step < 1:
                 raise ConfigError("a slice of an endless dataset needs a stop and counts forwards from the start")
+            within_reach(max(start, stop))
             places = range(start, stop, step)
         else:
             places = range(size)[bounds]
@@ -381,6 +388,7 @@ class Dataset:
         {'x': array([0, 1])}
         """
         n = whole(n, "batch({})", 1)
+        within_reach(n)
         match self.flow:
             case Each(groups, "map", Packing() as packing) if collate is None:
                 # Packed rows are built straight into their batch instead of being copied there.

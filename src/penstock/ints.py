@@ -10,6 +10,9 @@ import numpy as np
 from .errors import ConfigError
 from .types import Ints
 
+FAR = 1 << 62
+"""Positions are counted up to here."""
+
 
 def distinct(values: Ints) -> Ints:
     """The different values in ascending order. `np.unique` would import masked arrays at its first call, which is more
@@ -42,3 +45,17 @@ def whole(value: Any, where: str, least: int | None = None) -> int:
         bound = "" if least is None else f" of at least {least}"
         raise ConfigError(f"{where.format(repr(value))}: a whole number{bound}")
     return number
+
+
+def within_reach(position: int, each: int = 1) -> None:
+    """Refuse a position that is counted no more, or behind which others are of which each takes so many.
+
+    >>> within_reach(1 << 40)
+    >>> within_reach(1 << 60, 8)
+    Traceback (most recent call last):
+    ...
+    IndexError: position 1152921504606846976 of 8 samples each: positions are counted up to 2^62
+    """
+    if not abs(position) * each < FAR:
+        groups = f" of {each} samples each" if each > 1 else ""
+        raise IndexError(f"position {position}{groups}: positions are counted up to 2^62")

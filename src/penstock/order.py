@@ -148,7 +148,7 @@ class Repeat:
     epochs: int | None
 
     def size(self, below: int | None, /) -> int | None:
-        return None if self.epochs is None or below is None else below * self.epochs
+        return _times(below, self.epochs)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         return positions, None
@@ -167,7 +167,7 @@ class Replay:
     epochs: int | None
 
     def size(self, below: int | None, /) -> int | None:
-        return None if self.epochs is None or below is None else below * self.epochs
+        return _times(below, self.epochs)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         lap = positions // _finite(below)
@@ -238,6 +238,11 @@ class Stride:
 
     def describe(self) -> Json:
         return {"order": "stride", "first": self.first, "count": self.count}
+
+
+def _times(below: int | None, epochs: int | None) -> int | None:
+    """The length of so many passes; of nothing there is nothing, however often."""
+    return 0 if below == 0 else None if below is None or epochs is None else below * epochs
 
 
 def _finite(below: int | None) -> int:

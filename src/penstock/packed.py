@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .ints import distinct
+from .ints import distinct, within_reach
 from .pack import Columns, Pieces, Plan, fitted, plan, settled
 from .program import Program
 from .rows import Rows, bounds_of, empty_rows, join_rows
@@ -68,6 +68,7 @@ class PackProgram:
 
     def _planned(self, epoch: int) -> Pass:
         samples = cast(int, self.flow.size)
+        within_reach(epoch, samples)
         rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
         sizes = self._sizes(rows)
         if epoch == 0:

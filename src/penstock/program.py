@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .ints import within_reach
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .step import Leaf, Step, failed
 from .types import Ints, Order, Source
@@ -130,6 +131,7 @@ class MixProgram:
         if self.size is None or self.on:
             return self.schedule.at(positions)
         epoch = positions // self.size
+        within_reach(int(epoch.max(initial=0)), int(self.advance.max(initial=0)))
         source, k = self.schedule.at(positions - epoch * self.size)
         return source, k + epoch * self.advance[source] if epoch.any() else k
 
@@ -234,6 +236,7 @@ class BatchProgram:
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below = self.flow.size
+        within_reach(int(positions.max(initial=0)), self.n)
         if below is None:
             starts, counts = positions * self.n, np.full_like(positions, self.n)
         else:

@@ -20,7 +20,7 @@ from .digests import code_notes, code_of, compared, data_of
 from .edits import Change, Edit, adopted, changed, edit_from_json, locate_mixture, mixtures, old_mixtures
 from .errors import ConfigError, DataError, StateError
 from .feed import Spread, Unit
-from .ints import whole
+from .ints import whole, within_reach
 from .lane import Lane
 from .mix import Adopt, SetWeights
 from .nodes import Flow, Path
@@ -164,6 +164,7 @@ class Session:
     def seek(self, item: int) -> None:
         """Go to an item of the pass: at once where positions are items, else by reading up to it."""
         item = whole(item, "seek({})", 0)
+        within_reach(item, self.group or 1)
         self.turn = 0
         self._open({0: item * self.group} if self.group else {})
         for _ in range(0 if self.group else item):
@@ -296,6 +297,7 @@ class Session:
         events = [edit.event.at for edit in self.changes if isinstance(edit, Change) and edit.path == path]
         furthest = max([furthest, *events])
         position = furthest if at is None else whole(at, "set_weights(at={})")
+        within_reach(position)
         if position < furthest:
             raise ConfigError(
                 f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past "

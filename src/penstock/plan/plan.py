@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from ..cursor import seal, unseal
 from ..edits import Edit, Exclude, Skip, changed, edit_from_json
 from ..errors import ConfigError, StateError
+from ..ints import within_reach
 from ..nodes import Flow
 from ..recipe import describe, difference
 from ..run import tail_group
@@ -94,6 +95,7 @@ class Plan(Questions, Generic[D]):
         if not isinstance(positions, range):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"plan.skip({positions!r}): a range of positions, such as range(100, 110)")
         low, high, size = positions.start, positions.stop, self.size
+        within_reach(high)
         if positions.step != 1 or low < self.position or high < low:
             raise ConfigError(
                 f"plan.skip({positions}): positions one by one, from {self.position} on: the past is fixed"

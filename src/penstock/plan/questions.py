@@ -10,7 +10,7 @@ import numpy as np
 
 from ..build import Builder, require_indexed
 from ..errors import ConfigError, IndexedError
-from ..ints import whole
+from ..ints import whole, within_reach
 from ..inverse import find
 from ..nodes import Flow
 from ..packed import PackProgram
@@ -74,10 +74,12 @@ class Questions:
         if step is not None:
             if step < 0 or world_size < 1:
                 raise ConfigError(f"plan.at(step={step}, world_size={world_size}): steps count from 0, ranks from 1")
+            within_reach(step + 1, world_size)
             return tuple(self._samples(np.arange(step * world_size, (step + 1) * world_size)))
         if isinstance(position, slice):
             return self._samples(self._places(position))
         place = whole(position, "plan.at({})")
+        within_reach(place)
         return tuple(self._samples(np.asarray([place])))
 
     def table(self, start: int, stop: int) -> Any:
@@ -229,6 +231,7 @@ class Questions:
             return range(self.size)
         if not isinstance(within, range) or within.step != 1 or within.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"{asked}(within={within!r}): a range of positions from 0 on, one by one")
+        within_reach(within.stop)
         return within
 
     def _places(self, positions: slice) -> Ints:
@@ -240,6 +243,7 @@ class Questions:
                 f"plan.at({start}:{positions.stop}:{step}): positions count forwards from 0, and those of an endless "
                 "dataset need a stop"
             )
+        within_reach(max(start, stop))
         return np.arange(start, stop, step)
 
     def _samples(self, positions: Ints) -> Samples:
@@ -262,6 +266,7 @@ class Questions:
         position = whole(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
             raise IndexError(f"position {position} of {self!r}: positions count from 0")
+        within_reach(position)
         tally = Tally(len(self.sources))
         tally.add(self._program, 0, position)
         return tally
