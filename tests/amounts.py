@@ -1,8 +1,13 @@
-"""How many examples a property test takes, and how long a random recipe may run."""
+"""How many examples a property test takes, how many were run, and how long a random recipe may run."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import settings
+
+done = Counter[str]()
+"""Random trees and runs so far; the number is printed at the end."""
 
 
 def examples(at_ci: int) -> settings:

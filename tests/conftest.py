@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
+from amounts import done
 from meter import meter
 
 __all__ = ["meter"]
@@ -25,3 +29,18 @@ settings.register_profile(
     "nightly", settings.get_profile("ci"), derandomize=False, max_examples=5_000, stateful_step_count=60
 )
 settings.load_profile("ci")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # one of several processes
+        session.config.workeroutput["done"] = dict(done)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    done.update(getattr(node, "workeroutput", {}).get("done", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if done:
+        terminalreporter.write_line("done at random: " + ", ".join(f"{n:,} {what}" for what, n in sorted(done.items())))

@@ -1,7 +1,9 @@
-"""Random indexed trees, and what a loader delivers, for the tests of plans."""
+"""Random indexed trees, described before they are built, so that a test can build one again in another way."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -9,8 +11,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 import penstock as ps
+from amounts import done
 
 Key = tuple[str, int, int]
+
+Tree = tuple[Any, ...]
+"""`("numbers" | "documents", n, name)`, `("concat" | "zip", trees)`, `("mix", {name: (tree, weight)}, late, options)` with
+tuples for mappings, or a step: (method, tree, arguments, options)."""
+
+Draw = Callable[[Any], Any]
 
 
 def numbers(n: int, name: str) -> ps.Dataset:
@@ -24,87 +33,225 @@ def documents(n: int, name: str, most: int = 9) -> ps.Dataset:
     return ps.from_tokens(np.repeat(np.arange(n), sizes), offsets, name=name)
 
 
+# ---------------------------------------------------------------- from a description
+
+
+class Fuse:
+    """What the functions of a tree call: the n-th call from when it was set raises."""
+
+    def __init__(self) -> None:
+        self.left, self.error = 0, None
+
+    def set(self, calls: int, error: BaseException | None) -> None:
+        self.left, self.error = calls, error
+
+    def __call__(self, x: Any) -> Any:
+        self.left -= 1
+        if self.left == 0 and self.error is not None:
+            raise self.error
+        return x
+
+
+fuse = Fuse()
+
+
+def fused(x: Any) -> Any:
+    return fuse(x)
+
+
+def noisy(x: Any, rng: np.random.Generator) -> tuple[Any, int]:
+    return x, int(rng.integers(1000))
+
+
+def build(tree: Tree) -> ps.Dataset:
+    """The dataset of a description."""
+    match tree:
+        case ("numbers", n, name):
+            return numbers(n, name)
+        case ("documents", n, name):
+            return documents(n, name)
+        case ("concat" | "zip" as kind, flows):
+            first, *rest = map(build, flows)
+            return getattr(first, kind)(*rest)
+        case ("mix", inputs, late, options):
+            weights: Any = {name: weight for name, _, weight in inputs}
+            if late:
+                weights = ps.Schedule([(0, weights), (late, dict.fromkeys(weights, 1))], "linear")
+            return ps.mix({name: build(flow) for name, flow, _ in inputs}, weights, seed=2, **dict(options))
+        case (method, flow, args, options):
+            return getattr(build(flow), method)(*args, **dict(options))
+    raise AssertionError(tree)
+
+
+def show(tree: Tree) -> str:
+    """A description as code."""
+    match tree:
+        case ("numbers" | "documents" as kind, n, name):
+            return f"{kind}({n}, {name!r})"
+        case ("concat" | "zip" as kind, flows):
+            first, *rest = map(show, flows)
+            return f"{first}.{kind}({', '.join(rest)})"
+        case ("mix", inputs, late, options):
+            weights: Any = {name: weight for name, _, weight in inputs}
+            law = f"Schedule([(0, {weights}), ({late}, {dict.fromkeys(weights, 1)})], 'linear')" if late else weights
+            flows = ", ".join(f"{name!r}: {show(flow)}" for name, flow, _ in inputs)
+            return f"mix({{{flows}}}, {law}, seed=2, {', '.join(f'{k}={v!r}' for k, v in options)})"
+        case (method, flow, args, options):
+            said = [getattr(arg, "__name__", None) or repr(arg) for arg in args]
+            said += [f"{k}={getattr(v, '__name__', None) or repr(v)}" for k, v in options]
+            return f"{show(flow)}.{method}({', '.join(said)})"
+    raise AssertionError(tree)
+
+
+def changed(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """The description with a change made to every part of it, from below."""
+    match tree:
+        case ("numbers" | "documents", *_):
+            return change(tree)
+        case ("concat" | "zip" as kind, flows):
+            return change((kind, tuple(changed(flow, change) for flow in flows)))
+        case ("mix", inputs, late, options):
+            inner = tuple((name, changed(flow, change), weight) for name, flow, weight in inputs)
+            return change(("mix", inner, late, options))
+        case (method, flow, args, options):
+            return change((method, changed(flow, change), args, options))
+    raise AssertionError(tree)
+
+
+def other_order(tree: Tree) -> Tree:
+    """The names of every mixture written in the opposite order."""
+    return changed(tree, lambda part: ("mix", part[1][::-1], *part[2:]) if part[0] == "mix" else part)
+
+
+# ---------------------------------------------------------------- at random
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A description that grows, and what it gives so far."""
+
+    tree: Tree
+    ds: ps.Dataset
+
+    def then(self, method: str, *args: Any, **options: Any) -> Grown:
+        return Grown((method, self.tree, args, tuple(options.items())), getattr(self.ds, method)(*args, **options))
+
+
+def of(tree: Tree) -> Grown:
+    return Grown(tree, build(tree))
+
+
+def ordered(draw: Draw, name: str, pack: bool) -> Grown:
+    """One source under some orders, with a length."""
+    flow = of(("documents" if pack or draw(st.integers(0, 4)) == 0 else "numbers", draw(st.integers(1, 12)), name))
+    for _ in range(draw(st.integers(0, 3))):
+        n = len(flow.ds)
+        match draw(st.sampled_from(["shuffle", "block", "window", "slice", "shard", "repeat", "replay"])):
+            case "shuffle":
+                flow = flow.then("shuffle", seed=draw(st.sampled_from([None, 0, 1])))
+            case "block":
+                flow = flow.then("shuffle", seed=1, block=(draw(st.integers(1, 3)), draw(st.integers(1, 3))))
+            case "window":
+                flow = flow.then("shuffle", seed=1, window=draw(st.integers(1, 5)))
+            case "slice" if n > 1:
+                start, step = draw(st.integers(0, n - 1)), draw(st.sampled_from([1, 1, 2, -1]))
+                flow = flow.then("slice", start, None if step < 0 else draw(st.integers(start + 1, n)), step)
+            case "shard" if n > 1:
+                flow = flow.then("shard", draw(st.integers(0, 1)), 2)
+            case "repeat" if n < 30:
+                flow = flow.then("repeat", draw(st.integers(1, 3)))
+            case "replay" if n < 30:
+                flow = flow.then("repeat", draw(st.integers(1, 3)), reshuffle=False)
+    return flow
+
+
+STOPS = ["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample"]
+
+
+def woven(
+    draw: Draw, name: str = "", pack: bool = False, depth: int = 0, kinds: Any = ("mix", "mix", "concat", "zip")
+) -> Grown:
+    """Some sources in one."""
+    flows = dict[str, Grown]()
+    for letter in "abc"[: draw(st.integers(1, 3))]:
+        deeper = depth < 2 and draw(st.integers(0, 3)) == 0
+        flow = woven(draw, name + letter, pack, depth + 1) if deeper else ordered(draw, name + letter, pack)
+        if flow.ds._size is None:
+            flow = flow.then("limit", draw(st.integers(1, 20)))
+        flows[letter] = flow
+    kind = draw(st.sampled_from(kinds))
+    if kind == "concat" or (kind == "zip" and not pack):
+        return of((kind, tuple(flow.tree for flow in flows.values())))
+    return mixed(draw, flows, pack)
+
+
+def mixed(draw: Draw, flows: dict[str, Grown], pack: bool) -> Grown:
+    """A mixture of any law."""
+    options: dict[str, Any] = {"stop": draw(st.sampled_from(STOPS)), "block_size": draw(st.sampled_from([1, 1, 3, 8]))}
+    if min(len(flow.ds) for flow in flows.values()) > 1:
+        options["max_epochs"] = draw(st.sampled_from([None, 1, 1.5]))
+    if pack and draw(st.booleans()):
+        options["unit"] = "tokens"
+    late = draw(st.sampled_from([0, 0, 7, 20]))
+    inputs = tuple((name, flow.tree, draw(st.sampled_from([1, 2, 5]))) for name, flow in flows.items())
+    return of(("mix", inputs, late, tuple(options.items())))
+
+
+def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
+    """Any tree that a plan can be asked of."""
+    pack = draw(st.integers(0, 3)) == 0
+    flow = woven(draw, "", pack, kinds=kinds)
+    if pack and flow.ds._size is None:
+        flow = flow.then("limit", draw(st.integers(1, 30)))
+    if pack:
+        flow = flow.then(
+            "pack", draw(st.integers(4, 12)), draw(st.sampled_from(["concat_split", "first_fit", "best_fit"]))
+        )
+    for _ in range(draw(st.integers(0, 2))):
+        size = flow.ds._size
+        match draw(st.sampled_from(["shuffle", "slice", "batch", "drop", "repeat", "map", "random"])):
+            case "shuffle" if size:
+                flow = flow.then("shuffle", seed=4)
+            case "slice" if size is None or size > 2:
+                flow = flow.then("slice", 1, min(size or 20, 20))
+            case "batch":
+                flow = flow.then("batch", draw(st.integers(1, 4)), collate=list)
+            case "drop":
+                flow = flow.then("batch", draw(st.integers(1, 4)), drop_remainder=True, collate=list)
+            case "repeat" if size:
+                flow = flow.then("repeat")
+            case "map":
+                flow = flow.then("map", fused)
+            case "random":
+                flow = flow.then("random_map", noisy)
+    return flow
+
+
+@st.composite
+def described(draw: st.DrawFn) -> Tree:
+    """The description of any tree that a plan can be asked of."""
+    done["trees"] += 1
+    return grown(draw).tree
+
+
+def trees() -> st.SearchStrategy[ps.Dataset]:
+    """Any tree that a plan can be asked of."""
+    return described().map(build)
+
+
+# ---------------------------------------------------------------- what comes
+
+
 def delivered(ds: ps.Dataset, steps: int, state: Any = None, **options: Any) -> list[list[Key]]:
     """The keys of the next items of a loader, over as many passes as it takes."""
     out = list[list[Key]]()
     with ps.Loader(ds, **options) as loader:
         if state is not None:
             loader.load_state_dict(state)
-        while len(out) < steps:
+        empty = 0  # passes in a row; one is what is left of a pass that was over when the state was saved
+        while len(out) < steps and empty < 2:
             before = len(out)
             for _ in islice(loader, steps - len(out)):
                 out.append(loader.keys())
-            if before == len(out):
-                break
+            empty = empty + 1 if before == len(out) else 0
     return out
-
-
-@st.composite
-def ordered(draw: st.DrawFn, name: str, pack: bool = False) -> ps.Dataset:
-    """One source under some orders, with a length."""
-    n = draw(st.integers(1, 12))
-    ds = documents(n, name) if pack else numbers(n, name)
-    for _ in range(draw(st.integers(0, 3))):
-        match draw(st.sampled_from(["shuffle", "block", "slice", "repeat", "replay"])):
-            case "shuffle":
-                ds = ds.shuffle(seed=draw(st.integers(0, 3)))
-            case "block":
-                ds = ds.shuffle(seed=1, block=(draw(st.integers(1, 3)), draw(st.integers(1, 3))))
-            case "slice" if len(ds) > 1:
-                start = draw(st.integers(0, len(ds) - 1))
-                step = draw(st.sampled_from([1, 1, 2, -1]))
-                ds = ds[start : None if step < 0 else draw(st.integers(start + 1, len(ds))) : step]
-            case "repeat" if len(ds) < 30:
-                ds = ds.repeat(draw(st.integers(1, 3)))
-            case "replay" if len(ds) < 30:
-                ds = ds.repeat(draw(st.integers(1, 3)), reshuffle=False)
-    return ds
-
-
-@st.composite
-def woven(draw: st.DrawFn, name: str = "", pack: bool = False, depth: int = 0) -> ps.Dataset:
-    """Some sources in one."""
-    flows = dict[str, ps.Dataset]()
-    for letter in "abc"[: draw(st.integers(1, 3))]:
-        deeper = depth == 0 and draw(st.integers(0, 3)) == 0
-        flows[letter] = draw(woven(name + letter, pack, 1) if deeper else ordered(name + letter, pack))
-        if flows[letter]._size is None:
-            flows[letter] = flows[letter].limit(draw(st.integers(1, 20)))
-    kind = draw(st.sampled_from(["mix", "mix", "concat", "zip"]))
-    first, *rest = flows.values()
-    if kind == "concat":
-        return first.concat(*rest)
-    if kind == "zip" and not pack and depth == 0:
-        return first.zip(*rest)
-    weights: Any = {letter: draw(st.sampled_from([1, 2, 5])) for letter in flows}
-    if draw(st.booleans()):
-        weights = ps.Schedule([(0, weights), (draw(st.integers(1, 20)), dict.fromkeys(flows, 1))], "linear")
-    stop = draw(st.sampled_from(["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample"]))
-    cap = draw(st.sampled_from([None, 1, 1.5])) if min(len(flow) for flow in flows.values()) > 1 else None
-    return ps.mix(flows, weights, stop=stop, block_size=draw(st.sampled_from([1, 3, 8])), max_epochs=cap, seed=2)
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> ps.Dataset:
-    """Any tree that a plan can be asked of."""
-    pack = draw(st.integers(0, 3)) == 0
-    ds = draw(woven("", pack))
-    if pack and ds._size is None:
-        ds = ds.limit(draw(st.integers(1, 30)))
-    if pack:
-        ds = ds.pack(draw(st.integers(4, 12)), draw(st.sampled_from(["concat_split", "first_fit", "best_fit"])))
-    for _ in range(draw(st.integers(0, 2))):
-        match draw(st.sampled_from(["shuffle", "slice", "batch", "drop", "repeat", "map"])):
-            case "shuffle" if ds._size:
-                ds = ds.shuffle(seed=4)
-            case "slice" if ds._size is None or ds._size > 2:
-                ds = ds[1 : min(ds._size or 20, 20)]
-            case "batch":
-                ds = ds.batch(draw(st.integers(1, 4)), collate=list)
-            case "drop":
-                ds = ds.batch(draw(st.integers(1, 4)), drop_remainder=True, collate=list)
-            case "repeat" if ds._size:
-                ds = ds.repeat()
-            case "map":
-                ds = ds.map(str)
-    return ds
