@@ -37,6 +37,7 @@ FLOORS = {
         "recipe",
         "digests",
         "edits",
+        "adopt",
     ),
     "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
     "load": ("plan", "ahead", "iterator", "dataset", "inputs", "loader", "files"),

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from .draws import schedule_of
+from .draws import Spliced, schedule_of
 from .errors import IndexedError
 from .inverse import find, period
+from .mix import Mixture
 from .nodes import (
     Again,
     Batch,
@@ -165,6 +166,7 @@ class Builder:
     root: Flow
     lane: int = 0
     leaves: list[Leaf] = field(default_factory=list[Leaf])
+    mixtures: dict[Path, Mixture | Spliced] = field(default_factory=dict[Path, "Mixture | Spliced"])
     _below: dict[int, Counter[str]] = field(default_factory=dict[int, "Counter[str]"])
     _marks: int = 0
 
@@ -256,7 +258,10 @@ class Builder:
                 owner = np.full(len(self.leaves), -1, np.int64)
                 for i, (child, place) in enumerate(inputs):
                     owner[self._numbers(child, place)] = i
-                return MixProgram(programs, schedule_of(flow, programs, path), owner, isinstance(rule, By))
+                schedule = schedule_of(flow, programs, path)
+                if isinstance(rule, Weighted):
+                    self.mixtures[path] = cast("Mixture | Spliced", schedule)
+                return MixProgram(programs, schedule, owner, isinstance(rule, By))
             case Each(below):
                 return EachProgram(self.program(below, seed, path), self.step(flow, seed, path), self.mark())
             case Hold(below, Batch(n, drop)):

@@ -118,8 +118,9 @@ def _code(fn: Any, depth: int) -> list[Any]:
     if isinstance(code, CodeType):
         return [_bytes(code), *(_simple(part, depth) for part in (_cells(fn), fn.__defaults__, fn.__kwdefaults__))]
     call: Any = getattr(cast(Any, type(fn)), "__call__", None)  # noqa: B004 - it is its code that is asked for
-    own = None if isinstance(fn, type) else getattr(fn, "__dict__", None)
-    return [_code(call, depth - 1), _simple(own, depth)] if hasattr(call, "__code__") else []
+    own: dict[str, Any] = {} if isinstance(fn, type) else getattr(fn, "__dict__", {})
+    public = {name: value for name, value in own.items() if not name.startswith("_")}  # others may be caches
+    return [_code(call, depth - 1), _simple(public, depth)] if hasattr(call, "__code__") else []
 
 
 def _cells(fn: Any) -> list[Any]:

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
 from .errors import ConfigError, StateError
 from .mix import Mixture
-from .nodes import Before, By, Chain, Mix, Path, Read, Reorder, Turns, Weighted, Without, keyed_by
+from .nodes import By, Chain, Mix, Past, Path, Read, Reorder, Turns, Weighted, Without, keyed_by
 from .program import Drawing, Program
 from .random import key_of
 from .rows import bounds_of
 from .schedule import Schedule, check_names
 from .types import Ints, Mixing, is_source
 from .without import WithoutProgram
+
+FURTHEST = 1 << 60
+"""No position of a mixture lies there."""
 
 
 def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing:
@@ -31,9 +35,7 @@ def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing
             if rule.unit == "tokens" or (isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens"):
                 measured = mean_lengths(flow, programs)
             found = mixture(rule, flow.names, sizes, path, measured)
-            if rule.before is None:
-                return found
-            return Spliced(past_of(rule.before, path, flow.names), rule.events[0].at, found)
+            return found if rule.past is None else Spliced(rule.past, found)
         case Chain():
             if None in sizes[:-1]:
                 raise ConfigError("concat: an endless dataset hides all that comes after it; limit it first")
@@ -111,67 +113,93 @@ def mixture(
 
 
 @dataclass(frozen=True)
-class Past:
-    """The schedule of a mixture that ended; `now[i]` is its i-th input's place in the present one, -1 if it left."""
-
-    schedule: Mixture | Spliced
-    now: Ints
-
-
-def past_of(before: Before, path: Path, names: tuple[str, ...]) -> Past:
-    """The past of a mixture, ready to be asked."""
-    found: Mixture | Spliced = mixture(before.rule, before.names, before.sizes, path)
-    if before.rule.before is not None:
-        found = Spliced(past_of(before.rule.before, path, before.names), before.rule.events[0].at, found)
-    return Past(found, np.asarray([names.index(name) if name in names else -1 for name in before.names], np.int64))
-
-
-@dataclass(frozen=True)
 class Spliced:
-    """One schedule up to a position, another from there on."""
+    """The mixture of the past up to where another one took over, and that from there on. Draws of an input that grew
+    are counted in its present passes.
+    """
 
     past: Past
-    start: int
     present: Mixture
 
     @property
     def size(self) -> int | None:
-        return self.present.size
+        return self.present.size if self.past.at is not None else self.before.size
 
     @property
     def passes(self) -> Ints:
-        return self.present.passes
+        if self.past.at is not None:
+            return self.present.passes
+        out, kept = np.ones(len(self.present.names), np.int64), self._now >= 0
+        out[self._now[kept]] = self.before.passes[kept]
+        return out
+
+    @cached_property
+    def before(self) -> Mixture | Spliced:
+        """The schedule of the past."""
+        past = self.past
+        return past.mixture if past.earlier is None else Spliced(past.earlier, past.mixture)
+
+    @cached_property
+    def _now(self) -> Ints:
+        """Where each input of the past is in the present, -1 if it left."""
+        names = self.present.names
+        return np.asarray([names.index(name) if name in names else -1 for name in self.past.mixture.names], np.int64)
+
+    @cached_property
+    def _start(self) -> int:
+        return FURTHEST if self.past.at is None else self.past.at
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
-        old = positions < self.start
+        old = positions < self._start
         if not old.any():
             return self.present.at(positions)
         source, k = np.empty_like(positions), np.empty_like(positions)
         source[~old], k[~old] = self.present.at(positions[~old])
-        then, k[old] = self.past.schedule.at(positions[old])
-        source[old] = self.past.now[then]
+        then, draws = self.before.at(positions[old])
+        source[old], k[old] = self._now[then], self.since(then, draws)
         if (source < 0).any():
             raise StateError(
-                "a buffer still holds samples of an input that is no longer in the mixture; give it weight 0 instead"
+                "what was drawn from an input that is no longer in the mixture is still needed, by a buffer or a "
+                "later pass; give it weight 0 instead"
             )
         return source, k
 
+    def since(self, source: Ints, k: Ints) -> Ints:
+        """Draws of inputs of the past as draws of the present: the same sample of the same pass."""
+        old, new = self._sizes
+        return np.where(old[source] == new[source], k, k // old[source] * new[source] + k % old[source])
+
+    @cached_property
+    def _sizes(self) -> tuple[Ints, Ints]:
+        """The passes of the inputs of the past, then and now; 1 where they are not known."""
+        old, new = np.ones((2, len(self._now)), np.int64)
+        for i, now in enumerate(map(int, self._now)):
+            size, present = self.past.mixture.sizes[i], self.present.sizes[now] if now >= 0 else None
+            if size and present:
+                old[i], new[i] = size, present
+        return old, new
+
     def counts(self, position: int, /) -> Ints:
         """Draws of each input before a position; those of an input that left do not count."""
-        if position >= self.start:
+        if position >= self._start:
             return self.present.counts(position)
-        out, kept = np.zeros(len(self.present.names), np.int64), self.past.now >= 0
-        out[self.past.now[kept]] = self.past.schedule.counts(position)[kept]
+        out, kept = np.zeros(len(self.present.names), np.int64), np.flatnonzero(self._now >= 0)
+        out[self._now[kept]] = self.since(kept, self.before.counts(position)[kept])
         return out
 
     def places(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
-        out, was = self.present.places(source, k), np.full(len(self.present.names), -1)
-        kept = np.flatnonzero(self.past.now >= 0)
-        was[self.past.now[kept]] = kept
+        out = np.full(len(k), -1) if self.past.at is None else self.present.places(source, k)
+        was = np.full(len(self.present.names), -1)
+        kept = np.flatnonzero(self._now >= 0)
+        was[self._now[kept]] = kept
         mine = np.flatnonzero(was[source] >= 0)
-        then = self.past.schedule.places(was[source[mine]], k[mine])
-        out[mine] = np.where((then >= 0) & (then < self.start), then, out[mine])
+        then, (old, new) = was[source[mine]], self._sizes
+        lap, place = np.divmod(k[mine], new[then])
+        same = old[then] == new[then]
+        found = self.before.places(then, np.where(same, k[mine], lap * old[then] + place))
+        found[~same & (place >= old[then])] = -1
+        out[mine] = np.where((found >= 0) & (found < self._start), found, out[mine])
         return out
 
 

@@ -6,44 +6,38 @@ without the one who made it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from .build import Builder, has_tail
-from .draws import mixture
 from .errors import ConfigError, StateError
-from .mix import Adopt, Event, event_from_json
-from .nodes import Before, Each, Flow, Hold, Mix, Path, Read, Reorder, Weighted, Without, inputs_of, under
+from .mix import Event, event_from_json, mixture_from_json, mixture_to_json
+from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Reorder, Weighted, Without, inputs_of, under
 from .order import Gap
-from .recipe import describe
 from .schedule import Schedule
 from .types import Json
 
 
 @dataclass(frozen=True)
 class Change:
-    """An event of the mixture at a path of mixture names; `()` is the outermost. `before` is the mixture that it put
+    """An event of the mixture at a path of mixture names; `()` is the outermost. `past` is the mixture that it put
     an end to.
     """
 
     path: Path
     event: Event
-    before: Before | None = None
+    past: Past | None = None
 
     def to_json(self) -> dict[str, Json]:
-        before = None if self.before is None else before_to_json(self.before)
-        return {
-            "path": list(self.path),
-            "event": self.event.to_json(),
-            **({} if before is None else {"before": before}),
-        }
+        past: dict[str, Json] = {} if self.past is None else {"past": _past_to_json(self.past)}
+        return {"path": list(self.path), "event": self.event.to_json(), **past}
 
     @staticmethod
     def from_json(saved: Any) -> Change:
         try:
-            before = before_from_json(saved["before"]) if "before" in saved else None
-            return Change(tuple(saved["path"]), event_from_json(saved["event"]), before)
+            past = _past_from_json(saved["past"]) if "past" in saved else None
+            return Change(tuple(saved["path"]), event_from_json(saved["event"]), past)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(
                 f"a change in the state cannot be read ({error}); it is damaged or of another version"
@@ -151,9 +145,9 @@ def _remixed(flow: Flow, changes: Sequence[Change], path: Path = ()) -> Flow:
             inner = tuple(_remixed(child, changes, place) for child, place in inputs_of(flow, path))
             mine = [change for change in changes if change.path == path]
             if mine and isinstance(rule, Weighted):
-                last = max((i for i, change in enumerate(mine) if change.before), default=0)
+                last = max((i for i, change in enumerate(mine) if change.past), default=0)
                 events = tuple(change.event for change in mine[last:])
-                rule = replace(rule, events=events, before=mine[last].before)
+                rule = replace(rule, events=events, past=mine[last].past)
             return Mix(inner, names, rule)
         case _:
             return replace(flow, flow=_remixed(flow.flow, changes, under(flow, path)))
@@ -174,93 +168,11 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     )
 
 
-# ---------------------------------------------------------------- adopting another mixture
+def _past_to_json(past: Past) -> dict[str, Json]:
+    earlier = None if past.earlier is None else _past_to_json(past.earlier)
+    return {"mixture": mixture_to_json(past.mixture), "at": past.at, "earlier": earlier}
 
 
-def old_mixtures(description: Any, changes: Sequence[Change]) -> dict[Path, Before]:
-    """The weighted mixtures that a saved description tells of, with the changes made to them."""
-    found = dict[Path, Before]()
-
-    def walk(node: Any, path: Path) -> None:
-        inner = node.get("of")
-        if "mix" not in node:
-            if inner is not None:
-                walk(inner, (*path, -1) if node.get("order") == "slice" else path)
-            return
-        for i, (name, child) in enumerate(inner.items()):
-            walk(child, (*path, name if node["mix"] in ("weighted", "interleave", "by") else i))
-        if node["mix"] == "weighted":
-            rule = rule_from_json(node)
-            mine = [change for change in changes if change.path == path]
-            last = max((i for i, change in enumerate(mine) if change.before), default=0)
-            events = tuple(change.event for change in mine[last:])
-            rule = replace(rule, events=events, before=mine[last].before if mine else None)
-            found[path] = Before(rule, tuple(inner), tuple(size_of(child) for child in inner.values()))
-
-    try:
-        walk(description, ())
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StateError(f"the pipeline saved in the state cannot be read ({error}); it cannot be adopted") from error
-    return found
-
-
-def adopted(changes: Sequence[Change], path: Path, old: Before, new: Mix, at: int) -> tuple[Change, ...]:
-    """The changes by which a new mixture goes on at a position where an old one stops, each input where it was."""
-    counts = mixture(old.rule, old.names, old.sizes, path).counts(at)
-    held = {name: int(count) for name, count in zip(old.names, counts.tolist(), strict=True) if name in new.names}
-    return (*(change for change in changes if change.path != path), Change(path, Adopt(at, held), old))
-
-
-def size_of(node: Any) -> int | None:
-    """The length of a pass of a described flow, as far as the description tells."""
-    if "read" in node:
-        return node.get("rows")
-    if "mix" in node:
-        sizes = [size_of(child) for child in node["of"].values()]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if node["mix"] == "concat" and len(known) == len(sizes) else None
-    if {"may_skip", "filter", "flat"} & set(node):
-        return None
-    below = size_of(node["of"])
-    if node.get("order") == "slice":
-        return node["count"]
-    if node.get("order") == "gap":
-        return Gap(node["start"], node["count"]).size(below)
-    if node.get("order") in ("repeat", "replay"):
-        return None if below is None or node["epochs"] is None else below * node["epochs"]
-    if "batch" in node:
-        n = node["batch"]
-        return None if below is None else below // n if node["drop_remainder"] else -(-below // n)
-    return below if {"map", "index", "random", "source", "order"} & set(node) else None
-
-
-def rule_from_json(node: Mapping[str, Any]) -> Weighted:
-    """The rule of a described mixture."""
-    weights, caps = node["weights"], node["max_epochs"]
-    if isinstance(weights, Mapping):
-        found = cast("Mapping[str, Any]", weights)
-        weights = Schedule.from_json(found) if "points" in found else tuple(found.items())
-    caps = tuple(cast("Mapping[str, float]", caps).items()) if isinstance(caps, Mapping) else caps
-    return Weighted(weights, node["seed"], node["block_size"], node["stop"], node["unit"], caps, node["temperature"])
-
-
-def before_to_json(before: Before) -> dict[str, Json]:
-    """A mixture of the past as JSON."""
-    inputs = {name: {"read": name, "rows": size} for name, size in zip(before.names, before.sizes, strict=True)}
-    bare = Mix((), (), before.rule)
-    saved: dict[str, Json] = {
-        **describe(bare),
-        "of": inputs,
-        "events": [event.to_json() for event in before.rule.events],
-    }
-    if before.rule.before is not None:
-        saved["before"] = before_to_json(before.rule.before)
-    return saved
-
-
-def before_from_json(saved: Any) -> Before:
-    """The mixture of the past that was saved."""
-    events = tuple(map(event_from_json, saved["events"]))
-    earlier = before_from_json(saved["before"]) if "before" in saved else None
-    rule = replace(rule_from_json(saved), events=events, before=earlier)
-    return Before(rule, tuple(saved["of"]), tuple(child["rows"] for child in saved["of"].values()))
+def _past_from_json(saved: Any) -> Past:
+    earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
+    return Past(mixture_from_json(saved["mixture"]), int(saved["at"]), earlier)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from .mix import Event
+from .mix import Event, Mixture
 from .order import Slice
 from .schedule import Schedule
 from .types import Fold, Json, Mixing, Order, Shards, Source
@@ -145,16 +145,16 @@ class Weighted:
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
     events: tuple[Event, ...] = ()
-    before: Before | None = None
+    past: Past | None = None
 
 
 @dataclass(frozen=True)
-class Before:
-    """The mixture that another one took over from: up to the position of the first event it is still in force."""
+class Past:
+    """The mixture that another one took over from at position `at`, None while it has not yet; and the one before."""
 
-    rule: Weighted
-    names: tuple[str, ...]
-    sizes: tuple[int | None, ...]
+    mixture: Mixture
+    at: int | None
+    earlier: Past | None = None
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .adopt import Places, adopted, standing, without_takeovers
+from .adopt import told as told_of
 from .build import Builder
 from .cursor import seal, unseal
 from .digests import code_notes, code_of, compared, data_of
-from .edits import Change, Edit, adopted, changed, edit_from_json, locate_mixture, mixtures, old_mixtures
-from .errors import ConfigError, DataError, StateError
+from .edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures
+from .errors import ConfigError, DataError, PenstockError, StateError
 from .feed import Spread, Unit
 from .ints import whole, within_reach
 from .lane import Lane
-from .mix import Adopt, SetWeights
+from .mix import SetWeights
 from .nodes import Flow, Path
 from .recipe import canonical, describe, fingerprint
 from .run import Opener, lane_of, tail_group
@@ -159,6 +161,8 @@ class Session:
     def next_pass(self) -> None:
         """Go to the beginning of the next pass."""
         self.epoch, self.turn = self.epoch + 1, 0
+        self.changes = without_takeovers(self.changes)
+        self.flow = changed(self.base, self.changes)
         self._open({})
 
     def seek(self, item: int) -> None:
@@ -201,6 +205,7 @@ class Session:
                 "at": at["0"] if self.group else at,
                 "last": {number: openers[int(number)].last_key(epoch, cursor) for number, cursor in at.items()},
                 **self._facts,
+                "mixtures": told_of(openers[min(openers)].builder),
                 "given": given,
                 "changes": [change.to_json() for change in changes],
                 "journal": [entry for _, entry in sorted(journal.items())],
@@ -221,7 +226,7 @@ class Session:
         if body.get("fingerprint") != fingerprint(self.description) or body.get("pipeline") != self.description:
             if on_mismatch != "adopt":
                 raise of_another(body.get("pipeline"), self.description)
-            changes = self._adopt(body, changes, cursors)
+            changes = adopted(self.base, changes, body["mixtures"], self._places(as_int(body.get("epoch")), cursors))
         adopt = on_mismatch == "adopt"
         notes = compared(body["data"], self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
@@ -240,7 +245,7 @@ class Session:
             self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes = before
             if changes and isinstance(error, ConfigError):
                 raise StateError(f"the changes in the state do not fit this pipeline: {error}") from error
-            if isinstance(error, _ODD):
+            if isinstance(error, _ODD) and not isinstance(error, PenstockError):
                 raise StateError(f"the state does not fit this pipeline: {error!r}; it is damaged") from error
             raise
         self.notes = told(notes)
@@ -253,25 +258,18 @@ class Session:
             if not adopt and last.get(str(number)) != lane.opener.last_key(self.epoch, cursors[number]):
                 raise out_of_order()
 
-    def _adopt(self, body: Mapping[str, Any], edits: tuple[Edit, ...], cursors: Mapping[int, Json]) -> tuple[Edit, ...]:
-        """Let the present mixtures go on where the saved ones stand, each input where it was."""
-        changes = tuple(edit for edit in edits if isinstance(edit, Change))
-        others = tuple(edit for edit in edits if not isinstance(edit, Change))
-        past, present = old_mixtures(body.get("pipeline"), changes), mixtures(self.base)
-        for path in past.keys() & present.keys():
-            old, new = past[path], present[path]
-            inner = {name: describe(child) for name, child in zip(new.names, new.flows, strict=True)}
-            if describe(new) == {**describe(replace(new, rule=old.rule)), "of": inner} and set(old.names) == set(
-                new.names
-            ):
-                continue
-            # The past alone first: only it can tell which positions were drawn.
-            only_past = changed(self.base, (*changes, Change(path, Adopt(1 << 60, {}), old), *others))
-            probe = Session(only_past, replace(self.setting, window=0), None)
-            probe.epoch, probe.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
+    def _places(self, epoch: int, cursors: Mapping[int, Json]) -> Places:
+        """Where the mixtures of a tree stand that goes on at these cursors."""
+
+        def places(flow: Flow) -> Mapping[Path, int]:
+            if self.group:
+                return standing(flow, epoch, as_int(cursors[0]))
+            probe = Session(flow, replace(self.setting, window=0), None)
+            probe.epoch = epoch
             probe._open(cursors)
-            changes = adopted(changes, path, old, new, probe._furthest(path))
-        return *changes, *others
+            return {path: probe._furthest(path) for path in mixtures(flow)}
+
+        return places
 
     def _furthest(self, path: Path) -> int:
         """The first position of a mixture that no lane of this rank has drawn yet."""

@@ -13,7 +13,7 @@ from .types import Json
 
 _LOG = logging.getLogger("penstock")
 
-NEEDED = ("fingerprint", "pipeline", "epoch", "at", "last", "data", "code", "given", "changes", "journal")
+NEEDED = ("fingerprint", "pipeline", "epoch", "at", "last", "data", "code", "mixtures", "given", "changes", "journal")
 LANED = ("lanes", "turn", "ended")
 """What every state has, and what one of a run in lanes has as well."""
 

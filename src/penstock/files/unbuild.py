@@ -65,7 +65,7 @@ def _mixture(
     pack: Mapping[str, Any] | None,
     caches: set[str | None],
 ) -> MixtureFile:
-    if rule.events or rule.before:
+    if rule.events or rule.past:
         raise ConfigError(f"dump: {at or 'the mixture'} was changed during a run; its state holds the changes")
     caps = dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else {}
     weights = rule.weights

@@ -7,5 +7,16 @@ blocks (`blocks`). What happens to it during a run is an event in its log (`even
 from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
 from .mixture import Mixture
 from .rules import STOPS
+from .saved import mixture_from_json, mixture_to_json
 
-__all__ = ["STOPS", "Adopt", "Event", "Exhausted", "Mixture", "SetWeights", "event_from_json"]
+__all__ = [
+    "STOPS",
+    "Adopt",
+    "Event",
+    "Exhausted",
+    "Mixture",
+    "SetWeights",
+    "event_from_json",
+    "mixture_from_json",
+    "mixture_to_json",
+]

@@ -1,0 +1,207 @@
+"""Another mixture takes over: every source that both have goes on at its next sample, none doubled, none lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+Make = Callable[..., ps.Dataset]
+Key = tuple[str, int, int]
+
+
+def numbers(n: int) -> ps.Dataset:
+    return ps.from_sequence(range(n)).shuffle()
+
+
+def docs(n: int, seed: int) -> ps.Dataset:
+    lengths = np.random.default_rng(seed).integers(1, 9, n)
+    return ps.from_tokens(np.arange(int(lengths.sum())), np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def keys_of(loader: ps.Loader, steps: int) -> list[Key]:
+    found = list[Key]()
+    for _ in islice(iter(loader), steps):
+        for key in loader.keys():
+            found += [key] if key not in found[-4:] else []  # a document may go on in the next row
+    return found
+
+
+def check(before: ps.Dataset, after: ps.Dataset, steps: int = 17, size: int = 400) -> None:
+    """The common sources of the second go on where the first stopped, in the order that the first has them in."""
+    with ps.Loader(before) as loader:
+        past = keys_of(loader, steps)
+        state = json.loads(json.dumps(loader.state_dict()))
+        alone = past + keys_of(loader, size)
+    with ps.Loader(after) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        present = keys_of(loader, size)
+        again = json.loads(json.dumps(loader.state_dict()))
+        rest = keys_of(loader, 10)
+    run = past + [key for key in present if key not in past[-8:]]
+    for name in {key[0] for key in past}:
+        kept, want = ([key for key in keys if key[0] == name] for keys in (run, alone))
+        common = min(len(kept), len(want))
+        assert kept[:common] == want[:common], name
+    assert {key[0] for key in present} - {key[0] for key in past} or present
+    with ps.Loader(after) as loader:
+        loader.load_state_dict(again)
+        assert keys_of(loader, 10) == rest
+
+
+def plain(n: int) -> ps.Dataset:
+    return numbers(n)
+
+
+def zipped(n: int) -> ps.Dataset:
+    return numbers(n).zip(ps.from_sequence(range(n), name="partner"))
+
+
+def chained(n: int) -> ps.Dataset:
+    return numbers(n).concat(ps.from_sequence(range(n // 2), name="more"))
+
+
+def nested(n: int) -> ps.Dataset:
+    return ps.mix({"x": numbers(n), "y": numbers(n // 3)}, {"x": 2, "y": 1}, stop="all_exhausted")
+
+
+KINDS = [plain, zipped, chained, nested]
+RULES: list[dict[str, Any]] = [
+    {},
+    {"stop": "all_exhausted"},
+    {"stop": "all_exhausted_oversample"},
+    {"max_epochs": 2.5},
+    {"max_epochs": {"a": 1}},
+    {"block_size": 10},
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a4_weights_added_and_removed_over_every_kind_of_input(kind: Make, rule: dict[str, Any]) -> None:
+    def make(weights: dict[str, float]) -> ps.Dataset:
+        caps = rule.get("max_epochs")
+        own = {**rule, "max_epochs": {"a": 1}} if isinstance(caps, dict) else rule
+        return ps.mix({name: kind(90 + 10 * len(name)) for name in weights}, weights, **own).batch(2, collate=list)
+
+    before = make({"a": 3, "bb": 1})
+    check(before, make({"a": 1, "bb": 2}))
+    check(before, make({"a": 1, "bb": 2, "ccc": 2}))
+    check(before, make({"ccc": 2, "a": 3}))
+    check(make({"a": 3, "bb": 1, "ccc": 2}), make({"ccc": 1, "a": 3}))
+
+
+def test_a4_an_input_that_grew_goes_on_at_its_next_sample_in_every_pass() -> None:
+    def make(n: int) -> ps.Dataset:
+        rows = {"a": ps.from_sequence(range(n)), "b": ps.from_sequence(range(50))}
+        return ps.mix(rows, {"a": 1, "b": 1})
+
+    for steps in (20, 75, 130):
+        with ps.Loader(make(30)) as loader:
+            past, state = keys_of(loader, steps), loader.state_dict()
+        with ps.Loader(make(40)) as loader:
+            loader.load_state_dict(state, on_mismatch="adopt")
+            present = keys_of(loader, 20)
+        last = [key for key in past if key[0] == "a"][-1]
+        first = next(key for key in present if key[0] == "a")
+        assert first == ("a", last[1], last[2] + 1) or (first[2] == 30 and last[2] == 29)
+
+
+def test_a4_an_inner_mixture_changes() -> None:
+    def make(inner: dict[str, float], outer: float, stop: str) -> ps.Dataset:
+        below = ps.mix({name: numbers(60) for name in inner}, inner, stop=stop)
+        return ps.mix({"m": below, "n": numbers(70)}, {"m": outer, "n": 1})
+
+    for stop in ("restart", "all_exhausted"):
+        for steps in (17, 61, 201):
+            check(make({"x": 1, "y": 2}, 2, stop), make({"x": 2, "y": 1}, 2, stop), steps)
+            check(make({"x": 1, "y": 2}, 2, stop), make({"x": 2, "y": 1}, 1, stop), steps)
+            check(make({"x": 1, "y": 2}, 2, stop), make({"x": 2, "y": 1, "z": 1}, 1, stop), steps)
+
+
+def test_a4_a_mixture_that_is_limited() -> None:
+    def make(a: float, n: int | None) -> ps.Dataset:
+        mixed = ps.mix({"a": numbers(60), "b": numbers(70)}, {"a": a, "b": 1})
+        return (mixed if n is None else mixed.limit(n)).batch(2, collate=list)
+
+    check(make(1, 300), make(3, 300))
+    check(make(1, 300), make(3, None))
+    check(make(1, None), make(3, 300))
+
+
+@pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
+def test_a4_packed_documents(method: Any) -> None:
+    def make(weights: dict[str, float], stop: str = "all_exhausted") -> ps.Dataset:
+        stores = {name: docs(80 + 40 * i, i) for i, name in enumerate(weights)}
+        return ps.mix(stores, weights, stop=stop).pack(16, method=method)
+
+    with ps.Loader(make({"a": 1, "b": 3})) as loader:
+        past, state = keys_of(loader, 9), loader.state_dict()
+    with ps.Loader(make({"a": 3, "b": 1})) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        present = keys_of(loader, 400)
+    run = [key for key in dict.fromkeys([*past, *present]) if key[1] == 0]
+    assert sorted(run) == sorted([("a", 0, i) for i in range(80)] + [("b", 0, i) for i in range(120)])
+
+
+def test_a4_token_units_and_their_schedules() -> None:
+    def make(weights: Any, *names: str) -> ps.Dataset:
+        stores = {name: docs(80 + 40 * i, i).shuffle() for i, name in enumerate(names)}
+        return ps.mix(stores, weights, unit="tokens")
+
+    check(make({"a": 1, "b": 3}, "a", "b"), make({"a": 3, "b": 1}, "a", "b"), 72)
+    check(make({"a": 1, "b": 3}, "a", "b"), make({"a": 3, "b": 1, "c": 1}, "a", "b", "c"), 72)
+    ramp = ps.Schedule([(0, {"a": 1, "b": 3}), (2_000, {"a": 3, "b": 1})], interpolation="linear", unit="tokens")
+    other = ps.Schedule([(0, {"a": 3, "b": 1}), (900, {"a": 1, "b": 1})], interpolation="linear", unit="tokens")
+    check(make(ramp, "a", "b"), make(other, "a", "b"), 72)
+
+
+def test_a4_weights_set_before_and_adopted_twice() -> None:
+    def make(**weights: float) -> ps.Dataset:
+        return ps.mix({name: numbers(60) for name in weights}, weights)
+
+    run = list[Key]()
+    with ps.Loader(make(a=1, b=2)) as loader:
+        run += keys_of(loader, 31)
+        loader.set_weights({"a": 5, "b": 1})
+        run += keys_of(loader, 31)
+        state = loader.state_dict()
+    for weights in ({"a": 1, "b": 1, "c": 3}, {"c": 1, "a": 1}, {"b": 1, "a": 4, "c": 1}):
+        with ps.Loader(make(**weights)) as loader:
+            loader.load_state_dict(json.loads(json.dumps(state)), on_mismatch="adopt")
+            run += keys_of(loader, 31)
+            state = loader.state_dict()
+    for name in "ac":
+        mine = [key for key in run if key[0] == name]
+        assert [epoch * 60 for _, epoch, _ in mine] == [k // 60 * 60 for k in range(len(mine))]
+        assert len(set(mine)) == len(mine)
+
+
+def test_a1_names_in_another_order_are_the_same_mixture() -> None:
+    def make(*names: str) -> ps.Dataset:
+        return ps.mix({name: numbers(60) for name in names}, {name: len(name) for name in names})
+
+    with ps.Loader(make("a", "bb", "ccc")) as loader:
+        keys_of(loader, 10)
+        state = loader.state_dict()
+        want = keys_of(loader, 30)
+    with ps.Loader(make("ccc", "a", "bb")) as loader:
+        loader.load_state_dict(json.loads(json.dumps(state, sort_keys=True)))
+        assert keys_of(loader, 30) == want
+
+
+def test_a_mixture_that_is_shuffled_as_a_whole_is_refused_within_a_pass() -> None:
+    def make(a: float) -> ps.Dataset:
+        return ps.mix({"a": numbers(6), "b": numbers(6)}, {"a": a, "b": 1}, stop="all_exhausted").shuffle()
+
+    with ps.Loader(make(1)) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with ps.Loader(make(2)) as loader, pytest.raises(ps.StateError, match="shuffled as a whole"):
+        loader.load_state_dict(state, on_mismatch="adopt")
