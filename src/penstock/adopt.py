@@ -101,6 +101,8 @@ def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
     """The mixtures that a state tells of, by their names; what they took over from is in its changes."""
     try:
         found = {_named(tuple(entry["path"])): mixture_from_json(entry["mixture"]) for entry in saved}
+    except StateError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"the mixtures in the state cannot be read ({error!r}); it is damaged") from error
     earlier = {name: [edit.past for edit in _changes(edits, name) if edit.past] for name in found}

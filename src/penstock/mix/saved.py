@@ -39,10 +39,10 @@ def mixture_from_json(saved: Any) -> Mixture:
     """The mixture that was saved."""
     try:
         found: dict[str, Any] = dict(cast("Mapping[str, Any]", saved))
-        schedule, lengths = found.pop("schedule"), found.pop("lengths")
+        weights, schedule, lengths = (found.pop(name) for name in ("weights", "schedule", "lengths"))
         return Mixture(
             tuple(found.pop("names")),
-            found.pop("weights") if schedule is None else Schedule.from_json(schedule),
+            weights if schedule is None else Schedule.from_json(schedule),
             tuple(found.pop("sizes")),
             log=tuple(map(event_from_json, found.pop("log"))),
             lengths=None if lengths is None else tuple(lengths),
