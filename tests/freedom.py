@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from oracle import endless, passes
+from oracle import endless, passes, tokens
 
 
 def allowed(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
@@ -43,7 +43,7 @@ def whole_documents(below, got, length):
             if [p for _, p in cells] != list(range(len(cells))):
                 return f"positions {[p for _, p in cells]} in segment {s}"
             found.append([t for t, _ in cells])
-    want = sorted([int(t) for t in x["tokens"]] for x in below)
+    want = sorted([int(t) for t in tokens(x)] for x in below)
     return "" if sorted(found) == want else f"documents {sorted(found)} instead of {want}"
 
 

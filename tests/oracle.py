@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import count, islice
 
-INDEXED = {"seq", "map", "map_with_index", "random_map", "shuffle", "repeat", "slice", "shard", "limit",
+INDEXED = {"seq", "tokens", "map", "map_with_index", "random_map", "shuffle", "repeat", "slice", "shard", "limit",
            "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
 
 
@@ -20,16 +20,24 @@ def children(d):
 
 
 def leaf(d):
-    return d[0] in ("seq", "iterable")
+    return d[0] in ("seq", "iterable", "tokens")
+
+
+def lengths_known(d):
+    """Documents of a token store under steps that only order them."""
+    orders = ("shuffle", "repeat", "slice", "shard", "limit", "concat", "seed", "mix")
+    return d[0] == "tokens" or (d[0] in orders and all(map(lengths_known, children(d))))
 
 
 def indexed(d):
+    if d[0] == "pack":
+        return lengths_known(d[1])
     return d[0] in INDEXED and (leaf(d) or all(map(indexed, children(d))))
 
 
 def endless(d):
     match d:
-        case ("seq" | "iterable" | "slice" | "shard" | "limit", *_):
+        case ("seq" | "iterable" | "tokens" | "slice" | "shard" | "limit", *_):
             return False
         case ("repeat", _, None, _):
             return True
@@ -58,6 +66,9 @@ def passes(d, k, orders):
     match d:
         case ("seq" | "iterable", values, _):
             yield from values
+        case ("tokens", sizes, _):
+            for i in range(len(sizes)):
+                yield list(range(1 + sum(sizes[:i]), 1 + sum(sizes[: i + 1])))
         case ("map", _, fn):
             yield from map(fn, below())
         case ("skip_map", _, fn):
@@ -161,12 +172,16 @@ def by_tokens(samples, most, size):
 
 
 def end_to_end(documents, length):
-    cells = ((t, number, place) for number, doc in enumerate(documents) for place, t in enumerate(doc["tokens"]))
+    cells = ((t, number, place) for number, doc in enumerate(documents) for place, t in enumerate(tokens(doc)))
     for row in rows(cells, length, False):
         segment = {number: s for s, number in enumerate(dict.fromkeys(number for _, number, _ in row), 1)}
         pad = length - len(row)
         yield {"tokens": [int(t) for t, _, _ in row] + [0] * pad, "positions": [p for _, _, p in row] + [0] * pad,
                "segment_ids": [segment[n] for _, n, _ in row] + [0] * pad}  # fmt: skip
+
+
+def tokens(document):
+    return document["tokens"] if isinstance(document, dict) else document
 
 
 def source_name(d):

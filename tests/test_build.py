@@ -51,4 +51,13 @@ def test_sizes_that_a_function_gives_are_not_taken_for_lengths() -> None:
     assert [len(group) for group in ds] == [2] * 5
     with pytest.raises(ps.IndexedError, match="BatchByTokens needs sizes that a function gives"):
         ds[0]
-    assert len(documents(10).batch_by_tokens(14, collate=list)) == 5
+    groups = documents(10).batch_by_tokens(14, collate=list)
+    assert [group[0].tolist() for group in groups] == [groups[i][0].tolist() for i in range(5)]
+    assert len(groups) == 5
+
+
+def test_a_shuffle_buffer_over_a_token_store_is_one_over_samples() -> None:
+    ds = documents(10).shuffle_buffer(3)
+    assert sorted(map(len, ds)) == sorted(map(len, documents(10)))
+    with pytest.raises(ps.IndexedError, match="shuffle_buffer|ShuffleBuffer"):
+        ds[0]

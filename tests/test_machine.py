@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,16 @@ from hypothesis.stateful import (
 )
 
 import penstock as ps
-from amounts import examples
+from amounts import done, examples
 from freedom import allowed
 from learned import Orders, model, plain, run
 from meter import our_threads
 from oracle import again, endless, indexed
 from penstock.seams import pretend, write_whole
-from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, show
+from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
 from penstock.testing.asserts import difference
+from penstock.testing.recipes import number
+from trees import Fuse, Interrupt
 
 END = object()
 PASSES = 3
@@ -69,10 +72,14 @@ class Machine(RuleBasedStateMachine):
         self.disk = TornDisk(seed=1)
         self.threads = our_threads()
         self.k = self.at = 0
+        self.fuse = Fuse()
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(recipes, "number", lambda x: self.fuse(number(x)))
 
     @initialize(recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies)
     def start(self, recipe: Any, lanes: int, topology: Topology) -> None:
         note(show(recipe))
+        done["machine runs"] += 1
         self.ds, self.lanes, self.endless = build(recipe), lanes, endless(recipe)
         self.indexed = indexed(recipe)
         self.worlds = [w for w in (1, 2, 3, 4, 6) if w == 1 or self.indexed or lanes % w == 0]
@@ -142,7 +149,7 @@ class Machine(RuleBasedStateMachine):
             self.its = [iter(loader) for loader in self.loaders]
         if self.even[self.k] < min(self.at + self.world, len(self.want[self.k])):
             return self.tail()
-        found = [next(it, END) for it in self.its]
+        found = [self.one(it) for it in self.its]
         want = self.want[self.k][self.at :]
         if self.endless and len(want) < self.world:
             raise AssertionError("the machine took more than it knows")
@@ -165,9 +172,16 @@ class Machine(RuleBasedStateMachine):
         self.its, self.k, self.at = None, self.k + 1, 0
         return False
 
+    def one(self, it: Any) -> Any:
+        """The next sample of a rank; where somebody interrupts it, it is asked again."""
+        try:
+            return next(it, END)
+        except Interrupt:
+            return next(it, END)
+
     def tail(self) -> bool:
         """The rest of a pass whose lanes end one after the other: nothing lost, nothing doubled."""
-        found = [repr(x) for it in self.its or [] for x in it]
+        found = [repr(x) for it in self.its or [] for x in iter(partial(self.one, it), END)]
         assert sorted(found) == sorted(map(repr, self.want[self.k][self.at :])), "the rest of the lanes"
         self.its, self.k, self.at = None, self.k + 1, 0
         return False
@@ -185,6 +199,14 @@ class Machine(RuleBasedStateMachine):
         for _ in range(rounds):
             if not self.known() or not self.round():
                 break
+
+    @rule(calls=st.integers(1, 12))
+    def interrupt(self, calls: int) -> None:
+        """Somebody interrupts while the functions of the pipeline are at work, at one of their calls."""
+        self.fuse.set(calls, Interrupt())
+        if self.known():
+            self.round()
+        self.fuse.set(0, None)
 
     @rule()
     def leave_the_loop(self) -> None:
@@ -268,6 +290,7 @@ class Machine(RuleBasedStateMachine):
         assert len(our_threads() - self.threads) <= most
 
     def teardown(self) -> None:
+        self.patched.undo()
         self.close()
 
 

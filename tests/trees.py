@@ -36,6 +36,10 @@ def documents(n: int, name: str, most: int = 9) -> ps.Dataset:
 # ---------------------------------------------------------------- from a description
 
 
+class Interrupt(BaseException):
+    """Like KeyboardInterrupt, but one that a test runner survives."""
+
+
 class Fuse:
     """What the functions of a tree call: the n-th call from when it was set raises."""
 

@@ -42,7 +42,7 @@ from .sources.memory import Memory
 from .step import Failed
 from .tree import collate as default_collate
 from .tree import leading
-from .types import Fold
+from .types import Fold, Part
 
 
 class Dataset:
@@ -476,7 +476,7 @@ class Dataset:
     def _fold(
         self, fold: Fold, size: Callable[[Any], int], build: Callable[[list[Any]], Any], seed: int | None = None
     ) -> Dataset:
-        sizer = Sizer(_function(size, "size"), by_length=size in (len, _one))
+        sizer = Sizer(_function(size, "size"), by_length=size is len)
         groups = Hold(self.flow, fold, sizer, seed)
         return self._with(Each(groups, "map", _Values(_function(build, "build"))))
 
@@ -503,7 +503,7 @@ class _Values:
         self.__qualname__, self.version = name_of(build), getattr(build, "version", None)
 
     def __call__(self, items: list[Any]) -> Any:
-        return self.build([item.value for item in items])
+        return self.build([item.item.value if isinstance(item, Part) else item.value for item in items])
 
 
 class _Spread:

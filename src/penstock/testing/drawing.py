@@ -29,10 +29,11 @@ class _Flow:
     random: bool = False  # the order is new in every pass
     steady: bool = True  # every pass has the same number of samples
     batches: bool = False
+    lengths: bool = False  # documents whose lengths are known without reading
     final: bool = False  # its order is only known within limits: nothing may follow
 
     def then(self, kind: str, *args: Any, **changes: Any) -> _Flow:
-        return replace(self, recipe=(kind, self.recipe, *args), **{"batches": False, **changes})
+        return replace(self, recipe=(kind, self.recipe, *args), **{"batches": False, "lengths": False, **changes})
 
     def stream(self, kind: str, *args: Any, **changes: Any) -> _Flow:
         """A step that is not indexed and whose yield depends on the data."""
@@ -101,10 +102,12 @@ def _leaf(dice: _Dice, names: Any, streams: bool) -> _Flow:
     n = dice.between(1, 12)
     first = dice.between(0, 9)
     values: tuple[Any, ...] = tuple(range(first, first + n))
-    kind = dice.one(("seq", "seq", "seq", "holes", "iterable", "source"))
+    kind = dice.one(("seq", "seq", "seq", "holes", "iterable", "source", "tokens"))
     name = next(names)
     if kind == "iterable" and streams:
         return _Flow(("iterable", values, name), indexed=False)
+    if kind == "tokens":
+        return _Flow(("tokens", tuple(1 + v * 5 % 7 for v in values), name), length=n, lengths=True)
     if kind == "source":
         return _Flow(("with_source", ("map", ("seq", values, name), r.mapping)), length=n)
     if kind == "holes":
@@ -193,31 +196,49 @@ def _tokens(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 def _pack(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     method = dice.one(("concat_split", "concat_split", "first_fit", "best_fit"))
+    final = method != "concat_split"
+    if f.lengths:
+        return f.then("pack", dice.between(7, 16), method, length=None, final=final)
     documents = f.then("map", r.document)
-    return documents.stream("pack", dice.between(7, 16), method, full=f.full, final=method != "concat_split")
+    return documents.stream("pack", dice.between(7, 16), method, full=f.full, final=final)
 
 
 def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n = dice.between(0, 9)
     length = n if f.endless and f.indexed else None if f.length is None else min(n, f.length)
-    changes: dict[str, Any] = {"length": length, "full": f.full and n > 0, "endless": False, "batches": f.batches}
+    changes: dict[str, Any] = {
+        "length": length,
+        "full": f.full and n > 0,
+        "endless": False,
+        "batches": f.batches,
+        "lengths": f.lengths and f.indexed,
+    }
     first = {"random": False, "once": False} if f.indexed else {"once": f.once or f.endless}
     return f.then("limit", n, **changes, **first)
 
 
 def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n, again = dice.between(1, 3), not f.indexed or dice.coin()
-    return f.then("repeat", n, again, length=None if f.length is None else n * f.length, batches=f.batches)
+    return f.then(
+        "repeat", n, again, length=None if f.length is None else n * f.length, batches=f.batches, lengths=f.lengths
+    )
 
 
 def _repeat_for_ever(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.then(
-        "repeat", None, not f.indexed or dice.coin(), length=None, endless=True, steady=False, batches=f.batches
+        "repeat",
+        None,
+        not f.indexed or dice.coin(),
+        length=None,
+        endless=True,
+        steady=False,
+        batches=f.batches,
+        lengths=f.lengths,
     )
 
 
 def _shuffle(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    return f.then("shuffle", dice.between(0, 3), random=True, batches=f.batches)
+    return f.then("shuffle", dice.between(0, 3), random=True, batches=f.batches, lengths=f.lengths)
 
 
 def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -243,6 +264,7 @@ def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
         once=False,
         steady=True,
         batches=f.batches,
+        lengths=f.lengths,
     )
 
 
@@ -251,7 +273,16 @@ def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     i = dice.between(0, n - 1)
     length = None if f.length is None else len(range(i, f.length, n))
     return f.then(
-        "shard", i, n, length=length, full=bool(length), random=False, steady=True, once=False, batches=f.batches
+        "shard",
+        i,
+        n,
+        length=length,
+        full=bool(length),
+        random=False,
+        steady=True,
+        once=False,
+        batches=f.batches,
+        lengths=f.lengths,
     )
 
 
@@ -284,6 +315,7 @@ def _joined(kind: str, flows: list[_Flow], total: Callable[[list[int]], int], fu
         random=any(g.random for g in flows),
         steady=all(g.steady for g in flows) and not endless,
         once=any(g.once or g.endless for g in flows),
+        lengths=kind == "concat" and all(g.lengths for g in flows),
     )
 
 
@@ -310,4 +342,5 @@ def _mix(dice: _Dice, names: Any, f: _Flow, left: int, *, endless: bool, streams
         random=True,
         steady=stop == "all_exhausted" or caps is not None,
         once=stop == "all_exhausted_oversample" and not all(g.indexed for g in flows),
+        lengths=all(g.lengths for g in flows),
     )  # fmt: skip

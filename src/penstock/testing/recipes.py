@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from .. import Dataset, Skip, from_iterable, from_sequence, mix
+from .. import Dataset, Skip, from_iterable, from_sequence, from_tokens, mix
 
 Recipe: TypeAlias = tuple[Any, ...]
 
@@ -103,6 +103,9 @@ def build(recipe: Recipe) -> Dataset:
             return from_sequence(list(rest[0]), name=rest[1])
         case "iterable":
             return from_iterable(partial(iter, rest[0]), name=rest[1])
+        case "tokens":
+            ends = np.cumsum([0, *rest[0]])
+            return from_tokens(np.arange(1, ends[-1] + 1), ends, name=rest[1])
         case "concat" | "zip":
             first, *others = (build(r) for r in rest[0])
             return first.concat(*others) if kind == "concat" else first.zip(*others)
@@ -163,6 +166,8 @@ def show(recipe: Recipe) -> str:
     match kind:
         case "seq":
             return f"from_sequence({list(rest[0])}, name={rest[1]!r})"
+        case "tokens":
+            return f"tokens_of_lengths({list(rest[0])}, name={rest[1]!r})"
         case "iterable":
             return f"from_iterable(partial(iter, {rest[0]}), name={rest[1]!r})"
         case "concat" | "zip":
