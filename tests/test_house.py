@@ -27,6 +27,7 @@ FLOORS = {
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
     "describe": (
         "nodes",
+        "tail",
         "step",
         "program",
         "packed",
@@ -39,7 +40,10 @@ FLOORS = {
         "edits",
         "adopt",
     ),
-    "run": ("trail", "streams", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane", "session"),
+    "run": (
+        *("trail", "streams", "deal", "feed", "work", "hold", "turns", "weave", "run", "cursor", "states", "lane"),
+        *("setting", "session"),
+    ),
     "load": ("plan", "ahead", "iterator", "dataset", "inputs", "loader", "files"),
     "frames": ("images", "tasks"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),

@@ -65,6 +65,15 @@ def through_json(state: Any) -> Any:
     return json.loads(json.dumps(state, allow_nan=False))
 
 
+def rows_of(ds: ps.Dataset, k: int, most: int) -> list[tuple[int, list[Any]]]:
+    """The number of rows of each item of a pass, and the keys of their samples."""
+    with ps.Loader(ds) as loader:
+        for _ in range(k):
+            for _ in loader:
+                pass
+        return [(len(loader.valid), loader.keys()) for _ in islice(loader, most)]
+
+
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -93,6 +102,10 @@ class Machine(RuleBasedStateMachine):
             self.worlds = [w for w in self.worlds if self.indexed or w == 1]
             runs = [run(self.ds, k, most) for k in range(count)]
         self.want = [found for found, _ in runs]
+        self.rows = [rows_of(self.ds, k, len(found)) for k, found in enumerate(self.want)]
+        if self.indexed:  # a pass without a whole step is refused
+            steps = min(sum(count == rows[0][0] for count, _ in rows) for rows in self.rows)
+            self.worlds = [w for w in self.worlds if w == 1 or w <= steps]
         self.even = [self.lanes_even(k) for k in range(count)]
         if lanes == 1 or self.indexed:
             self.judge(recipe, runs)
@@ -150,6 +163,8 @@ class Machine(RuleBasedStateMachine):
         if self.even[self.k] < min(self.at + self.world, len(self.want[self.k])):
             return self.tail()
         found = [self.one(it) for it in self.its]
+        if self.indexed and self.world > 1:
+            return self.dealt(found)
         want = self.want[self.k][self.at :]
         if self.endless and len(want) < self.world:
             raise AssertionError("the machine took more than it knows")
@@ -178,6 +193,19 @@ class Machine(RuleBasedStateMachine):
             return next(it, END)
         except Interrupt:
             return next(it, END)
+
+    def dealt(self, found: list[Any]) -> bool:
+        """Whether the ranks share the rows of a whole step; they end together where there is no whole one any more."""
+        rows = self.rows[self.k][self.at : self.at + self.world]
+        if len(rows) < self.world or rows[-1][0] < self.rows[self.k][0][0]:
+            assert all(x is END for x in found)
+            self.its, self.k, self.at = None, self.k + 1, 0
+            return False
+        given = [(len(loader.valid), loader.keys()) for loader in self.loaders]
+        assert all(count == rows[0][0] for count, _ in given)
+        assert sorted(key for _, keys in given for key in keys) == sorted(key for _, keys in rows for key in keys)
+        self.at += self.world
+        return True
 
     def tail(self) -> bool:
         """The rest of a pass whose lanes end one after the other: nothing lost, nothing doubled."""

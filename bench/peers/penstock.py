@@ -155,7 +155,7 @@ def kit():
         "resume_mix": lambda: Held(ps.Loader(ps.mix(numbers, {"a": 5, "b": 3, "c": 2}, seed=1).batch(2))),
         "resume_pack": lambda: Held(ps.Loader(docs.pack(16, method="best_fit"))),
         "workers": lambda n: ps.Loader(ints, workers=n),
-        "covers": lambda rank, world: ps.Loader(more, rank=rank, world_size=world),
+        "covers": lambda rank, world: ps.Loader(more, rank=rank, world_size=world, remainder="keep"),
         "elastic_set": ranked,
         "elastic_batches": ranked,
         "elastic_order": ranked,

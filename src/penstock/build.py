@@ -90,17 +90,6 @@ def why_not(flow: Flow) -> str | None:
             return None
 
 
-def has_tail(flow: Flow) -> bool:
-    """Whether batches are the last thing that decides on groups. A zip's tuples are none."""
-    match flow:
-        case Hold(below, Batch()):
-            return not (isinstance(below, Mix) and isinstance(below.rule, Turns))
-        case Each(below, "map" | "random" | "source"):
-            return has_tail(below)
-        case _:
-            return False
-
-
 def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
     """Refuse, with the reason and the remedy, what needs random access."""
     if (reason := why_not(flow)) is not None:

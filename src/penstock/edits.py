@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from .build import Builder, has_tail
+from .build import Builder
 from .errors import ConfigError, StateError
 from .mix import Event, event_from_json, mixture_from_json, mixture_to_json
 from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Reorder, Weighted, Without, inputs_of, under
 from .order import Gap
 from .schedule import Schedule
+from .tail import has_tail
 from .types import Json
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .deal import Spread
 from .ints import distinct
 from .program import Program
 from .rows import Rows, empty_rows
@@ -45,15 +46,6 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Which positions one rank works on: its group of every `world_size * group` positions."""
-
-    rank: int = 0
-    world_size: int = 1
-    group: int = 1
-
-
 class Positions:
     """The positions of a program, one pass at a time."""
 
@@ -75,32 +67,26 @@ class Positions:
     def next(self, n: int, /) -> Unit | None:
         if self._used == len(self._rows) and not self._locate():
             return None
-        group, ranks, size = self.spread.group, self.spread.world_size, self.program.size
-        left = len(self._rows) - self._used
-        if n < left and group > 1 and ranks > 1:
-            n = min(left, -(-n // group) * group)
-        n = min(n, left)
+        group, step = (1, 1) if self.spread.plain else (self.spread.group, self.spread.size)
+        n = min(-(-n // group) * group, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
-        step = group * ranks if ranks > 1 else 1
-        trail = Span(self._at, group if ranks > 1 else 1, step, size)
+        trail = Span(self._at, group, step, self.program.size)
         self._used += n
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)
 
     def _locate(self) -> bool:
         """Plan the next stretch of positions."""
-        rank, ranks, group = self.spread.rank, self.spread.world_size, self.spread.group
-        size = self.program.size
-        if ranks == 1:
+        size, epoch = self.program.size, self._epoch
+        if not self.spread.plain:
+            places = self.spread.positions(self._at, epoch, size, self._plan)
+        elif size is None:
             places = np.arange(self._at, self._at + self._plan)
         else:
-            groups = np.arange(-(-self._plan // group)) * (group * ranks) + self._at + rank * group
-            places = (groups[:, None] + np.arange(group)).ravel()
-        if size is not None:
-            places = places[places < size]
+            places = np.arange(self._at, min(self._at + self._plan, size))
         if not places.size:
             return False
-        self._rows, self._used = self.rows_at(places, self._epoch), 0
+        self._rows, self._used = self.rows_at(places, epoch), 0
         self._plan = min(max(_LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
         return True
 

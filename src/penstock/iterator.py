@@ -8,7 +8,8 @@ from weakref import finalize
 
 from .nodes import Flow
 from .seams import world
-from .session import Session, Setting
+from .session import Session
+from .setting import Setting
 
 
 class Described(Protocol):

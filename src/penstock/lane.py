@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .nodes import Flow
-from .rows import empty_rows
+from .rows import Rows, empty_rows
 from .run import Opener
 from .seams import world
 from .streams import Tap
@@ -91,10 +91,20 @@ class Lane:
         given = self._chunk.rows.slice(0, self._used)
         return self.counts + np.bincount(given.leaf, minlength=len(self.counts))
 
+    def upcoming(self) -> Any:
+        """The next item, after `start`."""
+        return self._chunk.values[self._used]
+
+    def rows(self) -> Rows:
+        """The samples of the last item."""
+        return self._chunk.rows.slice(self._used - 1, self._used) if self._used else empty_rows(0)
+
+    def began(self) -> Json:
+        """The cursor before the last item."""
+        return self._chunk.trail.at(max(self._used - 1, 0))
+
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item."""
-        if not self._used:
-            return []
-        rows = self._chunk.rows.slice(self._used - 1, self._used)
+        rows = self.rows()
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
+import numpy as np
+
+from .build import why_not
 from .dataset import Dataset
+from .deal import Remainder
 from .errors import ConfigError
 from .ints import whole
 from .seams import lock, place, process, world
-from .session import OnError, Session, Setting
+from .session import Session
+from .setting import OnError, Setting
+from .streams import as_int
+from .tail import tail_of
+from .types import Flags
 
 Executor = Literal["inline", "threads"]
 
@@ -26,8 +35,11 @@ class Loader:
     - `prefetch` is how many pieces of work may be under way (default: two for each worker).
     - `rank`, `world_size`: which share is ours. Found through torch.distributed or the environment (`RANK`,
       `WORLD_SIZE`) when not given.
-    - `epoch_length`: a `for` ends after so many items (of this rank), and the next one goes on from there; for datasets
-      that never end.
+    - `remainder`: what becomes of the rows at the end of a pass that are no whole step of several ranks. They are
+      left out ("drop"); filled up from the beginning of the pass ("pad"), with `valid` False for the rows that fill;
+      or shared out as they are ("keep"), so that ranks may give different numbers of items.
+    - `epoch_length`: a `for` ends when all ranks together gave so many items (as many on each, rounded up), and the
+      next one goes on from there; for datasets that never end.
     - `lanes`: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
       multiple of every world size it may ever have. Fixed for a run.
     - `on_error`: "raise"; "quarantine" puts another sample of the same source in the place of a bad one, keeps a
@@ -51,6 +63,7 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         lanes: int = 1,
+        remainder: Remainder = "drop",
         epoch_length: int | None = None,
         on_error: OnError = "raise",
         max_errors: int = 100,
@@ -67,8 +80,10 @@ class Loader:
         self._hands = world.sched.spawn(threads) if threads else None
         window = (prefetch or 2 * threads) if threads else 0
         self._epoch_length = epoch_length
-        setting = Setting(rank, world_size, lanes, on_error, max_errors, window)
+        setting = Setting(rank, world_size, lanes, on_error, max_errors, window, remainder=remainder)
         self._closed, self._waited, self._items = False, 0.0, 0
+        self._pass: _Pass | None = None
+        self._told = False
         self._lock, self._process = lock(), process()
         try:
             self._session = Session(dataset.flow, setting, self._hands)
@@ -78,7 +93,29 @@ class Loader:
             raise
 
     def __iter__(self) -> Iterator[Any]:
-        return _Pass(self)
+        self._pass = _Pass(self)
+        return self._pass
+
+    def __len__(self) -> int:
+        """How many items a `for` over a whole pass gives on this rank. TypeError where that is not known, or endless.
+
+        >>> import penstock as ps
+        >>> len(ps.Loader(ps.from_sequence(range(10)).batch(4), rank=0, world_size=2))
+        1
+        """
+        session, most = self._session, self._epoch_length
+        steps = None if most is None else -(-most // session.setting.world_size)
+        if (rows := session.rows()) is not None:
+            items = session.spread.items(tail_of(session.base), rows)
+            return items if steps is None else min(steps, items)
+        if steps is not None:
+            return steps
+        if (reason := why_not(session.base)) is not None:
+            raise TypeError(f"the length of a pass is not known before it is run: {reason}")
+        raise TypeError("the dataset never ends: Loader(epoch_length=n) gives its passes a length")
+
+    def __bool__(self) -> bool:
+        return True
 
     def _next(self) -> Any:
         if self._closed:
@@ -91,11 +128,26 @@ class Loader:
         began = world.sched.now()
         self._session.ready()
         self._waited += world.sched.now() - began
+        marked = self._marked() if self._session.spread.remainder == "pad" else None
         value = self._session.next()  # no call stands behind it: an interrupt there would lose the item
         self._items += 1
         if self._epoch_length is not None:
-            self._session.given += 1
-        return value
+            self._session.given += self._session.setting.world_size
+        return value if marked is None else marked
+
+    def _marked(self) -> dict[str, Any] | None:
+        """The next batch with what is padding in it, if it is a mapping."""
+        session, lane = self._session, self._session.last
+        batch = lane.upcoming() if lane else None
+        if lane is None or not isinstance(batch, Mapping):
+            return None
+        if "valid" in batch:
+            raise ConfigError(
+                "remainder='pad' notes in 'valid' which rows of a batch are padding, and the batch has a 'valid' of "
+                "its own: rename that with .map(...)"
+            )
+        valid = session.spread.valid(as_int(lane.cursor()), session.epoch, session.rows())
+        return {**cast("Mapping[str, Any]", batch), "valid": valid}
 
     def _full(self) -> bool:
         """Whether as many items were given as make an epoch; they are then counted anew."""
@@ -105,8 +157,21 @@ class Loader:
         return True
 
     def _end(self) -> None:
+        self._tell_left_out()
         self._session.next_pass()
         self._session.given = 0
+
+    def _tell_left_out(self) -> None:
+        session, spread = self._session, self._session.spread
+        rows = session.rows()
+        if self._told or rows is None or spread.remainder != "drop" or spread.rank or session.last is None:
+            return
+        if left := rows - as_int(session.last.cursor()):
+            self._told = True
+            logging.getLogger("penstock").warning(
+                "every pass leaves out its last %d of %d rows, which fill no step of %d ranks with %d rows each; "
+                "Loader(remainder='pad') or 'keep' gives them too", left, rows, spread.world_size, spread.group,
+            )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, after the last item it gave: plain JSON, no data.
@@ -142,6 +207,24 @@ class Loader:
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of."""
         return self._session.last.keys() if self._session.last else []
+
+    @property
+    def valid(self) -> Flags:
+        """Which rows of the last item are no padding: bool, all True but at the end of a pass with `remainder="pad"`.
+
+        >>> import penstock as ps
+        >>> loader = ps.Loader(ps.from_sequence(range(3)).batch(2), remainder="pad")
+        >>> [(batch.tolist(), loader.valid.tolist()) for batch in loader]
+        [([0, 1], [True, True]), ([2, 0], [True, False])]
+        """
+        session, lane = self._session, self._session.last
+        if lane is None or not len(found := lane.rows()):
+            return np.zeros(0, np.bool_)
+        if session.spread.remainder == "pad":
+            return session.spread.valid(as_int(lane.began()), session.epoch, session.rows())
+        for _ in tail_of(session.base).batches:
+            found = found.ungrouped()
+        return np.ones(len(found), np.bool_)
 
     @property
     def journal(self) -> list[dict[str, Any]]:
@@ -194,17 +277,22 @@ class _Pass(Iterator[Any]):
 
     def __next__(self) -> Any:
         with self._loader._lock:  # pyright: ignore[reportPrivateUsage]
-            return self._one()
+            return self._one(self._loader)
 
-    def _one(self) -> Any:
-        if self._over or self._loader._full():  # pyright: ignore[reportPrivateUsage]
+    def _one(self, loader: Loader) -> Any:
+        if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
+            raise ConfigError(
+                "a later iter(loader) took over from this one: a loader has one position; for two runs at a time make "
+                "two loaders"
+            )
+        if self._over or loader._full():  # pyright: ignore[reportPrivateUsage]
             self._over = True
             raise StopIteration
         try:
-            return self._loader._next()  # pyright: ignore[reportPrivateUsage]
+            return loader._next()  # pyright: ignore[reportPrivateUsage]
         except StopIteration:
             self._over = True
-            self._loader._end()  # pyright: ignore[reportPrivateUsage]
+            loader._end()  # pyright: ignore[reportPrivateUsage]
             raise
 
 

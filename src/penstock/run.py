@@ -11,10 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from .build import Builder, has_tail, require_indexed, why_not
+from .build import Builder, require_indexed, why_not
+from .deal import Spread
 from .draws import mixture
 from .errors import ConfigError, DataError
-from .feed import Positions, Spread, Upstream
+from .feed import Positions, Upstream
 from .hold import Holding
 from .nodes import (
     Again,
@@ -42,6 +43,7 @@ from .rows import Rows, empty_rows
 from .sources.identity import content
 from .step import Leaf
 from .streams import Batches, Stream, as_int, as_list
+from .tail import has_tail, tail_of
 from .trail import Chunk, Fixed
 from .turns import ByRule, ByWeight, Draws, FirstOnes, InCycle, InTurn, OneByOne, Passes
 from .types import Json, Shards
@@ -50,18 +52,8 @@ from .work import Hired, Work
 
 
 def tail_group(flow: Flow) -> int | None:
-    """How many samples one output takes, where outputs are maps and batches over a program; None where it depends on
-    the data.
-    """
-    group = 1
-    while True:
-        match flow:
-            case Hold(below, Batch(n)) if has_tail(flow):
-                group, flow = group * n, below
-            case Each(below, "map" | "random" | "source") if has_tail(below):
-                flow = below
-            case _:
-                return group if why_not(flow) is None else None
+    """How many rows of a program one item takes; None where the yield depends on the data."""
+    return tail_of(flow).group if why_not(flow) is None else None
 
 
 def straight(flow: Flow, program: Any) -> Callable[[int], int] | None:
@@ -125,7 +117,7 @@ class Opener:
     def __init__(self, builder: Builder, hired: Hired, spread: Spread) -> None:
         self.builder, self.hired, self.spread = builder, hired, spread
         self._furthest = dict[Path, Callable[[int | None], int]]()
-        self._positions: Positions | None = None
+        self.positions: Positions | None = None  # of an indexed flow
 
     def furthest(self, path: Path, cursor: int | None) -> int:
         """The first position of the mixture at a path that nobody has drawn yet, given the cursor of a lone program."""
@@ -140,9 +132,9 @@ class Opener:
         """A digest of what the last position before a cursor is made of; None where only reading could tell."""
         while isinstance(cursor, list) and cursor:
             cursor = cursor[0]
-        if self._positions is None or not isinstance(cursor, int) or cursor < 1:
+        if self.positions is None or not isinstance(cursor, int) or cursor < 1:
             return None
-        rows = self._positions.rows_at(np.asarray([cursor - 1]), epoch)
+        rows = self.positions.rows_at(np.asarray([cursor - 1]), epoch)
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
@@ -150,7 +142,7 @@ class Opener:
         """The stream of a flow."""
         if why_not(flow) is None and not has_tail(flow):
             positions = Positions(self.builder.program(flow, seed, path), self.spread)
-            self._positions = positions if path == () else self._positions
+            self.positions = positions if path == () else self.positions
             work = Work(positions, positions.program, [], self.hired, grain)
             if (line := straight(flow, positions.program)) is not None:
                 self._furthest[path] = lambda cursor: line(as_int(work.furthest() if cursor is None else cursor))

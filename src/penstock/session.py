@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,53 +18,26 @@ from .adopt import Places, adopted, standing, without_takeovers
 from .adopt import told as told_of
 from .build import Builder
 from .cursor import seal, unseal
+from .deal import spread_of
 from .digests import code_notes, code_of, compared, data_of
 from .edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures
 from .errors import ConfigError, DataError, PenstockError, StateError
-from .feed import Spread, Unit
+from .feed import Unit
 from .ints import whole, within_reach
 from .lane import Lane
 from .mix import SetWeights
 from .nodes import Flow, Path
-from .recipe import canonical, describe, fingerprint
+from .recipe import canonical, describe, fingerprint, identity
 from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
+from .setting import Setting
 from .states import check_lanes, entries_of, merged, of_another, out_of_order, sample_of, told
 from .step import Failed
 from .streams import as_int, bad_cursor
 from .trail import Origin
 from .types import Json, is_source
 from .work import Hired
-
-OnError = Literal["raise", "quarantine"]
-
-
-_ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
-"""What comes of a cursor of another shape."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps."""
-
-    rank: int = 0
-    world_size: int = 1
-    lanes: int = 1
-    on_error: OnError = "raise"
-    max_errors: int = 100
-    window: int = 0
-    most: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0)):
-            object.__setattr__(self, name, whole(getattr(self, name), f"{name}={{}}", least))
-        if self.rank >= self.world_size:
-            raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
-        if self.on_error not in ("raise", "quarantine"):
-            raise ConfigError(
-                f"on_error={self.on_error!r}: choose 'raise' or 'quarantine' (.map(fn, may_skip=True) drops samples)"
-            )
 
 
 class Session:
@@ -73,6 +46,7 @@ class Session:
     def __init__(self, flow: Flow, setting: Setting, hands: Hands | None) -> None:
         self.base, self.flow, self.setting, self.hands = flow, flow, setting, hands
         self.group = tail_group(flow)
+        self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
         self.lanes: int = 1 if self.group else setting.lanes
         if not self.group and self.lanes % setting.world_size:
             fits = ", ".join(str(w) for w in range(1, self.lanes + 1) if self.lanes % w == 0)
@@ -87,7 +61,7 @@ class Session:
         self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
         self.changes: tuple[Edit, ...] = ()
         self.journal: dict[tuple[str, int, int], dict[str, Any]] = {}
-        self.description = describe(flow)
+        self.description = identity(flow)
         self.notes = list[str]()
         self._open({})
 
@@ -103,13 +77,11 @@ class Session:
         """Open this rank's lanes of the current tree and put them where the cursors say."""
         setting = self.setting
         opened = dict[int, Lane]()
-        many = setting.world_size > 1 and self.group is not None
         hired = Hired(self._verdict, self.hands, setting.window, setting.most)
-        spread = Spread(setting.rank, setting.world_size, self.group) if many and self.group else Spread()
         self.leaves = Builder(self.flow).leaves
         for lane in self._mine():
             tree = self.flow if self.lanes == 1 else lane_of(self.flow, lane, self.lanes)
-            opened[lane] = Lane(Opener(Builder(tree, lane), hired, spread), tree)
+            opened[lane] = Lane(Opener(Builder(tree, lane), hired, self.spread), tree)
             opened[lane].seek(self.epoch, cursors.get(lane))
         self.close()
         self._lanes, self._order, self._next = opened, self._mine(), 0
@@ -164,6 +136,11 @@ class Session:
         self.changes = without_takeovers(self.changes)
         self.flow = changed(self.base, self.changes)
         self._open({})
+
+    def rows(self) -> int | None:
+        """The rows of a pass of an indexed flow."""
+        positions = self._lanes[0].opener.positions if self.group else None
+        return positions.program.size if positions else None
 
     def seek(self, item: int) -> None:
         """Go to an item of the pass: at once where positions are items, else by reading up to it."""

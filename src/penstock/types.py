@@ -12,6 +12,8 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 """Positions, indices, counts: always int64, always vectors."""
 
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 """What a cursor is made of."""
 

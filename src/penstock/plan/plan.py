@@ -10,7 +10,7 @@ from ..edits import Edit, Exclude, Skip, changed, edit_from_json
 from ..errors import ConfigError, StateError
 from ..ints import within_reach
 from ..nodes import Flow
-from ..recipe import describe, difference
+from ..recipe import difference, identity
 from ..run import tail_group
 from ..states import entries_of, merged
 from ..streams import as_int
@@ -54,7 +54,7 @@ class Plan(Questions, Generic[D]):
         """
         states = [state] if isinstance(state, Mapping) else state
         body, _ = merged([unseal(one) for one in states])
-        now = describe(self._base)
+        now = identity(self._base)
         if body.get("pipeline") != now:
             lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), now)[:20])
             raise StateError(f"the state is of another pipeline:\n{lines}\nask the plan of the one that saved it")

@@ -6,6 +6,7 @@ import copy
 import json as codec
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from .asserts import CAP, END, Make, Same, compare, difference, record
@@ -237,64 +238,96 @@ def assert_elastic(
     switch_at: Sequence[int] | None = None,
     steps: int | None = None,
     same: Same | None = None,
+    rows: Callable[[Any], Iterable[Any]] | None = None,
 ) -> None:
-    """Any number of ranks gives one global sequence, also when it changes in the middle.
+    """Any number of ranks gives one global sequence of steps, also when it changes in the middle.
 
-    `make(rank, world_size)` gives a loader. The ranks of each world are run in lock-step; going round them must give
-    the sequence of `make(0, 1)`. Then each world is stopped after the numbers of samples in `switch_at` (default:
-    after one round, and half-way), its states are sent through JSON, and the list of them is loaded on every rank of
-    each other world. A stop is moved up to a multiple of both worlds. `steps` samples are compared (default: the
-    first pass, at most 1,000). In a pipeline of lanes the order of the ranks holds until the first lane ends: give
-    fewer `steps` than that.
+    `make(rank, world_size)` gives a loader. The ranks of each world are run in lock-step; what they give in a step must
+    be, in any order, what comes next in the sequence of `make(0, 1)`. Then each world is stopped after the numbers of
+    items in `switch_at` (default: after one round, and half-way), its states are sent through JSON, and the list of
+    them is loaded on every rank of each other world. A stop is moved up to a multiple of both worlds. At the end of a
+    pass less than a step may be left out. `rows(item)` takes an item apart where ranks group rows in other ways: the
+    rows of a batch. `steps` items are compared (default: the first pass, at most 1,000). In a pipeline of lanes the
+    order of the ranks holds until the first lane ends: give fewer `steps` than that.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(20)).shuffle(seed=1)
     >>> assert_elastic(lambda r, w: ps.Loader(ds, rank=r, world_size=w), worlds=(1, 2, 3))
     """
-    want = list(record(make(0, 1), steps))
+    apart = rows or _alone
+    items = list(record(make(0, 1), steps))
+    want: list[Any] = [row for item in items for row in (apart(item) if item is not END else (END,))]
     for world in worlds:
         try:
-            compare(_merged([iter(make(r, world)) for r in range(world)]), want, same)
+            _follow([iter(make(r, world)) for r in range(world)], want, 0, same, apart)
         except AssertionError as error:
             raise AssertionError(f"on {world} ranks: {error}") from None
     for before in worlds:
         for after in worlds:
             round_ = math.lcm(before, after)
-            stops = switch_at if switch_at is not None else (1, len(want) // 2)
+            stops = switch_at if switch_at is not None else (1, len(items) // 2)
             for stop in sorted({-(-s // round_) * round_ for s in stops}):
-                if after != before and stop <= sum(e is not END for e in want):
-                    _switch(make, before, after, stop, want, same)
+                if after != before and stop <= sum(e is not END for e in items):
+                    _switch(make, before, after, stop, want, same, apart)
 
 
-def _switch(make: Any, before: int, after: int, stop: int, want: Sequence[Any], same: Same | None) -> None:
-    said = f"{before} ranks until sample {stop}, then {after}"
+Apart = Callable[[Any], Iterable[Any]]
+
+
+def _alone(item: Any) -> tuple[Any]:
+    return (item,)
+
+
+def _switch(
+    make: Any, before: int, after: int, stop: int, want: list[Any], same: Same | None, apart: Apart
+) -> None:  # fmt: skip
     ranks = [make(r, before) for r in range(before)]
-    merged = _merged([iter(rank) for rank in ranks])
     try:
-        compare([next(merged) for _ in range(stop)], want[:stop], same)
+        place = _follow([iter(rank) for rank in ranks], want, 0, same, apart, stop // before)
         states = codec.dumps([rank.state_dict() for rank in ranks])
         others = [make(r, after) for r in range(after)]
         for other in others:
             other.load_state_dict(codec.loads(states))
-        compare(_merged([iter(other) for other in others]), want[stop:], same, stop)
+        _follow([iter(other) for other in others], want, place, same, apart)
     except AssertionError as error:
-        raise AssertionError(f"{said}: {error}") from None
+        raise AssertionError(f"{before} ranks until sample {stop}, then {after}: {error}") from None
 
 
-def _merged(ranks: list[Iterator[Any]]) -> Iterator[Any]:
-    """Round the ranks; after the first one that ended, the others must end in the same round."""
+def _rounds(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[Any]]:
+    """What all ranks give in each step, `[END]` for the end of the pass: they must reach it together."""
     while True:
         found = [next(rank, END) for rank in ranks]
-        ended = next((i for i, sample in enumerate(found) if sample is END), None)
-        if ended is None:
-            yield from found
-            continue
-        late = [i for i, sample in enumerate(found) if i > ended and sample is not END]
-        if late:
-            raise AssertionError(f"rank {late[0]} goes on after rank {ended} has ended: the ranks would hang")
-        yield from found[:ended]
-        over = [i for i, rank in enumerate(ranks[:ended]) if next(rank, END) is not END]
-        if over:
-            raise AssertionError(f"rank {over[0]} goes on for another round after rank {ended} has ended")
-        yield END
-        return
+        going = [i for i, item in enumerate(found) if item is not END]
+        if going and len(going) < len(found):
+            ended = next(i for i, item in enumerate(found) if item is END)
+            raise AssertionError(f"rank {going[0]} goes on after rank {ended} has ended: the ranks would hang")
+        yield [row for item in found for row in apart(item)] if going else [END]
+        if not going:
+            return
+
+
+def _follow(
+    ranks: list[Iterator[Any]], want: list[Any], place: int, same: Same | None, apart: Apart, most: int = 1 << 62
+) -> int:
+    """Fail at the first step whose rows are not, in any order, those that come next; the place after the last."""
+    step = len(ranks)
+    for found in islice(_rounds(ranks, apart), most):
+        if place + len(found) > len(want) and END not in want:
+            break
+        wanted = want[place : place + len(found)]
+        if found == [END] and END in want[place : place + step]:
+            break  # what is left makes no whole step
+        compare(_in_order(found, wanted, same), wanted, same, place)
+        place, step = place + len(found), max(step, len(found))
+        if place == len(want):
+            break
+    return place
+
+
+def _in_order(found: list[Any], want: list[Any], same: Same | None) -> list[Any]:
+    """The rows of a step in the order that is wanted; in the place of one that is not there another of them."""
+    left, out = list(found), list[Any]()
+    for row in want:
+        place = next((i for i, other in enumerate(left) if not difference(other, row, same)), None)
+        out.append(left[0] if place is None else left.pop(place))
+    return out

@@ -14,7 +14,8 @@ from ...build import why_not
 from ...dataset import Dataset
 from ...errors import ConfigError
 from ...nodes import Flow
-from ...session import Session, Setting
+from ...session import Session
+from ...setting import Setting
 
 _SHARES = 15_360  # 2**10 * 3 * 5: an indexed mixture can be dealt out to any divisor of it, and to others by skipping
 
@@ -33,7 +34,7 @@ class Examples(_BaseExamplesIterable):
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
-        session = Session(self.flow, Setting(rank, world_size, self.lanes), None)
+        session = Session(self.flow, Setting(rank, world_size, self.lanes, remainder="keep"), None)
         held = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
         if held is not None:
             if held["penstock"] is not None and not isinstance(held["penstock"], Live):

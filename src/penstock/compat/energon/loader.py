@@ -57,6 +57,7 @@ class SavableDataLoader:
         config = self.worker_config
         rank, world_size = config.place()
         self._lanes = lanes
+        length = self.dataset.epoch_length
         return Loader(
             self.dataset.core,
             workers=config.num_workers,
@@ -64,7 +65,8 @@ class SavableDataLoader:
             rank=rank,
             world_size=world_size,
             lanes=lanes,
-            epoch_length=self.dataset.epoch_length,
+            remainder="keep",
+            epoch_length=None if length is None else length * world_size,
             on_error=config.on_error,
             max_errors=config.max_errors,
         )

@@ -1,0 +1,48 @@
+"""The tail of a pipeline: what stands on top of everything else and only regroups or maps whole items."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from .nodes import Batch, Each, Flow, Hold
+
+
+def has_tail(flow: Flow) -> bool:
+    """Whether batches are the last thing that decides on groups: how long they are is then no part of the run."""
+    match flow:
+        case Hold(_, Batch()):
+            return True
+        case Each(below, "map" | "random" | "source"):
+            return has_tail(below)
+        case _:
+            return False
+
+
+class Tail(NamedTuple):
+    """The top of a tree: the flow of the rows of a run, and the batches over it, outermost last."""
+
+    flow: Flow
+    batches: tuple[Batch, ...]
+
+    @property
+    def group(self) -> int:
+        """How many rows an item takes."""
+        return prod(batch.n for batch in self.batches)
+
+    def items(self, rows: int) -> int:
+        """How many items so many rows give."""
+        for batch in self.batches:
+            rows = rows // batch.n if batch.drop_remainder else -(-rows // batch.n)
+        return rows
+
+
+def tail_of(flow: Flow) -> Tail:
+    """What stands on top of everything else and only regroups or maps whole items, apart from the rest."""
+    batches = tuple[Batch, ...]()
+    while has_tail(flow):
+        assert isinstance(flow, Hold | Each)
+        if isinstance(flow, Hold) and isinstance(flow.fold, Batch):
+            batches = (flow.fold, *batches)
+        flow = flow.flow
+    return Tail(flow, batches)
