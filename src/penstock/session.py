@@ -39,6 +39,9 @@ from .trail import Origin
 from .types import Json, is_source
 from .work import Hired
 
+_ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What comes of a cursor of another shape."""
+
 
 class Session:
     """A run: items in order, a state after each, changes on the way."""

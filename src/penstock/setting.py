@@ -12,10 +12,6 @@ from .ints import whole
 OnError = Literal["raise", "quarantine"]
 
 
-_ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
-"""What comes of a cursor of another shape."""
-
-
 @dataclass(frozen=True)
 class Setting:
     """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import images, seams
 from ...errors import ConfigError
-from ...session import OnError
+from ...setting import OnError
 
 
 def log_exception(*failure: Any) -> None:
