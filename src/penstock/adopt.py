@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .build import Builder, has_tail, why_not
+from .build import Builder, why_not
 from .draws import FURTHEST, Spliced
 from .edits import Change, Edit, changed
 from .errors import StateError
@@ -19,6 +19,7 @@ from .order import Gap, Repeat, Replay, Slice
 from .packed import PackProgram
 from .program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from .recipe import canonical
+from .tail import has_tail
 from .types import Json
 
 Places = Callable[[Flow], Mapping[Path, int]]

@@ -27,7 +27,7 @@ from .ints import whole, within_reach
 from .lane import Lane
 from .mix import SetWeights
 from .nodes import Flow, Path
-from .recipe import canonical, describe, fingerprint, identity
+from .recipe import canonical, fingerprint, identity
 from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
