@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -320,3 +322,45 @@ def test_a10_another_size_function_is_refused() -> None:
     state = states(lambda: ps.from_sequence(texts).batch_by_tokens(9, size=len, collate=list), 1)
     with pytest.raises(ps.StateError, match='size: saved "len", now'):
         load(ps.from_sequence(texts).batch_by_tokens(9, size=words, collate=list), state)
+
+
+RANK = """
+import json, sys, time
+import penstock as ps
+from penstock.seams import LocalStore
+from penstock.sources import columnar
+
+counts = {"read": 0, "footers": 0, "rank": sys.argv[3]}
+read, footer = LocalStore.read, columnar.footer_of
+
+
+def counted(self, path, *rest):
+    counts["read"] += path.endswith(".parquet")
+    return read(self, path, *rest)
+
+
+def opened(path):
+    counts["footers"] += 1
+    return footer(path)
+
+
+LocalStore.read, columnar.footer_of = counted, opened
+began = time.process_time()
+data = ps.read(sys.argv[1], cache=sys.argv[2])
+iter(data).state_dict()
+print(json.dumps({**counts, "seconds": time.process_time() - began}))
+"""
+
+
+def test_many_files_opened_by_four_processes_are_looked_into_by_one(tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    table = pa.table({"x": [1, 2]})
+    for number in range(1_000):
+        pq.write_table(table, folder / f"{number:04}.parquet")
+    command = [sys.executable, "-c", RANK, str(folder), str(tmp_path / "cache")]
+    ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(4)]
+    found = [json.loads(rank.communicate(timeout=300)[0]) for rank in ranks]
+    assert sorted(rank["footers"] for rank in found) == [0, 0, 0, 1_000]
+    assert sorted(rank["read"] > 0 for rank in found) == [False, False, False, True]
+    assert sum(rank["read"] for rank in found) <= 16 * 3

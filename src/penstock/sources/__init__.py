@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import ConfigError, DataError
-from . import convert, lines, prepared, tar_file, tar_index
+from . import convert, lines, prepared, sidecar, tar_file, tar_index
 from .chain import Asked, Chain, File
-from .columnar import Arrow, Parquet
+from .columnar import Arrow, Footer, Parquet, footers
 from .held import Held, Shared
 from .memory import Iterable, Memory, Tokens
 from .paths import find, name_of, one_format
@@ -88,17 +88,19 @@ def _open(
     kind = one_format(found, format)
     shared = Shared(Held(_FILES), Held(_DECODED))
     files: list[File] = []
-    for number, path in enumerate(found, 1):
-        file = _opened(path, kind, columns, cache, progress, shared)
+    stats = [sidecar.stat(path) for path in found]
+    known = footers(found, stats, cache) if kind == "parquet" else [None] * len(found)
+    for number, (path, footer) in enumerate(zip(found, known, strict=True), 1):
+        file = _opened(path, kind, columns, cache, progress, shared, footer)
         if files and kind not in ("jsonl", "text", "tar"):
             file = _alike(file, files[0], found[0], path) or _opened(
-                path, kind, files[0].columns, cache, progress, shared
+                path, kind, files[0].columns, cache, progress, shared, footer
             )
         files.append(file)
         if progress:
             progress("open", number, len(found))
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
-    chain = Chain(files, format=kind, name=name_of(found), paths=found, cache=cache, lengths=find_lengths)
+    chain = Chain(files, format=kind, name=name_of(found), paths=found, stats=stats, cache=cache, lengths=find_lengths)
     if where is None:
         return chain
     if columns is not None and kind in ("jsonl", "text"):
@@ -169,9 +171,10 @@ def _opened(
     cache: str | Path | None,
     progress: Progress | None,
     shared: Shared,
+    footer: Footer | None = None,
 ) -> File:
     if kind == "parquet":
-        return Parquet(path, columns=columns, shared=shared)
+        return Parquet(path, columns=columns, shared=shared, footer=footer)
     if kind == "arrow":
         return Arrow(path, columns=columns, shared=shared)
     if kind == "csv":

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..seams import Stat
 from ..types import Ints, Json
 from .identity import Digest, file_digest
 
@@ -94,7 +95,7 @@ def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterabl
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
-    `name` is what the source is called where nobody gave it a name, `paths` are the files as the user named them.
+    `name` is what the source is called where nobody gave it a name; `paths` and `stats` are its files as found.
     `lengths` finds the sizes of all rows, where they can be known; `asked` is what `open_files` was asked for.
     """
 
@@ -105,10 +106,11 @@ class Chain:
         format: str,
         name: str,
         paths: Sequence[Path],
+        stats: Sequence[Stat],
         cache: str | Path | None = None,
         lengths: Callable[[], Ints] | None = None,
     ) -> None:
-        self.name, self.paths, self.cache = name, list(paths), cache
+        self.name, self.paths, self.stats, self.cache = name, list(paths), list(stats), cache
         self._digest: Digest | None = None
         self.asked: Asked | None = None
         self._find_lengths = lengths
@@ -136,7 +138,9 @@ class Chain:
     def digest(self) -> Digest:
         """What the files hold, found out when first asked for."""
         if self._digest is None:
-            self._digest = file_digest(self.paths, self.read, len(self), json.dumps(self.describe()), self.cache)
+            self._digest = file_digest(
+                self.paths, self.stats, self.read, len(self), json.dumps(self.describe()), self.cache
+            )
         return self._digest
 
     def describe(self) -> Json:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -18,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import seams
-from ..errors import PenstockError, StorageError
+from ..errors import StorageError
 from ..random import hash64
 from ..types import Ints
 from . import sidecar
+from .remember import remembered
 
 WHOLE = 256 << 20
 """Bytes up to which data in memory is hashed whole; from more, blocks are taken."""
@@ -149,36 +149,19 @@ def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
 
 
 def file_digest(
-    paths: Sequence[Path], read: Callable[[Ints], list[Any]], rows: int, spelled: str, cache: str | Path | None
+    paths: Sequence[Path],
+    stats: Sequence[seams.Stat],
+    read: Callable[[Ints], list[Any]],
+    rows: int,
+    spelled: str,
+    cache: str | Path | None,
 ) -> Digest:
     """What files hold, as they lie (`files`) and row by row (`rows`). `spelled` is how their rows are read."""
-    if not paths:
-        return {"files": "", "rows": ""}
-    stats = [sidecar.stat(path) for path in paths]
-    versions = [[str(path.absolute()), *stat] for path, stat in zip(paths, stats, strict=True)]
-    key = hashlib.blake2b(json.dumps([_VERSION, versions, rows, spelled]).encode("utf-8", "replace"), digest_size=8)
-    kept = sidecar.folder(paths[0], cache) / f".{key.hexdigest()}.penstock-digest"
-    stamp = sidecar.Stamp(sidecar.DIGEST, stats[0], rows, 0)
-    with seams.world.disk.lock(kept):
-        if (known := _kept(kept, stamp)) is not None:
-            return known
-        found = {"files": _files(paths, stats), "rows": row_digest(read, rows)}
-        body = json.dumps(found).encode()
-        with suppress(PenstockError):  # without a place to keep it, it is found anew every time
-            sidecar.keep(kept, stamp._replace(length=len(body)), body)
-        return found
 
+    def made() -> Digest:
+        return {"files": _files(paths, stats), "rows": row_digest(read, rows)}
 
-def _kept(path: Path, stamp: sidecar.Stamp) -> Digest | None:
-    if not path.exists():
-        return None
-    data = seams.world.disk.read(path)
-    found = sidecar.decode(data[: sidecar.HEADER])
-    if found is None or found != stamp._replace(length=len(data) - sidecar.HEADER):
-        return None
-    with suppress(ValueError):
-        return json.loads(data[sidecar.HEADER :])
-    return None
+    return remembered(paths, stats, f"digest {_VERSION} {rows} {spelled}", made, cache)
 
 
 def _files(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:

@@ -44,8 +44,12 @@ def find(paths: str | Path | Sequence[str | Path]) -> list[Path]:
         raise ConfigError("no paths were given")
     found = sorted((path for one in given for path in _matches(one)), key=lambda path: path.as_posix())
     seen: set[Path] = set()
+    folders: dict[Path, Path] = {}  # there are many files in a folder
     for path in found:
-        if (real := path.resolve()) in seen:
+        if (folder := path.parent) not in folders:
+            folders[folder] = folder.resolve()
+        real = folders[folder] / path.name
+        if (real := real.resolve() if real.is_symlink() else real) in seen:
             raise ConfigError(f"the file {str(path)!r} is meant twice by {_shown(given)}: name every file once")
         seen.add(real)
     return found

@@ -56,7 +56,14 @@ class Prepared:
             if progress:
                 progress("open", number, len(shards))
         paths = [self.folder / shard for shard in shards]
-        return Chain(files, format="energon", name=self.folder.absolute().name, paths=paths, cache=cache)
+        return Chain(
+            files,
+            format="energon",
+            name=self.folder.absolute().name,
+            paths=paths,
+            stats=[*map(sidecar.stat, paths)],
+            cache=cache,
+        )
 
     def _shard(
         self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, progress: Progress | None, held: Held
@@ -144,7 +151,9 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None, progress: Prog
                 f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it again, or delete it",
                 where=str(file),
             )
-    return Chain([JsonLines(file, rows)], format="energon", name=file.stem, paths=[file], cache=cache)
+    return Chain(
+        [JsonLines(file, rows)], format="energon", name=file.stem, paths=[file], stats=[sidecar.stat(file)], cache=cache
+    )
 
 
 def _counts(root: Path) -> dict[str, int]:

@@ -57,8 +57,9 @@ class Selected:
     def digest(self) -> Digest:
         """What the files hold, and which rows were chosen."""
         if self._digest is None:
+            chain = self._chain
             spelled = f"{content(self._rows)}{json.dumps(self.describe(), default=str)}"
-            self._digest = file_digest(self._chain.paths, self.read, len(self), spelled, self._chain.cache)
+            self._digest = file_digest(chain.paths, chain.stats, self.read, len(self), spelled, chain.cache)
         return self._digest
 
     def describe(self) -> Json:

@@ -20,9 +20,9 @@ from .. import seams
 from ..errors import DataError, StorageError
 from ..seams import Stat
 
-LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, DIGEST = 1, 2, 3, 4, 5, 6, 7
+LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, KNOWN = 1, 2, 3, 4, 5, 6, 7
 """Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, offsets
-and digests of the samples of a tar archive, the numbers of rows that were chosen, digests of files."""
+and digests of the samples of a tar archive, the numbers of rows that were chosen, what is known of many files."""
 
 HEADER = 64
 Progress = Callable[[str, int, int], None]
