@@ -35,6 +35,7 @@ FLOORS = {
         "draws",
         "inverse",
         "build",
+        "lengths",
         "recipe",
         "digests",
         "edits",

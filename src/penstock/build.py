@@ -83,7 +83,7 @@ def why_not(flow: Flow) -> str | None:
                 return reason
             if size is not None and not size.by_length:
                 return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
-            if not _lengths_known(below):
+            if not lengths_known(below):
                 return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
             if endless(below):
                 return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
@@ -136,14 +136,15 @@ def _restarts(rule: Weighted, flows: tuple[Flow, ...], names: tuple[str, ...]) -
             return any(endless(flow) for _, flow in live)
 
 
-def _lengths_known(flow: Flow) -> bool:
+def lengths_known(flow: Flow) -> bool:
+    """Whether the lengths of all samples of a flow are known without reading them."""
     match flow:
         case Read(source):
             return is_source(source) and source.lengths() is not None
         case Reorder(below):
-            return _lengths_known(below)
+            return lengths_known(below)
         case Mix(flows, _, Weighted() | Chain()):
-            return all(map(_lengths_known, flows))
+            return all(map(lengths_known, flows))
         case _:
             return False
 

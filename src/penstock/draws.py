@@ -5,22 +5,20 @@ What an indexed mix needs beside `penstock.mix`: concatenation, turns, and a mix
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from .errors import ConfigError, StateError
-from .mix import Mixture
-from .nodes import By, Chain, Mix, Past, Path, Read, Reorder, Turns, Weighted, Without, keyed_by
+from .mix import Mixture, SetWeights
+from .nodes import By, Chain, Mix, Past, Path, Turns, Weighted, keyed_by
 from .program import Drawing, Program
 from .random import key_of
 from .rows import bounds_of
 from .schedule import Schedule, check_names
-from .types import Ints, Mixing, is_source
-from .without import WithoutProgram
+from .types import Ints, Mixing
 
 FURTHEST = 1 << 60
 """No position of a mixture lies there."""
@@ -31,10 +29,7 @@ def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing
     sizes = tuple(program.size for program in programs)
     match flow.rule:
         case Weighted() as rule:
-            measured = None
-            if rule.unit == "tokens" or (isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens"):
-                measured = mean_lengths(flow, programs)
-            found = mixture(rule, flow.names, sizes, path, measured)
+            found = mixture(rule, flow.names, sizes, path)
             return found if rule.past is None else Spliced(rule.past, found)
         case Chain():
             if None in sizes[:-1]:
@@ -48,67 +43,32 @@ def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing
             raise AssertionError("limit and repeat are orders where the flow is indexed")
 
 
-def mean_lengths(flow: Mix, programs: tuple[Program, ...]) -> tuple[float, ...]:
-    """Tokens per sample of each input: from known lengths, or measured on 256 samples of its first pass."""
-    out = list[float]()
-    for name, child, program in zip(flow.names, flow.flows, programs, strict=True):
-        if isinstance(child, Reorder) and isinstance(child.order, Without):
-            child = child.flow
-        if isinstance(child, Read) and is_source(child.source):
-            lengths = child.source.lengths()
-            if lengths is not None and len(lengths):
-                out.append(float(int(lengths.sum())) / len(lengths))
-                continue
-        if isinstance(program, WithoutProgram):
-            program = program.flow  # weights must not change with what is left out
-        size = program.size
-        many = 256 if size is None else min(256, size)
-        places = np.arange(many) * ((size or many) // max(many, 1))
-        rows = program.locate(places, np.zeros_like(places))
-        measured = [tokens_of(value, name) for value in program.values(rows)]
-        out.append(max(1.0, sum(measured) / max(1, len(measured))))
-    return tuple(out)
-
-
-def tokens_of(sample: Any, name: str) -> int:
-    """The number of tokens of a sample: its length, or that of the first sequence of a mapping."""
-    if isinstance(sample, Mapping):
-        values: Iterable[Any] = cast("Mapping[str, Any]", sample).values()
-        lengths = [len(cast("Sized", value)) for value in values if isinstance(value, list | tuple | np.ndarray)]
-        if not lengths:
-            raise ConfigError(
-                f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise before mixing, or use "
-                "unit='samples'"
-            )
-        return lengths[0]
-    if isinstance(sample, list | tuple | np.ndarray | str | bytes):
-        return len(sample)  # pyright: ignore[reportUnknownArgumentType]
-    raise ConfigError(f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no length")
-
-
-def mixture(
-    rule: Weighted,
-    names: tuple[str, ...],
-    sizes: tuple[int | None, ...],
-    path: Path,
-    lengths: tuple[float, ...] | None = None,
-) -> Mixture:
+def mixture(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...], path: Path) -> Mixture:
     """The schedule of a weighted mix, ready to be asked."""
     weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
-    if isinstance(weights, Schedule) and weights.unit == "tokens" and lengths is not None:
+    lengths = None if rule.lengths is None else dict(rule.lengths)
+
+    def in_samples(weights: Any) -> Any:
+        if not isinstance(weights, Schedule) or weights.unit != "tokens" or lengths is None:
+            return weights
         check_names(weights.names, names, "the schedule")
-        weights = weights.in_tokens(dict(zip(names, lengths, strict=True)), rule.unit == "tokens")
+        return weights.in_tokens(lengths, rule.unit == "tokens")
+
+    events = (
+        replace(event, weights=in_samples(event.weights)) if isinstance(event, SetWeights) else event
+        for event in rule.events
+    )
     return Mixture(
         names=names,
-        weights=weights,
+        weights=in_samples(weights),
         sizes=sizes,
         block_size=rule.block_size,
         stop=rule.stop,
         max_epochs=dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else rule.max_epochs,
         temperature=rule.temperature,
         key=key_of(rule.seed, *keyed_by(path), "mix"),
-        log=rule.events,
-        lengths=lengths if rule.unit == "tokens" else None,
+        log=tuple(events),
+        lengths=tuple(lengths[name] for name in names) if lengths and rule.unit == "tokens" else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from .dataset import Dataset
 from .draws import mixture
 from .errors import ConfigError
 from .ints import whole
+from .lengths import weighed
 from .nodes import Mix, Read, Weighted
 from .run import draws_of
 from .schedule import Schedule, plain
@@ -136,6 +138,7 @@ def mix(
     rule = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature))
     flow = Mix(tuple(dataset.flow for dataset in datasets.values()), tuple(datasets), rule)
     if why_not(flow) is None:
+        flow = replace(flow, rule=replace(rule, lengths=weighed(flow, rule.seed, unit == "tokens")))
         Builder(flow).program(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
     else:
         mixture(rule, flow.names, (None,) * len(flow.names), ())

@@ -135,7 +135,9 @@ class Sizer:
 
 @dataclass(frozen=True)
 class Weighted:
-    """By weight: see `penstock.mix`. `events` are the changes made during a run; cursors carry them."""
+    """By weight: see `penstock.mix`. `events` are the changes made during a run; cursors carry them. `lengths` are the
+    mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
+    """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
     seed: int
@@ -146,6 +148,7 @@ class Weighted:
     temperature: float | None
     events: tuple[Event, ...] = ()
     past: Past | None = None
+    lengths: tuple[tuple[str, float], ...] | None = None
 
 
 @dataclass(frozen=True)

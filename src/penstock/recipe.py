@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -70,6 +71,7 @@ def _rule(rule: Any) -> dict[str, Json]:
             return {
                 "mix": "weighted", "weights": asked, "seed": seed, "block_size": block_size, "stop": stop, "unit": unit,
                 "max_epochs": caps, "temperature": temperature,
+                **({} if rule.lengths is None else {"lengths": dict(rule.lengths)}),
             }  # fmt: skip
         case Chain():
             return {"mix": "concat"}
@@ -85,6 +87,29 @@ def _rule(rule: Any) -> dict[str, Json]:
             return {"mix": "by", **cast("dict[str, Json]", mixing.describe())}
         case _:
             raise TypeError(f"not a rule: {rule!r}")
+
+
+def remembered(flow: Flow, saved: Any) -> tuple[Flow, Json]:
+    """The tree with the mean lengths that a saved description tells of, and its description, where these are all that
+    differs: what was measured is not measured anew for a run under way.
+    """
+    try:
+        found = _with_lengths(flow, saved)
+    except (KeyError, TypeError, AttributeError):
+        return flow, identity(flow)
+    return (found, saved) if identity(found) == saved else (flow, identity(flow))
+
+
+def _with_lengths(flow: Flow, node: Any) -> Flow:
+    if isinstance(flow, Read):
+        return flow
+    if not isinstance(flow, Mix):
+        return replace(flow, flow=_with_lengths(flow.flow, node["of"]))
+    flows = tuple(_with_lengths(child, node["of"][name]) for name, child in zip(flow.names, flow.flows, strict=True))
+    rule = flow.rule
+    if isinstance(rule, Weighted) and rule.lengths is not None:
+        rule = replace(rule, lengths=tuple((name, float(node["lengths"][name])) for name in flow.names))
+    return replace(flow, flows=flows, rule=rule)
 
 
 def called(fn: Any) -> str:

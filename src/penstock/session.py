@@ -27,7 +27,7 @@ from .ints import whole, within_reach
 from .lane import Lane
 from .mix import SetWeights
 from .nodes import Flow, Path
-from .recipe import canonical, fingerprint, identity
+from .recipe import canonical, fingerprint, identity, remembered
 from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
@@ -55,9 +55,8 @@ class Session:
             fits = ", ".join(str(w) for w in range(1, self.lanes + 1) if self.lanes % w == 0)
             raise ConfigError(
                 f"{self.lanes} lanes cannot be dealt out to {setting.world_size} ranks; with these lanes world_size "
-                f"can be {fits}"
-                " (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose lanes= once "
-                "for a run)"
+                f"can be {fits} (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose "
+                "lanes= once for a run)"
             )
         self.epoch: int = 0
         self.turn: int = 0
@@ -203,16 +202,18 @@ class Session:
             raise StateError("an empty list of states; pass one state, or those of all ranks")
         body, cursors = merged(bodies)
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
-        if body.get("fingerprint") != fingerprint(self.description) or body.get("pipeline") != self.description:
+        base, description = remembered(self.base, body.get("pipeline"))
+        if body.get("fingerprint") != fingerprint(description) or body.get("pipeline") != description:
             if on_mismatch != "adopt":
                 raise of_another(body.get("pipeline"), self.description)
             changes = adopted(self.base, changes, body["mixtures"], self._places(as_int(body.get("epoch")), cursors))
         adopt = on_mismatch == "adopt"
         notes = compared(body["data"], self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
-        before = (self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes)
+        before = self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes
+        made = self.base, self.description
         try:
-            self.flow, self.changes = changed(self.base, changes), changes
+            self.base, self.description, self.flow, self.changes = base, description, changed(base, changes), changes
             self.epoch, self.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
             self.given = as_int(body.get("given", 0))
             self.journal = {sample_of(entry): entry for entry in entries_of(body, "journal")}
@@ -223,6 +224,7 @@ class Session:
                 self._lanes[number].ended = True
         except BaseException as error:
             self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes = before
+            self.base, self.description = made
             if changes and isinstance(error, ConfigError):
                 raise StateError(f"the changes in the state do not fit this pipeline: {error}") from error
             if isinstance(error, _ODD) and not isinstance(error, PenstockError):
@@ -268,8 +270,7 @@ class Session:
         path = locate_mixture(self.base, weights)
         if at is None and self.setting.world_size > 1 and not self.group:
             raise ConfigError(
-                "set_weights over several ranks with lanes needs at=, the same on all ranks: ranks cannot see each "
-                "other"
+                "set_weights over several ranks with lanes needs at=, the same on all: ranks cannot see each other"
             )
         furthest = self._furthest(path)
         events = [edit.event.at for edit in self.changes if isinstance(edit, Change) and edit.path == path]

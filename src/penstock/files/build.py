@@ -8,12 +8,10 @@ from fractions import Fraction
 from math import fsum
 from typing import Any
 
-from ..build import Builder
 from ..dataset import Dataset
-from ..draws import mean_lengths
 from ..errors import ConfigError
 from ..inputs import mix, read
-from ..nodes import Chain, Mix
+from ..lengths import mean_length
 from ..schedule import Schedule
 from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
 from .tokenise import Tokenise
@@ -123,8 +121,7 @@ def _amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | Non
 
 def _tokens_each(name: str, ds: Dataset) -> float:
     """Tokens per sample, as the mixture itself finds them."""
-    flow = Mix((ds.flow,), (name,), Chain())
-    return mean_lengths(flow, (Builder(ds.flow).program(ds.flow),))[0]
+    return mean_length(name, ds.flow)
 
 
 def schedule_of(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]) -> Schedule:

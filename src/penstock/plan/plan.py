@@ -10,7 +10,7 @@ from ..edits import Edit, Exclude, Skip, changed, edit_from_json
 from ..errors import ConfigError, StateError
 from ..ints import within_reach
 from ..nodes import Flow
-from ..recipe import difference, identity
+from ..recipe import difference, remembered
 from ..run import tail_group
 from ..states import entries_of, merged
 from ..streams import as_int
@@ -54,12 +54,12 @@ class Plan(Questions, Generic[D]):
         """
         states = [state] if isinstance(state, Mapping) else state
         body, _ = merged([unseal(one) for one in states])
-        now = identity(self._base)
+        base, now = remembered(self._base, body.get("pipeline"))
         if body.get("pipeline") != now:
             lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), now)[:20])
             raise StateError(f"the state is of another pipeline:\n{lines}\nask the plan of the one that saved it")
         edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
-        return Plan(self._base, self._wrap, edits, body)
+        return Plan(base, self._wrap, edits, body)
 
     @property
     def position(self) -> int:
