@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
@@ -91,3 +93,78 @@ def check_sums(plan: Any, positions: tuple[int, ...]) -> None:
         if plan.size != 0:
             tally = Counter(sample.source for sample in plan.at(slice(0, position)))
             assert plan.counts(position) == {name: tally[name] for name in plan.sources}, position
+
+
+# ---------------------------------------------------------------- ranks
+
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 3))
+
+
+def rows_of(tree: Tree) -> Tree:
+    """A tree without the last batches and the maps over them: what it gives are the rows of a run."""
+    while tree[0] in ("batch", "map", "random_map"):
+        tree = tree[1]
+    return tree
+
+
+def steps_of(rows: list[list[Key]], at: int, size: int, remainder: str) -> list[list[Key]]:
+    """The keys of the global steps from a row of a pass on."""
+    found = [rows[i : i + size] for i in range(at, len(rows), size)]
+    if found and len(found[-1]) < size:
+        match remainder:
+            case "drop":
+                del found[-1]
+            case "pad":
+                found[-1] = [*found[-1], *(rows[i % len(rows)] for i in range(size - len(found[-1])))]
+    return [[key for keys in step for key in keys] for step in found]
+
+
+def rounds(ds: ps.Dataset, world: int, states: Any, most: int | None, remainder: Any) -> tuple[list[list[Key]], Any]:
+    """The keys of all ranks together, step by step to the end of a pass, and their states."""
+    out = list[list[Key]]()
+    with ExitStack() as stack:
+        loaders = [ps.Loader(ds, rank=r, world_size=world, remainder=remainder) for r in range(world)]
+        for loader in map(stack.enter_context, loaders):
+            if states:
+                loader.load_state_dict(states)
+        its = [iter(loader) for loader in loaders]
+        while most is None or len(out) < most:
+            there = [next(it, None) is not None for it in its]
+            assert all(there) or remainder == "keep" or not any(there), f"some ranks end before others: {there}"
+            if not any(there):
+                break
+            out.append([key for loader, one in zip(loaders, there, strict=True) if one for key in loader.keys()])
+        return out, through_json([loader.state_dict() for loader in loaders])
+
+
+@examples(300)
+@given(
+    tree=described().map(rows_of),
+    first=shapes,
+    then=shapes,
+    cut=st.integers(0, 6),
+    remainder=st.sampled_from(["drop", "pad", "keep"]),
+)
+def test_ranks_share_out_the_rows_of_the_run(tree: Tree, first: Any, then: Any, cut: int, remainder: Any) -> None:
+    """However many ranks there were and are, however large their batches, to the end of two passes."""
+    note(show(tree))
+    plan = build(tree).plan
+    size = 40 if plan.size is None else plan.size
+    states, at = None, 0
+    for (world, batch), epoch, most in ((first, 0, cut), (then, 0, None), (then, 1, None)):
+        step, left = world * batch, "keep" if world == 1 and remainder == "drop" else remainder
+        rows = told(plan, epoch * size, (epoch + 1) * size)
+        most = most and min(most, size // step)  # in a ragged step ranks are not at one moment
+        want = steps_of(rows, at, step, left)[:most]
+        most = len(want) if most is not None or plan.size is None else None
+        ds = build(tree).batch(batch, collate=list)
+        if size and not at and not steps_of(rows, 0, step, left):
+            with pytest.raises(ps.ConfigError, match="a pass has"):
+                rounds(ds, world, states, None, remainder)
+            return
+        found, states = rounds(ds, world, states, most, remainder)
+        assert list(map(sorted, found)) == list(map(sorted, want))
+        assert world > 1 or found == want
+        at = min(at + len(want) * step, size) if most is not None and plan.size is not None else 0
+        if plan.size is None:
+            return

@@ -14,7 +14,7 @@ import numpy as np
 from .build import Builder, require_indexed, why_not
 from .deal import Spread
 from .draws import mixture
-from .errors import ConfigError, DataError
+from .errors import ConfigError, DataError, StateError
 from .feed import Positions, Upstream
 from .hold import Holding
 from .nodes import (
@@ -134,7 +134,10 @@ class Opener:
             cursor = cursor[0]
         if self.positions is None or not isinstance(cursor, int) or cursor < 1:
             return None
-        rows = self.positions.rows_at(np.asarray([cursor - 1]), epoch)
+        try:
+            rows = self.positions.rows_at(np.asarray([cursor - 1]), epoch)
+        except StateError:  # it came from an input that the mixture which took over does not have
+            return None
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
