@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from .build import Builder, why_not
-from .draws import FURTHEST, Spliced
+from .draws import FURTHEST, Spliced, mixture
 from .edits import Change, Edit, changed
 from .errors import StateError
 from .inverse import Counted, below_batch
@@ -28,21 +28,38 @@ Places = Callable[[Flow], Mapping[Path, int]]
 
 def told(builder: Builder) -> list[Json]:
     """What a state tells of the mixtures of a tree: everything that their order depends on."""
-    return [
-        {"path": list(path), "mixture": mixture_to_json(_present(found))} for path, found in builder.mixtures.items()
-    ]
+    found = {path: _present(each) for path, each in builder.mixtures.items()} | _woven(builder)
+    return [{"path": list(path), "mixture": mixture_to_json(each)} for path, each in found.items()]
+
+
+def _woven(builder: Builder) -> dict[Path, Mixture]:
+    """The mixtures of streams."""
+    out = dict[Path, Mixture]()
+    for path, flow in builder.woven.items():
+        assert isinstance(flow.rule, Weighted)
+        out[path] = mixture(flow.rule, flow.names, (None,) * len(flow.names), path)
+    return out
 
 
 def _present(found: Mixture | Spliced) -> Mixture:
     return found.present if isinstance(found, Spliced) else found
 
 
-def adopted(base: Flow, edits: Sequence[Edit], saved: Any, places: Places) -> tuple[Edit, ...]:
-    """The edits by which the mixtures of a tree go on where those that a state tells of stand, each input where it
-    was.
+class Adopted(NamedTuple):
+    """The edits by which mixtures take over, and of mixtures of streams the names that their inputs had: these go on by
+    their cursors.
     """
+
+    edits: tuple[Edit, ...]
+    streams: dict[Path, tuple[str, ...]]
+
+
+def adopted(base: Flow, edits: Sequence[Edit], saved: Any, places: Places) -> Adopted:
+    """How the mixtures of a tree go on where those that a state tells of stand, each input where it was."""
     pasts = _pasts(saved, edits)
-    now = _compiled(base)
+    builder = _compiled(base)
+    streams = _woven(builder)
+    now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
     others = tuple(edit for edit in edits if not isinstance(edit, Change))
     kept, taken = list[Change](), dict[Path, Past]()
@@ -51,6 +68,8 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, places: Places) -> tu
             continue
         if _bare(past.mixture) == _bare(_present(now[path])):
             kept += [replace(edit, path=path) for edit in _changes(edits, name)]
+        elif path in streams:
+            moves[path] = past.mixture.names
         else:
             taken[path] = past
     until = [Change(path, Adopt(FURTHEST, {}), past) for path, past in taken.items()]
@@ -64,7 +83,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, places: Places) -> tu
             )
         if at := stands[path]:
             made.append(_takeover(base, [*made, *others], path, taken[path], at))
-    return *made, *others
+    return Adopted((*made, *others), moves)
 
 
 def without_takeovers(edits: Sequence[Edit]) -> tuple[Edit, ...]:
@@ -74,16 +93,16 @@ def without_takeovers(edits: Sequence[Edit]) -> tuple[Edit, ...]:
 
 def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, at: int) -> Change:
     """The change by which the mixture at a path goes on at a position where another one stops."""
-    present = _present(_compiled(changed(base, edits))[path])
+    present = _present(_compiled(changed(base, edits)).mixtures[path])
     counts = Spliced(replace(past, at=None), present).counts(at)
     drawn = {name: int(k) for name, k in zip(present.names, counts, strict=True) if name in past.mixture.names}
     return Change(path, Adopt(at, drawn), replace(past, at=at))
 
 
-def _compiled(flow: Flow) -> Mapping[Path, Mixture | Spliced]:
+def _compiled(flow: Flow) -> Builder:
     builder = Builder(flow)
     _compile(builder, flow, 0, ())
-    return builder.mixtures
+    return builder
 
 
 def _compile(builder: Builder, flow: Flow, seed: int, path: Path) -> None:

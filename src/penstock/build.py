@@ -156,6 +156,7 @@ class Builder:
     root: Flow
     lane: int = 0
     leaves: list[Leaf] = field(default_factory=list[Leaf])
+    woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     mixtures: dict[Path, Mixture | Spliced] = field(default_factory=dict[Path, "Mixture | Spliced"])
     _below: dict[int, Counter[str]] = field(default_factory=dict[int, "Counter[str]"])
     _marks: int = 0
@@ -178,7 +179,9 @@ class Builder:
                 leaf = Leaf(len(self.leaves), full, key_of(*keyed_by(path), name), source)
                 self.leaves.append(leaf)
                 self._leaf_of[id(flow), path] = leaf
-            case Mix():
+            case Mix(_, _, rule):
+                if isinstance(rule, Weighted) and why_not(flow) is not None:
+                    self.woven[path] = flow
                 for child, place in inputs_of(flow, path):
                     self._collect(child, place)
             case Reorder(below) | Each(below) | Hold(below):

@@ -27,14 +27,15 @@ from .ints import whole, within_reach
 from .lane import Lane
 from .mix import SetWeights
 from .nodes import Flow, Path
-from .recipe import canonical, fingerprint, identity, remembered
+from .recipe import fingerprint, identity, remembered
 from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
 from .states import check_lanes, entries_of, merged, of_another, out_of_order, sample_of, told
 from .step import Failed
-from .streams import as_int, bad_cursor
+from .streams import as_int, bad_cursor, stands_at
+from .takeover import moved
 from .trail import Origin
 from .types import Json, is_source
 from .work import Hired
@@ -206,7 +207,10 @@ class Session:
         if body.get("fingerprint") != fingerprint(description) or body.get("pipeline") != description:
             if on_mismatch != "adopt":
                 raise of_another(body.get("pipeline"), self.description)
-            changes = adopted(self.base, changes, body["mixtures"], self._places(as_int(body.get("epoch")), cursors))
+            epoch = as_int(body.get("epoch"))
+            found = adopted(self.base, changes, body["mixtures"], self._places(epoch, cursors))
+            changes = found.edits
+            cursors = {lane: moved(self.base, cursor, found.streams, epoch) for lane, cursor in cursors.items()}
         adopt = on_mismatch == "adopt"
         notes = compared(body["data"], self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
@@ -235,7 +239,7 @@ class Session:
     def _check_place(self, last: Any, cursors: Mapping[int, Json], adopt: bool) -> None:
         """Whether the lanes stand where the cursors say, and what came last there is what came last in the run."""
         for number, lane in self._lanes.items():
-            if canonical(lane.cursor()) != canonical(cursors[number]):
+            if not stands_at(lane.cursor(), cursors[number]):
                 raise bad_cursor(cursors[number], "a position of this pipeline")
             if not adopt and last.get(str(number)) != lane.opener.last_key(self.epoch, cursors[number]):
                 raise out_of_order()

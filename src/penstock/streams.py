@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .errors import StateError
+from .recipe import canonical
 from .rows import bounds_of, empty_rows, join_rows
 from .trail import After, Chunk, Every, Fixed, Joined, Offset, Trail
 from .types import Json
@@ -126,6 +127,13 @@ def as_list(cursor: Json, length: int = 2) -> list[Any]:
     if not isinstance(cursor, list) or len(cursor) != length:
         raise bad_cursor(cursor, f"a list of {length}")
     return cursor
+
+
+def stands_at(found: Json, asked: Json) -> bool:
+    """Whether a cursor is the one that was asked for; null asks for the beginning, however that is written."""
+    if isinstance(asked, list) and isinstance(found, list):
+        return len(asked) == len(found) and all(map(stands_at, found, asked))
+    return asked is None or canonical(found) == canonical(asked)
 
 
 def bad_cursor(cursor: Json, wanted: str) -> StateError:

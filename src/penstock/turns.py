@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from .mix import Event, Exhausted, Mixture, event_from_json
+from .mix import Adopt, Event, Exhausted, Mixture, event_from_json
 from .streams import as_int, as_list
 from .types import Json, Mixing
 
@@ -229,7 +229,7 @@ class ByWeight:
         return ByWeight(**{**fields, **changes})
 
     def saved(self) -> Json:
-        events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted)]
+        events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted | Adopt)]
         return [list(self.passes), self.over, events]
 
     def restored(self, saved: Json, /) -> Draws:
