@@ -208,9 +208,9 @@ class Session:
             if on_mismatch != "adopt":
                 raise of_another(body.get("pipeline"), self.description)
             epoch = as_int(body.get("epoch"))
-            found = adopted(self.base, changes, body["mixtures"], self._places(epoch, cursors))
+            found = adopted(base, changes, body["mixtures"], self._places(epoch, cursors))
             changes = found.edits
-            cursors = {lane: moved(self.base, cursor, found.streams, epoch) for lane, cursor in cursors.items()}
+            cursors = {lane: moved(base, cursor, found.streams, epoch) for lane, cursor in cursors.items()}
         adopt = on_mismatch == "adopt"
         notes = compared(body["data"], self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
