@@ -371,3 +371,32 @@ def test_groups_in_a_state_that_are_none_are_refused(groups: Any) -> None:
     with pytest.raises(ps.StateError):
         loader.load_state_dict(seal(body))
     assert loader.state_dict() == before
+
+
+def plain(step: int = 0) -> ps.Loader:
+    loader = ps.Loader(ps.mix({"a": ps.from_sequence(range(100)), "b": ps.from_sequence(range(30))}).batch(2))
+    list(islice(iter(loader), step))
+    return loader
+
+
+@pytest.mark.parametrize("make", [two, plain], ids=["lanes", "indexed"])
+def test_a14_a_state_without_any_one_of_its_entries_is_refused(make: Callable[[int], ps.Loader]) -> None:
+    body = unseal(make(5).state_dict())
+    loader = make(2)
+    before = loader.state_dict()
+    for name in sorted(set(body) - OWN - {"sizes", "drawn"}):
+        with pytest.raises(ps.StateError):
+            loader.load_state_dict(seal({key: value for key, value in body.items() if key != name}))
+        assert loader.state_dict() == before, name
+
+
+@pytest.mark.parametrize("at", [10**6, -1, 1.5, True, "3", [3], None, 10**30])
+def test_a15_an_odd_position_under_a_right_checksum_is_a_state_error(at: Any) -> None:
+    body = unseal(plain(5).state_dict())
+    loader = ps.Loader(ps.from_sequence(range(10)).batch(2))
+    state = {**unseal(loader.state_dict()), "at": at}
+    with pytest.raises(ps.StateError):
+        loader.load_state_dict(seal(state))
+    if not isinstance(at, int) or isinstance(at, bool) or at < 0 or at > 2**53:
+        with pytest.raises(ps.StateError):
+            plain(2).load_state_dict(seal({**body, "at": at}))
