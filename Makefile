@@ -8,7 +8,7 @@ help:
 	@echo "make demo   mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test   every test, doctest, docs code block and example"
 	@echo "make check  ruff, pyright, the import floors"
-	@echo "make soak   the property tests for as long as a night allows"
+	@echo "make soak   the property tests over 100,000 random trees: a night"
 	@echo "make bench  Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios, in under a minute"
 	@echo "make docs   the documentation, warnings are errors"
 

@@ -137,7 +137,7 @@ def rounds(ds: ps.Dataset, world: int, states: Any, most: int | None, remainder:
         return out, through_json([loader.state_dict() for loader in loaders])
 
 
-@examples(300)
+@examples(500)
 @given(
     tree=described().map(rows_of),
     first=shapes,
