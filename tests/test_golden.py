@@ -19,7 +19,7 @@ import penstock as ps
 from penstock.random import VERSION
 from penstock.testing import recipes
 
-FILE = Path(__file__).parent / "golden" / "orders-v1.json"
+FILE = Path(__file__).parent / "golden" / "orders-v2.json"
 COUNT = 200
 LABEL = (
     "the order has changed. If that was not meant, find what moved it. If it was, it breaks every run that is under "

@@ -129,7 +129,7 @@ KINDS: dict[str, list[Callable[[], ps.Dataset]]] = {
         lambda: mixed(ps.Schedule([(0, {"a": 1, "b": 2}), (9, {"a": 1, "b": 1})])),
         lambda: mixed(ps.Schedule([(0, {"a": 1, "b": 2}), (9, {"a": 1, "b": 1})], "linear")),
         lambda: mixed(seed=1),
-        lambda: mixed(block_size=1),
+        lambda: mixed(block_size=2),
         lambda: mixed(stop="all_exhausted"),
         lambda: mixed(max_epochs=2),
         lambda: mixed(max_epochs={"a": 2}),

@@ -4,9 +4,9 @@ The order of training data is a pure function of position, not a side effect of 
 the number of ranks and workers, and asking what a step held all follow from it.
 
 >>> import penstock as ps
->>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bbbb")}, {"a": 3, "b": 1}, block_size=1)
+>>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bbbb")}, {"a": 3, "b": 1})
 >>> "".join(ds.limit(8))
-'abaaabaa'
+'baaaabaa'
 """
 
 from typing import TYPE_CHECKING, Any

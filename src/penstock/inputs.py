@@ -17,7 +17,7 @@ from .ints import whole
 from .lengths import weighed
 from .nodes import Mix, Read, Weighted
 from .run import draws_of
-from .schedule import Schedule, plain
+from .schedule import Schedule, by_name, plain
 from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
@@ -98,19 +98,22 @@ def mix(
     weights: Mapping[str, float] | Schedule | None = None,
     *,
     seed: int = 0,
-    block_size: int = 1000,
+    block_size: int = 1,
     stop: str = "restart",
     unit: str = "samples",
     max_epochs: float | Mapping[str, float] | None = None,
     temperature: float | None = None,
 ) -> Dataset:
-    """Datasets drawn from by weight, exactly: after any number of samples each count is within 2 of what its weight
-    asks.
+    """Datasets drawn from by weight, in random order, and exactly: after any number of samples each count is within 2
+    of what its weight asks.
 
-    `weights` are relative, or a `Schedule`; without them all are equal, or `len ** (1 / temperature)`. Inside each
-    `block_size` samples the order is random, keyed by `seed`, which is also the seed of the steps below that have
-    none. `stop`: "restart", "first_exhausted", "all_exhausted" or "all_exhausted_oversample". `max_epochs` caps the
-    passes over an input. `unit="tokens"` makes weights shares of tokens.
+    `weights` are relative, or a `Schedule`; without them all are equal, or `len ** (1 / temperature)`. The order is
+    keyed by `seed`, which is also the seed of the steps below that have none, and by the names, in whatever order they
+    are written. `block_size=n` permutes every n samples once more: counts are then within 2 at the ends of these
+    blocks only. Weights set during a run (`Loader.set_weights`) can force more than 2, if each change is chosen to
+    hurt; random changes were never seen to. `stop`: "restart", "first_exhausted", "all_exhausted" or
+    "all_exhausted_oversample". `max_epochs` caps the passes over an input. `unit="tokens"` makes weights shares of
+    tokens.
 
     >>> import penstock as ps
     >>> ds = ps.mix({"a": ps.from_sequence([0] * 30), "b": ps.from_sequence([1] * 10)}, stop="all_exhausted")
@@ -136,7 +139,8 @@ def mix(
     caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
     rule = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature))
-    flow = Mix(tuple(dataset.flow for dataset in datasets.values()), tuple(datasets), rule)
+    names = tuple(sorted(datasets))
+    flow = Mix(tuple(datasets[name].flow for name in names), names, rule)
     if why_not(flow) is None:
         flow = replace(flow, rule=replace(rule, lengths=weighed(flow, rule.seed, unit == "tokens")))
         Builder(flow).program(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
@@ -147,4 +151,4 @@ def mix(
 
 
 def _plain(table: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple((name, plain(number)) for name, number in table.items())
+    return tuple(by_name(table).items())

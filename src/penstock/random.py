@@ -9,6 +9,7 @@ same order on every platform and with every version of NumPy. `VERSION` names th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from math import isqrt
 from typing import cast
@@ -18,14 +19,14 @@ import numpy.typing as npt
 
 from .types import Ints
 
-VERSION = 1
+VERSION = 2
 
 Words = npt.NDArray[np.uint64]
 
 _SMALL = 8192  # up to here a permutation is a sorted table of hashes; above it is a Feistel network
 _ROUNDS = 6
 _TABLE = 1 << 11  # half-domains up to here have their round functions tabulated: worth it for many short calls
-_GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
@@ -44,6 +45,12 @@ def key_of(*parts: int | str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
+def keys_of(names: Iterable[str]) -> Words:
+    """A 64-bit key for each of many names."""
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
 def mix64(x: Words) -> Words:
     """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words that looks random."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -53,8 +60,8 @@ def mix64(x: Words) -> Words:
 
 def hash64(key: int, counters: Ints) -> Words:
     """The hash of each counter under a key: uint64, the same shape."""
-    first = mix64(np.asarray([(key + _GOLDEN) & _MASK], np.uint64))
-    return mix64(counters.astype(np.uint64) * np.uint64(_GOLDEN) + first)
+    first = mix64(np.asarray([(key + GOLDEN) & _MASK], np.uint64))
+    return mix64(counters.astype(np.uint64) * np.uint64(GOLDEN) + first)
 
 
 def pick(key: int, counter: int, n: int) -> int:
@@ -91,7 +98,7 @@ def unpermute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
 
 def permutations(n: int, keys: Words) -> npt.NDArray[np.int64]:
     """Whole permutations of `range(n)`, n <= 8192, one row per key: int64[len(keys), n]."""
-    steps = mix64(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
+    steps = mix64(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN))
     words = mix64(keys[:, None] + steps[None, :])
     # The index rides in the low 13 bits, so no two words are equal and any sort gives the same result.
     words = (words & np.uint64(~0x1FFF & _MASK)) | np.arange(n, dtype=np.uint64)
@@ -144,7 +151,7 @@ def _sides(n: int) -> tuple[int, int]:
 
 def _round(x: Ints, word: int, modulus: int) -> Ints:
     """A random function from integers to `[0, modulus)`, keyed by a 64-bit word."""
-    high = mix64(x.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(word)) >> np.uint64(32)
+    high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(word)) >> np.uint64(32)
     return (high * np.uint64(modulus) >> np.uint64(32)).astype(np.int64)
 
 

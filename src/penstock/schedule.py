@@ -23,6 +23,7 @@ INTERPOLATIONS = ("step", "linear", "cosine")
 UNITS = ("samples", "tokens", "steps")
 
 _LARGEST = 1e100  # sums of weights stay finite
+_FURTHEST = 1 << 60  # steps are counted up to here
 
 _HALF_PI = 1.5707963267948966
 _SINE = [1.0]  # the Taylor series of sin(x)/x in x*x: 12 terms leave less than 1e-19 on [0, pi/2]
@@ -71,12 +72,12 @@ class Schedule:
                 if name not in names:
                     raise ConfigError(f"{field} names {name!r}, which is not in the schedule: {sorted(names)}")
                 _step(step, f"{field} of {name!r}")
-            object.__setattr__(self, field, dict(given))
+            object.__setattr__(self, field, by_name(given))
         self._check_never_empty()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sources, in the order of the first point."""
+        """The sources, sorted."""
         return tuple(self.points[0][1])
 
     def weights(self, step: int) -> dict[str, float]:
@@ -87,6 +88,8 @@ class Schedule:
         if self.interpolation == "cosine":
             eased = Fraction(float(ease(np.asarray([float(t)]))[0]))
         active = self._active(step, self.names)
+        if not any(a for a, on in zip(first, active, strict=True) if on):
+            first = last  # all rise from 0: the limit along the ramp
         at = {n: (a + (b - a) * eased) * on for n, a, b, on in zip(self.names, first, last, active, strict=True)}
         total = sum(at.values())
         return {n: float(w / total) for n, w in at.items()}
@@ -218,6 +221,13 @@ class Span:
     def constant(self) -> bool:
         return self.law == "step"
 
+    def over(self, active: npt.NDArray[np.bool_]) -> Span:
+        """The same for some of the sources. Where all of these begin or end at 0 their shares do not move."""
+        first, last = np.where(active, self.first, 0.0), np.where(active, self.last, 0.0)
+        if self.constant or (first.any() and last.any()):
+            return replace(self, first=first, last=last)
+        return replace(self, first=first + last, last=first + last, law="step")
+
     def means(self, positions: Ints, blocks: Ints, block: int) -> Floats:
         """The mean weights of stairs: float64[stairs, sources], not normalised.
 
@@ -269,15 +279,26 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
 def plain(value: Any) -> Any:
     """A number as JSON has it: NumPy's, fractions and decimals can be calculated with, but not saved.
 
-    >>> plain(np.int64(2)), plain(np.float32(0.5)), plain(2), plain("much")
+    >>> plain(np.int64(2)), plain(np.float32(0.5)), plain(2.0), plain("much")
     (2, 0.5, 2, 'much')
     """
     if isinstance(value, np.integer):
         return int(cast("Any", value))
     if isinstance(value, np.floating) or not isinstance(value, str | int | float | None):
         number = _number(value)
-        return cast("Any", value) if number is None else number
+        value = cast("Any", value) if number is None else number
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)  # 2 and 2.0 are one weight, also in a state
     return value
+
+
+def by_name(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers as JSON has them, by name: nothing may depend on the order in which a mapping was written.
+
+    >>> by_name({"b": 2.0, "a": 0.5})
+    {'a': 0.5, 'b': 2}
+    """
+    return {name: plain(table[name]) for name in sorted(table, key=str)}
 
 
 def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
@@ -306,8 +327,7 @@ def _points(points: Any) -> list[Any]:
 def _point(point: Any) -> tuple[int, dict[str, float]]:
     match point:
         case (step, weights) if isinstance(weights, Mapping):
-            given = cast("Mapping[str, Any]", weights)
-            return _step(step, "a point"), {name: plain(weight) for name, weight in given.items()}
+            return _step(step, "a point"), by_name(cast("Mapping[str, Any]", weights))
         case _:
             raise ConfigError(f"the point {point!r} of the schedule is no pair of a step and {{name: weight, ...}}")
 
@@ -317,8 +337,8 @@ def _step(value: Any, what: str) -> int:
         step = index(value)
     except TypeError:
         step = -1
-    if step < 0:
-        raise ConfigError(f"{what} of the schedule is at step {value!r}: a step is an integer, 0 or more")
+    if not 0 <= step < _FURTHEST:
+        raise ConfigError(f"{what} of the schedule is at step {value!r}: a step is an integer, 0 or more, below 2^60")
     return step
 
 

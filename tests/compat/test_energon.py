@@ -439,7 +439,7 @@ def test_inputs_that_end_drop_out() -> None:
     assert Counter(names(take(get_loader(mixed), 30))) == {"a": 2, "b": 28}
 
 
-def test_mixing_within_a_batch_is_exact_to_rounding() -> None:
+def test_mixing_within_a_batch_is_exact_within_2() -> None:
     def mixed(n: int, *weights: float) -> list[Counter[str]]:
         parts = [(train(name, 90, batch_size=1), weight) for name, weight in zip("abc", weights, strict=False)]
         loader = get_loader(MixBatchDataset(*parts, batch_size=n, batch_mix_fn=homogeneous_concat_mix))
@@ -447,7 +447,7 @@ def test_mixing_within_a_batch_is_exact_to_rounding() -> None:
 
     for counts in mixed(10, 6, 4):
         assert counts == {"a": 6, "b": 4}
-    assert all(counts["a"] in (19, 20) for counts in mixed(32, 6, 4))
+    assert all(counts["a"] in (18, 19, 20, 21) for counts in mixed(32, 6, 4))
     assert sum(counts["a"] for counts in mixed(32, 6, 4)) == 960
     # More than two inputs: within 2 of the ideal after every batch, so one batch may be a little further off.
     given = Counter[str]()

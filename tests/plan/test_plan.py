@@ -158,8 +158,8 @@ def test_a_step_of_many_ranks_is_what_the_ranks_get() -> None:
 def test_exhaustion_of_caps_and_stop_rules() -> None:
     flows = {"a": numbers(10, "a"), "b": numbers(4, "b")}
     one = ps.mix(flows, {"a": 1, "b": 1}, block_size=1, max_epochs={"b": 1.5}).plan
-    assert one.exhausts() == {"a": Exhaustion(16, None), "b": Exhaustion(9, 12)}
-    assert one.exhausts(horizon=12) == {"a": Exhaustion(None, None), "b": Exhaustion(9, 12)}
+    assert one.exhausts() == {"a": Exhaustion(16, None), "b": Exhaustion(9, 11)}
+    assert one.exhausts(horizon=12) == {"a": Exhaustion(None, None), "b": Exhaustion(9, 11)}
     once = ps.mix(flows, {"a": 1, "b": 1}, block_size=1, stop="all_exhausted").batch(2).plan
     assert once.exhausts() == {"a": Exhaustion(None, None), "b": Exhaustion(None, 4)}
 

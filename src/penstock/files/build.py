@@ -40,7 +40,7 @@ def _mixture(model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Data
         datasets,
         weights,
         seed=model.seed or 0,
-        block_size=model.block_size or 1000,
+        block_size=model.block_size or 1,
         stop=model.stop or "restart",
         unit=model.unit or "samples",
         max_epochs=caps if own else model.max_epochs,

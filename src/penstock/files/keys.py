@@ -145,7 +145,11 @@ SOURCE = Section(
 _INNER = (
     Key("sources", Table(Raw("source")), "The sources by name."),
     Key("seed", Number(whole=True), "The seed of all that is random (default: 0)."),
-    Key("block_size", SIZE, "Samples within which the order of the sources is random (default: 1000)."),
+    Key(
+        "block_size",
+        SIZE,
+        "Samples that are permuted once more: counts are exact between blocks only (default: 1).",
+    ),
     Key("stop", Text(STOPS), "When a pass ends (default: restart, which is never)."),
     Key("unit", Text(("samples", "tokens")), "What weights are shares of (default: samples)."),
     Key("temperature", Number(above=0), "Weights from the sizes: rows ** (1 / temperature)."),

@@ -34,7 +34,7 @@ def asked(mixture: Mixture, stop: int) -> Floats:
 def _over(spans: Sequence[Span], start: int, stop: int) -> Floats:
     """The sum of the shares over positions `start` to `stop - 1`."""
     out = np.zeros(len(spans[0].first))
-    for span in spans:
+    for span in (each.over(each.first + each.last > 0) for each in spans):
         low, high = max(start, span.begin), stop if span.end is None else min(stop, span.end)
         if high <= low:
             continue

@@ -1,4 +1,4 @@
-"""Random order inside blocks: a plan's draws are dealt out anew within each block; counts at its ends stay exact."""
+"""The draws of a plan as they are asked for, many at a time; within blocks of more than one draw permuted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..types import Ints
 from .plan import Plan
 
 _TABLE = 4096  # blocks up to here are permuted many at once
-_WINDOW = 1 << 14  # positions worked out together, about; half of it where each goes down the tree by itself
+_WINDOW = 1 << 14  # positions worked out together, about; half of them in a plain mixture of few sources
+_MANY = 20  # sources from which on beginning a window is so much work that a whole one pays
 _HELD = 1 << 8  # windows that are kept
 _BATCH = 1 << 21  # cells of an array, about
 
@@ -22,7 +23,8 @@ class Blocks:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.size = plan, plan.rules.block
-        self.span = _WINDOW // 2 if self.size == 1 else self.size * max(1, _WINDOW // self.size)
+        window = _WINDOW // 2 if self.size == 1 and len(plan.rules.names) < _MANY else _WINDOW
+        self.span = self.size * max(1, window // self.size)
         self._windows = dict[int, tuple[Ints, Ints]]()
         self._asked = -1
 
@@ -33,7 +35,8 @@ class Blocks:
         if first == last:
             if len(local) > 64 or first in self._windows or first == self._asked:
                 source, k = self._window(first)
-                return source[local - first * self.span], k[local - first * self.span]
+                local -= first * self.span
+                return source[local], k[local]
             self._asked = first  # whoever comes back to a window will have the rest of it too
             return self._scattered(local)
         window = local // self.span

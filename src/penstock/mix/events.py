@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..errors import StateError
-from ..schedule import Schedule
+from ..schedule import Schedule, by_name
 from ..types import Json
 
 
@@ -16,11 +16,15 @@ class SetWeights:
     """Other weights, or another schedule, from position `at` on.
 
     >>> event_from_json(SetWeights(10, {"a": 1.0}).to_json())
-    SetWeights(at=10, weights={'a': 1.0})
+    SetWeights(at=10, weights={'a': 1})
     """
 
     at: int
     weights: Mapping[str, float] | Schedule
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, Schedule):
+            object.__setattr__(self, "weights", by_name(self.weights))
 
     def to_json(self) -> dict[str, Json]:
         """Plain JSON; `event_from_json` reads it back."""

@@ -16,6 +16,7 @@ from ..schedule import Schedule, Span
 from ..types import Ints
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
+from .exact import FAR
 from .plan import Plan, Rules, State
 from .rules import check_log, rules_of, spans_of
 from .segment import Segment
@@ -23,17 +24,18 @@ from .segment import Segment
 
 @dataclass(frozen=True)
 class Mixture:
-    """Named sources drawn from by weight: after any number of draws each count is within 2 of what its weight asks.
+    """Named sources drawn from by weight, in random order: after any number of draws each count is within 2 of what its
+    weight asks.
 
-    `sizes` are the lengths of one pass, None where endless or unknown. `weights` are relative numbers, a `Schedule`,
-    or None: then equal, or by `temperature`. Inside blocks of `block_size` the order is random, keyed by `key`. With
-    `lengths`, the mean tokens per sample, weights are shares of tokens. A source that drops out leaves what it is ahead
-    or behind to those that stay.
+    `names` come sorted. `sizes` are the lengths of one pass, None where endless or unknown. `weights` are relative
+    numbers, a `Schedule`, or None: then equal, or by `temperature`. `block_size` n permutes every n draws once more;
+    counts are then exact only between these blocks. With `lengths`, the mean tokens per sample, weights are shares of
+    tokens. A source that drops out leaves what it is ahead or behind to those that stay.
 
-    >>> m = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2), block_size=1)
+    >>> m = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2))
     >>> source, k = m.at(np.arange(8))
     >>> source.tolist(), k.tolist()
-    ([0, 1, 0, 0, 0, 1, 0, 0], [0, 0, 1, 2, 3, 1, 4, 5])
+    ([0, 0, 0, 1, 1, 0, 0, 0], [0, 1, 2, 0, 1, 3, 4, 5])
     >>> m.find(1, 250_000_000_000)
     1000000000001
     """
@@ -41,7 +43,7 @@ class Mixture:
     names: tuple[str, ...]
     weights: Mapping[str, float] | Schedule | None
     sizes: tuple[int | None, ...]
-    block_size: int = 1000
+    block_size: int = 1
     stop: str = "restart"
     max_epochs: float | Mapping[str, float] | None = None
     temperature: float | None = None
@@ -90,7 +92,7 @@ class Mixture:
 
     def find(self, source: int, k: int) -> int:
         """The position of a source's `k`-th draw: the inverse of `at`."""
-        found = int(self.places(np.asarray([source]), np.asarray([k]))[0])
+        found = int(self.places(np.asarray([source]), np.asarray([k]))[0]) if 0 <= k < FAR else -1
         if found < 0:
             raise IndexError(f"the mixture never makes draw {k} of {self.names[source]!r}")
         return found
@@ -214,7 +216,7 @@ class Mixture:
 
     def _beyond(self, position: int) -> IndexError:
         size = self.size
-        has = "can be counted up to 2^62" if size is None else f"has {size} draws"
+        has = "can be counted up to 2^60" if size is None else f"has {size} draws"
         return IndexError(f"position {position} is behind the end of the mixture, which {has}")
 
     def _at_sorted(self, positions: Ints) -> tuple[Ints, Ints]:

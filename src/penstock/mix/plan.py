@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -13,17 +13,21 @@ import numpy.typing as npt
 
 from ..errors import ConfigError
 from ..ints import distinct
+from ..random import Words, mix64, tweaked
 from ..schedule import Span
 from ..types import Ints
-from .segment import FAR, Segment, build, stair_weights
+from .build import build, stair_weights
+from .exact import FAR
+from .segment import Segment
 from .shape import Floats, Shape, grow, whole_weights
 
 Flags = npt.NDArray[np.bool_]
 
-NEVER = 1 << 62  # beyond every position
-_STAIRS = 8192  # a ramp is followed in at most so many
-_PIECES = 16  # and worked out in at least so many pieces,
-_CELLS = 1 << 18  # of about so many nodes times stairs at most
+_UNEVEN = 0.02  # how far a stair of a ramp may be off the ramp, in draws,
+_STAIRS = 8192  # unless that takes more stairs than this,
+_MOST = 1 << 20  # or more than this many nodes times stairs
+_PIECES = 16  # a ramp is worked out in at least so many pieces,
+_CELLS = 1 << 18  # of so many nodes times stairs at most
 _STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
 
 
@@ -39,6 +43,7 @@ class Rules:
     stop: str
     block: int
     key: int
+    keys: Words
     most: Ints
     goal: Ints
 
@@ -91,8 +96,8 @@ class Plan:
         if len(self.spans) == 1 and not self._ended and self.rules.stop in ("restart", "all_exhausted"):
             active = (self.spans[0].first > 0) & ~self.begin.out
             return self.start + int((self.rules.most - self.begin.counts)[active].sum())
-        known = self._known(NEVER)
-        return None if known.upto == NEVER else known.upto
+        known = self._known(FAR)
+        return None if known.upto == FAR else known.upto
 
     def covers(self, position: int) -> bool:
         """Whether there is a draw at a position."""
@@ -117,8 +122,11 @@ class Plan:
 
     def walk(self, positions: Ints) -> tuple[Ints, Ints]:
         """The source of every sorted position, and which of its draws it is."""
+        runs = self._runs(positions)
+        if len(runs) == 1 and runs[0][0] is not None:
+            return runs[0][0].walk(positions - runs[0][0].start)
         source, k = np.empty((2, len(positions)), np.int64)
-        for segment, a, b in self._runs(positions):
+        for segment, a, b in runs:
             assert segment is not None
             source[a:b], k[a:b] = segment.walk(positions[a:b] - segment.start)
         return source, k
@@ -194,7 +202,7 @@ class Plan:
         drops = self._drops(segment, active)
         stop = min(stop, ending, int(drops.min()) + 1)
         if stop >= FAR:
-            return Grown((*segments, segment), NEVER, None)
+            return Grown((*segments, segment), FAR, None)
         if stop == 0:
             return Grown(segments, state.position, None)
         end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
@@ -206,7 +214,7 @@ class Plan:
     def _endless(self) -> bool:
         """Whether it is plain, without working anything out, that the plan has no end."""
         if self._grown.state is None:
-            return self._grown.upto == NEVER
+            return self._grown.upto == FAR
         if self.rules.stop == "first_exhausted":
             opened = _weighted(self.spans[-1]) | self._later(-1)
             return bool((self.rules.goal[opened] == FAR).all())
@@ -217,11 +225,11 @@ class Plan:
         """The segment from a state on, and how far its law goes."""
         residual = settle(state.residual, active, state.out, span.first + span.last)
         position, stop = state.position, FAR if span.end is None else span.end - state.position
-        edges, weights = np.asarray([0, FAR]), span.first[:, None]
-        if not span.constant:
-            edges, blocks = self._stairs(position, span, 2 * len(active))
-            weights, stop = span.means(edges[:-1] + position, blocks, self.rules.block).T, int(edges[-1])
-        weights = np.where(active[:, None], weights, 0.0)
+        law = span.over(active)
+        edges, weights = np.asarray([0, FAR]), law.first[:, None]
+        if not law.constant:
+            edges, blocks = self._stairs(position, law)
+            weights, stop = law.means(edges[:-1] + position, blocks, self.rules.block).T, int(edges[-1])
         now = weights.mean(axis=1)
         now /= fsum(now.tolist())
         kept = state.kept
@@ -229,17 +237,31 @@ class Plan:
             members = np.flatnonzero(active)
             kept = Kept(span, grow(whole_weights(now[members]), residual[members]), members, now)
         mine = weights[kept.members]
-        exact = whole_weights(mine[:, 0])[:, None] if span.constant else stair_weights(mine)
-        segment = build(position, state.counts, residual, kept.members, kept.shape, exact, edges)
-        return segment, kept, stop
+        exact = whole_weights(mine[:, 0])[:, None] if law.constant else stair_weights(mine)
+        names = kept.shape.sums(self.rules.keys[kept.members])[len(kept.members) :]
+        keys = mix64(names + tweaked(self.rules.key, np.asarray([position])))
+        return build(position, state.counts, residual, kept.members, kept.shape, exact, edges, keys), kept, stop
 
-    def _stairs(self, position: int, span: Span, nodes: int) -> tuple[Ints, Ints]:
-        """The next stairs of a ramp, as local positions, on the grid of blocks; and the blocks that each begins."""
+    def _stairs(self, position: int, span: Span) -> tuple[Ints, Ints]:
+        """The next stairs of a ramp, as local positions, on the grid of blocks; and the blocks that each begins.
+
+        A piece ends before the weights or their sum move much: then they move evenly, and a stair of n positions is off
+        by an eighth of n times what they move along it.
+        """
         assert span.end is not None
-        size, length = self.rules.block, span.end - span.begin
-        each = -(-length // (size * _STAIRS))
+        size, nodes, whole = self.rules.block, 2 * len(span.first), span.end - span.begin
+        length = -(-whole // _PIECES)
+        while True:
+            ends = span.means(np.asarray([position, min(position + length, span.end)]), np.ones(2, np.int64), 1)
+            sums = [fsum(row) for row in ends.tolist()]
+            moved = np.abs(ends[1] / sums[1] - ends[0] / sums[0])
+            if length <= size or (fsum(moved.tolist()) <= 2 * _STRAY and max(sums) <= 2 * min(sums)):
+                break
+            length //= 2
+        even = sqrt(4 * _UNEVEN * length / max(float(moved.max()), 1e-12))
+        each = max(1, int(min(even, length)) // size, -(-whole // (size * max(_STAIRS, _MOST // nodes))))
+        many = min(max(1, _CELLS // nodes), _STAIRS, -(-length // (size * each)))
         first = -(-(position + 1 - self.start) // size)
-        many = max(1, min(_CELLS // nodes, -(-length // (size * each * _PIECES))))
         grid = self.start + (first + each * np.arange(many + 1)) * size
         edges = distinct(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
@@ -289,7 +311,8 @@ def _positions(segment: Segment, sources: Ints, j: Ints) -> Ints:
 def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:
     """Whether a tree should be grown anew: its weights are no longer those in force, or it is full of dead leaves."""
     dead = 4 * int(np.count_nonzero(active)) < 3 * len(kept.members)
-    return dead or kept.span is not span or fsum(np.abs(kept.weights - now).tolist()) > _STRAY
+    ramp = kept.span is not span or not span.constant
+    return dead or ramp or fsum(np.abs(kept.weights - now).tolist()) > _STRAY
 
 
 def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floats:

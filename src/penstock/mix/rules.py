@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
+from ..random import keys_of
 from ..schedule import Schedule, Span, check_names, check_weights
 from ..types import Ints
 from .events import Adopt, Event, Exhausted
+from .exact import FAR
 from .plan import Rules
-from .segment import FAR
 
 STOPS = ("restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample")
 
@@ -36,6 +37,8 @@ def rules_of(
         raise ConfigError("a mixture needs at least one source: mix({name: dataset, ...})")
     if len(set(names)) < len(names) or len(names) != len(sizes):
         raise ConfigError(f"a mixture needs different names, and one size for each: {list(names)}, sizes {list(sizes)}")
+    if list(names) != sorted(names):
+        raise ConfigError(f"the names of a mixture come sorted, sources are numbered by them: {list(names)}")
     for name, size in zip(names, sizes, strict=True):
         if size is not None and size < 0:
             raise ConfigError(f"the size of {name!r} is {size}; give its length, or None if it is not known")
@@ -43,7 +46,7 @@ def rules_of(
         raise ConfigError(f"unknown stop rule {stop!r}: one of {', '.join(STOPS)}")
     if not isinstance(block, (int, np.integer)) or not 1 <= block <= _LARGEST_BLOCK:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"block_size is {block!r}; it must be an integer from 1 to {_LARGEST_BLOCK}")
-    length = np.asarray([FAR if size is None else size for size in sizes], np.int64)
+    length = np.asarray([FAR if size is None else min(size, FAR) for size in sizes], np.int64)
     cap = _caps(names, sizes, caps)
     shorter = np.minimum(length, cap)
     none = np.full(len(names), FAR)
@@ -53,7 +56,7 @@ def rules_of(
         "all_exhausted": (shorter, none),
         "all_exhausted_oversample": (cap, shorter),
     }[stop]
-    return Rules(names, stop, int(block), key, most, goal)
+    return Rules(names, stop, int(block), key, keys_of(names), most, goal)
 
 
 def spans_of(
@@ -90,15 +93,15 @@ def spans_of(
 def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
     """Refuse events out of order or with names that are not in the mixture."""
     at = [event.at for event in log]
-    if any(b < a for a, b in pairwise(at)) or min(at, default=0) < 0:
-        raise ConfigError(f"the events of a mixture must be in the order of their positions, from 0 on: {at}")
+    if any(b < a for a, b in pairwise(at)) or min(at, default=0) < 0 or max(at, default=0) > FAR:
+        raise ConfigError(f"the events of a mixture must be in the order of their positions, from 0 on, to 2^60: {at}")
     for event in log:
         named = [event.source] if isinstance(event, Exhausted) else event.counts if isinstance(event, Adopt) else ()
         unknown = sorted(set(named) - set(names))
         if unknown:
             raise ConfigError(f"an event at position {event.at} names {unknown}; the mixture has {list(names)}")
-        if isinstance(event, Adopt) and min(event.counts.values(), default=0) < 0:
-            raise ConfigError(f"an event at position {event.at} adopts negative counts: {dict(event.counts)}")
+        if isinstance(event, Adopt) and not all(0 <= count < FAR for count in event.counts.values()):
+            raise ConfigError(f"an event at position {event.at} adopts negative counts, or over 2^60: {event.counts}")
 
 
 def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float] | None) -> Ints:

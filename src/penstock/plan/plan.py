@@ -29,11 +29,11 @@ class Plan(Questions, Generic[D]):
     from the description, the same at position 10^12 as at 0.
 
     >>> import penstock as ps
-    >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1}, block_size=1)
+    >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
     >>> [sample.key for sample in ds.batch(4).plan.at(1)]
     [('a', 0, 3), ('b', 0, 1), ('a', 1, 0), ('a', 1, 1)]
     >>> ds.plan.find("b", 1, within=range(1_000_000_000_000, 1_000_000_000_010))
-    [1000000000005]
+    [1000000000006]
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Plan(Questions, Generic[D]):
         """The plan of the run that saved a state: with the changes made to it, and edits from where it stands.
 
         >>> import penstock as ps
-        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1}, block_size=1)
+        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
         >>> loader = ps.Loader(ds)
         >>> _ = next(iter(loader)), loader.set_weights({"a": 1, "b": 0})
         >>> [ds.plan.after(loader.state_dict()).at(p)[0].source for p in range(5)]

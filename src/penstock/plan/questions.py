@@ -152,8 +152,8 @@ class Questions:
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
-        >>> ps.mix(flows, {"a": 1, "b": 1}, block_size=1, max_epochs={"b": 2}).plan.exhausts()
-        {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=5, ends=8)}
+        >>> ps.mix(flows, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhausts()
+        {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=4, ends=8)}
         """
         if any(True for _ in _packs(self._program)):
             raise IndexedError("plan.exhausts: a packed row holds parts of documents; ask the plan before pack()")
@@ -170,9 +170,9 @@ class Questions:
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}
-        >>> one, two = (ps.mix(flows, {"a": 1, "b": w}, block_size=1).plan for w in (1, 3))
+        >>> one, two = (ps.mix(flows, {"a": 1, "b": w}).plan for w in (1, 3))
         >>> print(one.diff(two, within=range(8)))
-        first difference at position 0: a[0] (pass 0) here, b[0] (pass 0) there
+        first difference at position 2: a[1] (pass 0) here, b[1] (pass 0) there
         samples by source in positions 0 to 8, here and there:
           a  4  2  -2
           b  4  6  +2

@@ -107,7 +107,7 @@ class BlendDataset(SavableDataset):
 class MixBatchDataset(SavableDataset):
     """Batches mixed of the items of datasets: `batch_size` items each, made one by `batch_mix_fn`.
 
-    Counts follow the weights inside every batch, to rounding, and exactly over batches; the order inside is random.
+    Counts follow the weights inside every batch, within 2, and exactly over batches; the order inside is random.
     Inputs give batches of one sample. `batch_mix_fn` may be a generator, or raise `SkipSample`.
     """
 

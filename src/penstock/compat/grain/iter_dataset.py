@@ -25,7 +25,7 @@ class IterDataset(Base):
     >>> evens = MapDataset.range(0, 10, 2).to_iter_dataset()
     >>> odds = MapDataset.range(1, 10, 2).to_iter_dataset()
     >>> list(IterDataset.mix([evens, odds]).map(lambda x: 10 * x).batch(4))
-    [array([ 0, 10, 20, 30]), array([40, 50, 60, 70]), array([80, 90])]
+    [array([10,  0, 20, 30]), array([50, 40, 70, 60]), array([90, 80])]
     """
 
     def __init__(self, core: Dataset, lineage: Lineage, run: Run | None = None) -> None:
@@ -60,7 +60,7 @@ class IterDataset(Base):
         >>> from penstock.compat.grain import IterDataset, MapDataset
         >>> a, b = MapDataset.range(5).to_iter_dataset(), MapDataset.range(7, 10).to_iter_dataset()
         >>> list(IterDataset.mix([a, b]))
-        [0, 7, 1, 8, 2, 9, 3]
+        [7, 0, 1, 8, 9, 2]
         """
         found, given = named_inputs(datasets, weights)
         named: dict[str, IterDataset] = {name: dataset.stream() for name, dataset in found.items()}

@@ -83,7 +83,7 @@ class MapDataset(Base):
         >>> from penstock.compat.grain import MapDataset
         >>> ds = MapDataset.mix([MapDataset.range(5), MapDataset.range(7, 10)])
         >>> len(ds), list(ds)
-        (7, [0, 7, 1, 8, 2, 9, 3])
+        (6, [7, 0, 1, 8, 9, 2])
         """
         named, given = named_inputs(datasets, weights)
         lineage = joined([dataset.lineage for dataset in named.values()])

@@ -42,7 +42,7 @@ def named_inputs(
 def mixed(inputs: Mapping[str, Dataset], weights: Mapping[str, float], lineage: Lineage) -> Dataset:
     """The mixture: every input in its own order, a pass ends when one has no more."""
     if not lineage.grain:
-        return mix(inputs, weights, block_size=1, stop="first_exhausted")
+        return mix(inputs, weights, stop="first_exhausted")
     values = list(weights.values())
     rule = Proportions.of(None if set(values) == {1.0} else values, len(values))
     return Dataset(Mix(tuple(dataset.flow for dataset in inputs.values()), tuple(inputs), By(rule)))
