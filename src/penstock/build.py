@@ -90,6 +90,19 @@ def why_not(flow: Flow) -> str | None:
             return None
 
 
+def grouped(flow: Flow) -> bool:
+    """Whether items of a flow are batches, packed rows or other groups. A zip's tuples are none."""
+    match flow:
+        case Read():
+            return False
+        case Mix(flows):
+            return any(map(grouped, flows))
+        case Hold(Mix(_, _, Turns()) as below, Batch()) | Reorder(below) | Each(below):
+            return grouped(below)
+        case Hold():
+            return True
+
+
 def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
     """Refuse, with the reason and the remedy, what needs random access."""
     if (reason := why_not(flow)) is not None:
@@ -279,7 +292,8 @@ class Builder:
     def step(self, flow: Each, seed: int, path: Path) -> Step:
         """The function of an `Each` with its key."""
         own = seed if flow.seed is None else flow.seed
-        return Step(flow.kind, flow.fn, self.key(flow, flow.kind + name_of(flow.fn), own, path), self.leaves)
+        key = self.key(flow, flow.kind + name_of(flow.fn), own, path)
+        return Step(flow.kind, flow.fn, key, self.leaves, grouped(flow.flow))
 
     def names_below(self, flow: Flow) -> tuple[str, ...]:
         """The names that the sources of a flow were given."""

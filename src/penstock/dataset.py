@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from .build import STEP, Builder, endless, name_of, require_indexed, why_not
-from .errors import ConfigError, IndexedError
+from .errors import ConfigError, DataError, IndexedError
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
 from .ints import whole, within_reach
 from .iterator import DatasetIterator
@@ -34,7 +34,7 @@ from .nodes import (
     Weighted,
 )
 from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
-from .pack import PackedBatches, Packing, Rebatch, join_parts
+from .pack import Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
 from .program import Program
 from .random import permute
@@ -503,7 +503,10 @@ class _Values:
         self.__qualname__, self.version = name_of(build), getattr(build, "version", None)
 
     def __call__(self, items: list[Any]) -> Any:
-        return self.build([item.item.value if isinstance(item, Part) else item.value for item in items])
+        values = [item.item.value if isinstance(item, Part) else item.value for item in items]
+        if any(isinstance(value, Missing) for value in values):
+            raise DataError("a document of the group cannot be read, and only rows of pack() can leave a hole for it")
+        return self.build(values)
 
 
 class _Spread:

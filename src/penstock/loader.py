@@ -14,9 +14,10 @@ from .dataset import Dataset
 from .deal import Remainder
 from .errors import ConfigError
 from .ints import whole
+from .quarantine import OnError, journal_to_json
 from .seams import lock, place, process, world
 from .session import Session
-from .setting import OnError, Setting
+from .setting import Setting
 from .streams import as_int
 from .tail import tail_of
 from .types import Flags
@@ -229,7 +230,7 @@ class Loader:
     @property
     def journal(self) -> list[dict[str, Any]]:
         """The samples that failed so far: source, epoch, index, error, and the index used in their place."""
-        return [entry for _, entry in sorted(self._session.journal.items())]
+        return journal_to_json(self._session.journal.entries)
 
     @property
     def notes(self) -> list[str]:
@@ -249,7 +250,7 @@ class Loader:
             "items": self._items,
             "samples": by_source,
             "waited_s": self._waited,
-            "errors": len(self._session.journal),
+            "errors": len(self._session.journal.entries),
         }
 
     def close(self) -> None:

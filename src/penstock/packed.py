@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from .errors import DataError
 from .ints import distinct, within_reach
-from .pack import Columns, Pieces, Plan, fitted, plan, settled
+from .pack import Columns, Missing, Pieces, Plan, fitted, plan, settled
 from .program import Program
-from .rows import Rows, bounds_of, empty_rows, join_rows
+from .rows import HOLE, Rows, bounds_of, empty_rows, join_rows
+from .step import Failed
 from .types import Fold, Ints, Source
 
 
@@ -124,5 +127,33 @@ class PackProgram:
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
         starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
-        columns = Columns(self.flow.values(inner), starts, stops)
+        columns = Columns(self._documents(inner, rows.levels[0]), starts, stops)
         return [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
+
+    def _documents(self, rows: Rows, groups: Ints) -> list[Any]:
+        """The documents of groups; one that cannot be read is shown by the first of its group that can."""
+        if HOLE not in rows.marks:
+            return self.flow.values(rows)
+        gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
+        there = np.flatnonzero(~gone)
+        found = dict(zip(there.tolist(), self.flow.values(rows.take(there)) if len(there) else [], strict=True))
+        values = list[Any]()
+        for a, b in pairwise(groups.tolist()):
+            shown = next((found[i] for i in range(a, b) if i in found), None)
+            for i in range(a, b):
+                if i not in found and shown is None:
+                    shown = self._another(rows.slice(i, i + 1))
+                values.append(found[i] if i in found else Missing(self._length(rows, i), shown))
+        return values
+
+    def _length(self, rows: Rows, i: int) -> int:
+        flat = rows.firsts()[i]
+        return int(self.lengths[int(rows.leaf[flat])][rows.index[flat]])
+
+    def _another(self, rows: Rows) -> Any:
+        """Another document of a source, to show the form of one that cannot be read."""
+        size = len(self.lengths[int(rows.leaf[0])])
+        for step in range(1, 17):
+            with suppress(Failed):
+                return self.flow.values(replace(rows, index=(rows.index + step) % size))[0]
+        raise DataError("pack: neither a document nor the 16 that follow it in its source can be read")

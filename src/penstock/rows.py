@@ -9,6 +9,9 @@ import numpy as np
 
 from .types import Ints
 
+HOLE = 0
+"""The mark of flat rows that cannot be read, and leave a hole where they stand. Nodes have other numbers."""
+
 
 @dataclass(slots=True)
 class Rows:

@@ -5,7 +5,9 @@ over five nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ import numpy as np
 from .build import Builder, require_indexed, why_not
 from .deal import Spread
 from .draws import mixture
-from .errors import ConfigError, DataError, StateError
+from .errors import ConfigError, StateError
 from .feed import Positions, Upstream
 from .hold import Holding
 from .nodes import (
@@ -39,6 +41,7 @@ from .nodes import (
 from .order import Gap, Repeat, Slice, Stride
 from .packed import PackProgram
 from .random import key_of
+from .retry import patiently
 from .rows import Rows, empty_rows
 from .sources.identity import content
 from .step import Leaf
@@ -161,7 +164,8 @@ class Opener:
                 return self._each(flow, self.open(below, seed, path, grain), seed, path)
             case Mix(_, names, rule):
                 inner = rule.seed if isinstance(rule, Weighted) else seed
-                streams = [self.open(child, inner, place) for child, place in inputs_of(flow, path)]
+                opener = self._paired() if isinstance(rule, Turns) else self
+                streams = [opener.open(child, inner, place) for child, place in inputs_of(flow, path)]
                 weave = Weave(streams, names, draws_of(flow, path, self.builder.lane), depth_of(flow))
                 if isinstance(rule, Weighted):
                     self._furthest[path] = lambda _: weave.position
@@ -173,6 +177,12 @@ class Opener:
                     flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
                 )
                 raise AssertionError("an indexed reorder is a program")
+
+    def _paired(self) -> Opener:
+        """The opener of what is zipped: a sample that failed would take the partner of another."""
+        twin = copy(self)
+        twin.hired = replace(self.hired, paired=True)
+        return twin
 
     def _each(self, flow: Each, below: Stream, seed: int, path: Path) -> Stream:
         step = self.builder.step(flow, seed, path)
@@ -263,18 +273,22 @@ class Sharded:
 
     def pull(self, n: int, /) -> Chunk:
         while self._shard < len(self._names):
-            if self._open is None:
-                try:
-                    self._open = self.shards.open(self._names[self._shard], self._row)
-                except OSError as error:
-                    raise DataError(str(error), where=f"{self.leaf.name}, shard {self._names[self._shard]}") from error
-            values = list(islice(self._open, n))
-            if values:
+            if values := patiently(partial(self._read, n)):
                 chunk = Chunk(values, self._rows(len(values)), _ShardTrail(self._shard, self._row))
                 self._row += len(values)
                 return chunk
             self._shard, self._row, self._open = self._shard + 1, 0, None
         return Chunk([], empty_rows(0), Fixed(None))
+
+    def _read(self, n: int) -> list[Any]:
+        try:
+            if self._open is None:
+                self._open = self.shards.open(self._names[self._shard], self._row)
+            return list(islice(self._open, n))
+        except Exception as error:
+            self._open = None  # the next try opens it at the row where we stand
+            error.add_note(f"penstock: in {self.leaf.name}, shard {self._names[self._shard]}")
+            raise
 
     def _rows(self, n: int) -> Rows:
         index = np.arange(self._row, self._row + n)

@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from .adopt import Places, adopted, standing, without_takeovers
 from .adopt import told as told_of
 from .build import Builder
@@ -21,23 +19,21 @@ from .cursor import seal, unseal
 from .deal import spread_of
 from .digests import code_notes, code_of, compared, data_of
 from .edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures
-from .errors import ConfigError, DataError, PenstockError, StateError
-from .feed import Unit
+from .errors import ConfigError, PenstockError, StateError
 from .ints import whole, within_reach
 from .lane import Lane
 from .mix import SetWeights
 from .nodes import Flow, Path
+from .quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
 from .recipe import fingerprint, identity, remembered
 from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
-from .states import check_lanes, entries_of, merged, of_another, out_of_order, sample_of, told
-from .step import Failed
+from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
 from .streams import as_int, bad_cursor, stands_at
 from .takeover import moved
-from .trail import Origin
-from .types import Json, is_source
+from .types import Json
 from .work import Hired
 
 _ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
@@ -63,7 +59,7 @@ class Session:
         self.turn: int = 0
         self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
         self.changes: tuple[Edit, ...] = ()
-        self.journal: dict[tuple[str, int, int], dict[str, Any]] = {}
+        self.journal = Journal(setting.on_error, setting.max_errors)
         self.description = identity(flow)
         self.notes = list[str]()
         self._open({})
@@ -80,8 +76,8 @@ class Session:
         """Open this rank's lanes of the current tree and put them where the cursors say."""
         setting = self.setting
         opened = dict[int, Lane]()
-        hired = Hired(self._verdict, self.hands, setting.window, setting.most)
         self.leaves = Builder(self.flow).leaves
+        hired = Hired(self.journal, self.leaves, self.hands, setting.window, setting.most)
         for lane in self._mine():
             tree = self.flow if self.lanes == 1 else lane_of(self.flow, lane, self.lanes)
             opened[lane] = Lane(Opener(Builder(tree, lane), hired, self.spread), tree)
@@ -172,7 +168,7 @@ class Session:
         """Where the run stands now, to be written down later: costs next to nothing."""
         lanes = [(number, lane.moment(), lane.ended) for number, lane in self._lanes.items()]
         epoch, turn, changes = self.epoch, self.turn, self.changes
-        journal, openers = dict(self.journal), {number: lane.opener for number, lane in self._lanes.items()}
+        journal, openers = dict(self.journal.entries), {number: lane.opener for number, lane in self._lanes.items()}
         given = self.given
 
         def state() -> dict[str, Any]:
@@ -188,10 +184,12 @@ class Session:
                 "mixtures": told_of(openers[min(openers)].builder),
                 "given": given,
                 "changes": [change.to_json() for change in changes],
-                "journal": [entry for _, entry in sorted(journal.items())],
+                "journal": journal_to_json(journal),
             }
             if not self.group:
                 body |= {"lanes": self.lanes, "turn": turn, "ended": ended}
+            if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
+                body["journal_of"] = [self.setting.rank, self.setting.world_size]
             return seal(body)
 
         return state
@@ -214,13 +212,15 @@ class Session:
         adopt = on_mismatch == "adopt"
         notes = compared(body["data"], self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
+        notes += whose_journals_are_missing(bodies)
         before = self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes
         made = self.base, self.description
         try:
             self.base, self.description, self.flow, self.changes = base, description, changed(base, changes), changes
             self.epoch, self.turn = as_int(body.get("epoch")), as_int(body.get("turn", 0))
             self.given = as_int(body.get("given", 0))
-            self.journal = {sample_of(entry): entry for entry in entries_of(body, "journal")}
+            noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
+            self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
             check_lanes(body, cursors, self.lanes, [] if self.group else self._mine())
             self._open(cursors)
             self._check_place(body["last"], cursors, adopt)
@@ -297,39 +297,3 @@ class Session:
             self.flow, self.changes = before
             raise
         return position
-
-    def _verdict(self, failure: Failed, unit: Unit) -> Unit | None:
-        """What happens to a sample that failed. Storage that fails is never the sample's fault."""
-        setting = self.setting
-        leaf = self.leaves[failure.leaf]
-        where = f"{leaf.name}[{failure.index}] (pass {failure.epoch})"
-        if setting.on_error == "raise" or isinstance(failure.cause, ConfigError | StateError):
-            failure.cause.add_note(f"penstock: at sample {where}; on_error='quarantine' puts another in its place")
-            return None
-        bad = (unit.rows.leaf == failure.leaf) & (unit.rows.epoch == failure.epoch) & (unit.rows.index == failure.index)
-        swap = unit.values is None and is_source(leaf.source)
-        used = (failure.index + 1) % len(leaf.source) if swap and is_source(leaf.source) else None
-        entry = {
-            "source": leaf.name,
-            "epoch": failure.epoch,
-            "index": failure.index,
-            "error": _brief(failure.cause),
-            "used": used,
-        }
-        self.journal.setdefault((leaf.name, failure.epoch, failure.index), entry)
-        if len(self.journal) > setting.max_errors:
-            count = f"{len(self.journal)} samples failed, more than max_errors={setting.max_errors}"
-            raise DataError(f"{count}; the last: {_brief(failure.cause)}", where=where) from failure.cause
-        if used is not None:
-            known = sum(key[:2] == (leaf.name, failure.epoch) for key in self.journal)
-            if is_source(leaf.source) and known >= len(leaf.source):
-                raise DataError(f"every sample of the source failed; the last: {entry['error']}", where=where)
-            return replace(unit, rows=replace(unit.rows, index=np.where(bad, used, unit.rows.index)))
-        firsts = unit.rows.firsts()
-        keep = [i for i in range(len(unit)) if not bad[firsts[i] : firsts[i + 1]].any()]
-        values = None if unit.values is None else [unit.values[i] for i in keep]
-        return Unit(values, unit.rows.take(np.asarray(keep, np.int64)), Origin(unit.trail, keep, False))
-
-
-def _brief(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from .deal import Remainder
 from .errors import ConfigError
 from .ints import whole
-
-OnError = Literal["raise", "quarantine"]
+from .quarantine import OnError
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a saved state holds, read with care: the states of all ranks as one, lanes, the journal."""
+"""What a saved state holds, read with care: the states of all ranks as one, and lanes."""
 
 from __future__ import annotations
 
@@ -108,11 +108,3 @@ def lane_number(number: Any) -> int:
     if not isinstance(number, str) or not number.isdecimal():
         raise StateError(f"the state has a cursor for lane {number!r}, which is no number; it is damaged")
     return int(number)
-
-
-def sample_of(entry: Any) -> tuple[str, int, int]:
-    """Which sample an entry of the journal is about."""
-    try:
-        return str(entry["source"]), int(entry["epoch"]), int(entry["index"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateError(f"an entry of the state's journal names no sample ({entry!r}); it is damaged") from error

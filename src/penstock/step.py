@@ -13,18 +13,18 @@ from .types import Ints, Shards, Source, Transform, Vectorised
 
 
 class Failed(Exception):
-    """A sample that could not be read or computed: which one, and why."""
+    """A sample that could not be read or computed: which one, and why; `grouped` says that it was one of a group."""
 
-    def __init__(self, leaf: int, epoch: int, index: int, cause: Exception) -> None:
-        super().__init__(leaf, epoch, index, cause)
-        self.leaf, self.epoch, self.index, self.cause = leaf, epoch, index, cause
+    def __init__(self, leaf: int, epoch: int, index: int, cause: Exception, grouped: bool = False) -> None:
+        super().__init__(leaf, epoch, index, cause, grouped)
+        self.leaf, self.epoch, self.index, self.cause, self.grouped = leaf, epoch, index, cause, grouped
 
 
-def failed(rows: Rows, flat: int, error: Exception) -> Failed:
+def failed(rows: Rows, flat: int, error: Exception, grouped: bool = False) -> Failed:
     """The failure of one sample; an error that already names its sample is passed on as it is."""
     if isinstance(error, Failed):
         return error
-    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error)
+    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error, grouped)
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,15 @@ class Leaf:
 
 @dataclass
 class Step:
-    """A function at work: one call a sample, with what its kind needs beside the sample."""
+    """A function at work: one call a sample, with what its kind needs beside the sample. `grouped` says that it is one
+    over batches or packs.
+    """
 
     kind: str
     fn: Transform
     key: int
     leaves: Sequence[Leaf]
+    grouped: bool = False
 
     def __post_init__(self) -> None:
         self.many = self.fn.many if self.kind in ("map", "filter") and isinstance(self.fn, Vectorised) else None
@@ -73,7 +76,7 @@ class Step:
         except Exception as error:
             if isinstance(error, Skip):
                 error = not_to_be_skipped(error)
-            raise failed(rows, int(rows.firsts()[i]), error) from error
+            raise failed(rows, int(rows.firsts()[i]), error, self.grouped) from error
 
     def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
         """For the i-th item, the function of its value alone."""

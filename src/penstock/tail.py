@@ -5,14 +5,16 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from .nodes import Batch, Each, Flow, Hold
+from .nodes import Batch, Each, Flow, Hold, Mix, Turns
 
 
 def has_tail(flow: Flow) -> bool:
-    """Whether batches are the last thing that decides on groups: how long they are is then no part of the run."""
+    """Whether batches are the last thing that decides on groups: how long they are is then no part of the run. A zip's
+    tuples are none.
+    """
     match flow:
-        case Hold(_, Batch()):
-            return True
+        case Hold(below, Batch()):
+            return not (isinstance(below, Mix) and isinstance(below.rule, Turns))
         case Each(below, "map" | "random" | "source"):
             return has_tail(below)
         case _:

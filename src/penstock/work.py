@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .feed import Feed, Unit
 from .program import Program
+from .quarantine import Journal, Quarantine
+from .retry import patiently
 from .rows import Rows, bounds_of, empty_rows
 from .seams import Hands, world
-from .step import Failed, Step
+from .step import Failed, Leaf, Step
 from .streams import as_int, as_list
 from .trail import Chunk, Fixed, Offset, Origin, Trail
 from .types import Json
@@ -29,19 +32,18 @@ class Done(NamedTuple):
     seconds: float
 
 
-Verdict = Callable[[Failed, Unit], "Unit | None"]
-"""What to do about a sample that failed: go on with another unit, or (None) raise."""
-
-
-@dataclass
+@dataclass(frozen=True)
 class Hired:
     """Who works: some threads or none, how many units may be under way, what to do about failures."""
 
-    verdict: Verdict
+    journal: Journal
+    leaves: Sequence[Leaf]
     hands: Hands | None = None
     window: int = 0
     most: int | None = None
     """How many items may be under way at most; None leaves it to the window."""
+    paired: bool = False
+    """Whether the items become partners in a zip of streams."""
 
 
 class Work:
@@ -52,9 +54,10 @@ class Work:
 
     def __init__(self, feed: Feed, program: Program | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
         self.feed, self.program, self.steps, self.hired = feed, program, steps, hired
+        self.quarantine = Quarantine(hired.journal, hired.leaves, program, hired.paired)
         self._epoch = 0
         self._queue = deque[Unit]()
-        self._ahead = deque[tuple[Unit, "Future[Done]"]]()
+        self._ahead = deque[tuple[Unit, Unit, "Future[Done]"]]()  # as they came, as they are computed
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
         self._taken = self._given = (Fixed(feed.cursor()), 0)
         self.pace, self._pulled = Pace(256 * grain), 0.0
@@ -95,7 +98,7 @@ class Work:
         self._start = self._own(self.feed.cursor(), self._skip)
 
     def _drop(self) -> None:
-        for _, future in self._ahead:
+        for *_, future in self._ahead:
             future.cancel()
         self._ahead.clear()
         self._queue.clear()
@@ -126,10 +129,10 @@ class Work:
         """The next unit and what it came to; None at the end."""
         if self.hired.hands is None:
             unit = self._next(n)
-            return None if unit is None else self._inline(unit)
+            return None if unit is None else self._again(unit)
         self._stuck = self._stuck and bool(self._ahead)
         while not self._stuck and len(self._ahead) < self.hired.window and (room := self._room()) > 0:
-            if self._pulled > 0.001 and self._ahead and self._ahead[0][1].done():
+            if self._pulled > 0.001 and self._ahead and self._ahead[0][-1].done():
                 break  # what is ready does not wait for dear items from below
             began = world.sched.now()
             try:
@@ -145,22 +148,23 @@ class Work:
             if unit is None:
                 break
             self._pulled = world.sched.now() - began
-            self._ahead.append((unit, self.hired.hands.submit(lambda unit=unit: self.compute(unit))))
+            mended = self.quarantine.mended(unit)
+            self._ahead.append((unit, mended, self.hired.hands.submit(partial(self.compute, mended))))
         if not self._ahead:
             return None
-        unit, future = self._ahead.popleft()
+        unit, mended, future = self._ahead.popleft()
         try:
             done = future.result()
-        except Failed as failure:
-            return self._again(unit, failure)
+        except Failed:
+            return self._again(unit)
         # What the streams below took counts too: cheap work over dear items must not pile them up.
         self.pace.took(len(unit), done.seconds + self._pulled)
-        return unit, done
+        return mended, done
 
     def _room(self) -> int:
         """How many more items may be computed ahead."""
         most = self.hired.most
-        return self.pace.size if most is None else most - sum(len(unit) for unit, _ in self._ahead)
+        return self.pace.size if most is None else most - sum(len(unit) for unit, *_ in self._ahead)
 
     def _next(self, n: int) -> Unit | None:
         if self._queue:
@@ -169,37 +173,33 @@ class Work:
             self._taken = (unit.trail, len(unit))
         return unit
 
-    def _again(self, unit: Unit, failure: Failed) -> tuple[Unit, Done]:
-        """A sample of the unit failed: deliver what comes before it, then let the verdict decide."""
+    def _again(self, unit: Unit) -> tuple[Unit, Done]:
+        """Compute a unit here. Where a sample fails, those before it are delivered first, then others are tried in its
+        place.
+        """
         while True:
-            if len(unit) > 1 and (self.program is None or not unit.rows.levels):
-                # One by one: the samples before the bad one are delivered first.
-                first, *others = unit.singles()
-                self._back(others)
-                return self._inline(first)
-            if (mended := self.hired.verdict(failure, unit)) is None:
-                raise failure.cause from None
-            unit = mended
+            mended = self.quarantine.mended(unit)
             try:
-                return unit, self.compute(unit)
-            except Failed as next_failure:
-                failure = next_failure
+                return mended, self.compute(mended)
+            except Failed as failure:
+                if len(unit) == 1:
+                    self.quarantine.note(failure, unit)
+                else:
+                    unit, *others = unit.singles()
+                    self._back(others)
 
     def _back(self, units: list[Unit]) -> None:
         """Put these units, and behind them all that are under way, back to where they are taken from."""
-        for _, future in self._ahead:
+        for *_, future in self._ahead:
             future.cancel()
-        self._queue.extendleft(reversed([*units, *(later for later, _ in self._ahead)]))
+        self._queue.extendleft(reversed([*units, *(later for later, *_ in self._ahead)]))
         self._ahead.clear()
-
-    def _inline(self, unit: Unit) -> tuple[Unit, Done]:
-        try:
-            return unit, self.compute(unit)
-        except Failed as failure:
-            return self._again(unit, failure)
 
     def compute(self, unit: Unit) -> Done:
         """The values of a unit, and which of its items they came from. Pure; runs in any thread."""
+        return patiently(partial(self._compute_once, unit))
+
+    def _compute_once(self, unit: Unit) -> Done:
         began = world.sched.now()
         values = self.program.values(unit.rows) if self.program else unit.values or []
         found = Results(values, unit.rows, None)

@@ -2,13 +2,13 @@
 
 A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the documents of the row, 0 for padding, so
 `segment_ids > 0` is the attention mask) and `positions` (int32: the place within the document, going on where it
-was split; 0 for padding).
+was split; 0 for padding). A document that cannot be read is padding in the place planned for it.
 """
 
 from .folds import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
 from .options import METHODS, PackedBatches, Packing
 from .plan import Columns, Pieces, Plan, fitted, plan, settled
-from .row import build_row
+from .row import Missing, build_row
 
 __all__ = [
     "METHODS",
@@ -16,6 +16,7 @@ __all__ = [
     "Columns",
     "ConcatSplit",
     "FirstFit",
+    "Missing",
     "PackedBatches",
     "Packing",
     "Piece",

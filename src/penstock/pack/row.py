@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -21,6 +22,14 @@ OWN = frozenset({"segment_ids", "positions"})
 
 _RAMP = np.arange(1 << 16, dtype=np.int32)
 _RAMP.setflags(write=False)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Stands for a document that cannot be read: its tokens, and another document to show its form."""
+
+    size: int
+    like: Any
 
 
 def build_row(
@@ -56,7 +65,10 @@ def build_row(
     rest = length - sum(takes)
     if rest < 0:
         raise DataError(f"these parts have {length - rest} tokens, a row has room for {length}")
-    columns, row = _columns(docs, features, unpacked)
+    holes = [i for i, doc in enumerate(docs) if isinstance(doc, Missing)]
+    shown = [doc.like if isinstance(doc, Missing) else doc for doc in docs] if holes else docs
+    columns, row = _columns(shown, features, unpacked)
+    _formed(columns, docs, holes)
     lead, sizes = "", known
     for name, values in columns.items():
         found = _lengths(name, values)
@@ -74,7 +86,31 @@ def build_row(
         ramps.append(np.zeros(rest, np.int32))
     row["segment_ids"] = _ids(len(parts), rest > 0).repeat(takes)
     row["positions"] = np.concatenate(ramps)
+    if holes:
+        _mask(row, {name: _of(pad, name, 0) for name in columns}, holes, takes)
     return row
+
+
+def _formed(columns: dict[str, list[Any]], docs: list[Any], holes: list[int]) -> None:
+    """Documents of the right length and form where there are holes; what they hold is masked."""
+    for values in columns.values():
+        for i in holes:
+            shown = np.asarray(values[i])
+            values[i] = np.resize(shown, (docs[i].size, *shown.shape[1:]))
+
+
+def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: list[int]) -> None:
+    """Padding where documents are missing; the segments that are there are counted without them."""
+    ends = np.cumsum(takes)
+    for i in holes:
+        where = slice(ends[i] - takes[i], ends[i])
+        for name, fill in (*fills.items(), ("segment_ids", 0), ("positions", 0)):
+            row[name][where] = fill
+        row["segment_ids"][ends[i] :] -= row["segment_ids"][ends[i] :] > 0
+    for name, listed in row.items():
+        if isinstance(listed, list):
+            entries = cast("list[Any]", listed)
+            row[name] = [entry for i, entry in enumerate(entries) if i not in holes]
 
 
 def _columns(

@@ -10,6 +10,7 @@ from ..edits import Edit, Exclude, Skip, changed, edit_from_json
 from ..errors import ConfigError, StateError
 from ..ints import within_reach
 from ..nodes import Flow
+from ..quarantine import journal_from_json, journal_to_json
 from ..recipe import difference, remembered
 from ..run import tail_group
 from ..states import entries_of, merged
@@ -39,7 +40,7 @@ class Plan(Questions, Generic[D]):
     def __init__(
         self, base: Flow, wrap: Callable[[Flow], D], edits: tuple[Edit, ...] = (), body: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__(changed(base, edits))
+        super().__init__(changed(base, edits), journal_from_json(entries_of(body or {}, "journal")))
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
 
     def after(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Plan[D]:
@@ -53,12 +54,15 @@ class Plan(Questions, Generic[D]):
         ['a', 'a', 'a', 'a', 'a']
         """
         states = [state] if isinstance(state, Mapping) else state
-        body, _ = merged([unseal(one) for one in states])
+        bodies = [unseal(one) for one in states]
+        body, _ = merged(bodies)
         base, now = remembered(self._base, body.get("pipeline"))
         if body.get("pipeline") != now:
             lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), now)[:20])
             raise StateError(f"the state is of another pipeline:\n{lines}\nask the plan of the one that saved it")
         edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
+        noted = [entry for each in bodies for entry in entries_of(each, "journal")]
+        body["journal"] = journal_to_json(journal_from_json(noted))
         return Plan(base, self._wrap, edits, body)
 
     @property

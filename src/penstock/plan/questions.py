@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, overload
@@ -15,6 +16,7 @@ from ..inverse import find
 from ..nodes import Flow
 from ..packed import PackProgram
 from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
+from ..quarantine import Draw, Entry, Journal, Quarantine
 from ..rows import Rows
 from ..types import Ints, is_source
 from .ends import exhaustions
@@ -28,11 +30,11 @@ _FAR = 1 << 18  # how far endless plans are compared if nobody says
 class Questions:
     """What can be asked of a flow."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, replaced: Mapping[Draw, Entry] | None = None) -> None:
         require_indexed(
             flow, "the plan", "ask the plan of what comes before that step, of the mixture say: it tells what is drawn"
         )
-        self.flow = flow
+        self.flow, self._replaced = flow, replaced
 
     def __repr__(self) -> str:
         length = "endless" if self.size is None else f"{self.size} positions"
@@ -109,7 +111,23 @@ class Questions:
         if not 0 <= index < rows:
             raise IndexError(f"sample {index} of {source!r}, which has {rows}")
         within = self._range(within, "plan.find")
-        return find(self._program, leaf, np.asarray([index]), within.start, within.stop).tolist()
+        found = find(self._program, leaf, np.asarray([index]), within.start, within.stop)
+        return (self._really(leaf, index, found, within) if self._replaced else found).tolist()
+
+    def _really(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
+        """The positions at which a sample is delivered in a run that replaced bad ones."""
+        bad = dict[str, list[int]]()
+        for draw in self._replaced or ():
+            bad.setdefault(draw.source, []).append(draw.index)
+        where = [
+            find(self._program, each.number, np.unique(bad[each.name]), within.start, within.stop)
+            for each in self._builder.leaves
+            if each.name in bad
+        ]
+        maybe = np.unique(np.concatenate([found, *where]))
+        rows = self._locate(maybe)
+        places = np.repeat(maybe, np.diff(rows.firsts()))
+        return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
 
     # ------------------------------------------------------------ sums
 
@@ -249,9 +267,17 @@ class Questions:
     def _samples(self, positions: Ints) -> Samples:
         if len(positions) and (positions[0] < 0 or self.size == 0):
             raise IndexError(f"position {positions[0]} of {self!r}: positions count from 0")
-        rows = self._program.locate(positions, np.zeros_like(positions))
+        rows = self._locate(positions)
         places = np.repeat(positions, np.diff(rows.firsts()))
         return Samples(self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows))
+
+    def _locate(self, positions: Ints) -> Rows:
+        """The samples of positions, with what took the places of bad ones."""
+        return self._quarantine.replaced(self._program.locate(positions, np.zeros_like(positions)))
+
+    @cached_property
+    def _quarantine(self) -> Quarantine:
+        return Quarantine(Journal(entries=self._replaced), self._builder.leaves, self._program)
 
     def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
         if not self._marks:

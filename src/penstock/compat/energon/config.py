@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import images, seams
 from ...errors import ConfigError
-from ...setting import OnError
+from ...quarantine import OnError
 
 
 def log_exception(*failure: Any) -> None:
