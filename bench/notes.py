@@ -21,8 +21,8 @@ STREAMS = (
 MIXED = (
     "*Off at n* is the largest distance of any source's count from what its weight asks, in samples, over all prefixes "
     "of the first n samples (a dash: not reached in the time given). *Distinct* is below 1 where samples are drawn "
-    "with replacement. Penstock's blocks of 1,000 are exact at every block boundary and in a random order inside; with "
-    "`block_size=1` it is exact at every sample."
+    "with replacement. Penstock's mixture is random and within 2 at every sample; permuted in blocks of 1,000 it is so "
+    "at the ends of blocks only."
 )
 NOTES = {
     "overhead": STREAMS,

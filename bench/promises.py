@@ -56,11 +56,11 @@ def promises(results: Results) -> Iterator[Line]:
     plain = "block_size=1"
     yield above(results, "overhead", "Per-sample overhead")
     yield against(results, "overhead", "Per-sample overhead", "grain", 30)
-    yield above(results, "mix3", "Mixing 3 sources, plain interleave", plain)
-    yield against(results, "mix3", "Mixing 3 sources, plain interleave", "grain", 30, plain)
+    yield above(results, "mix3", "Mixing 3 sources", plain)
+    yield against(results, "mix3", "Mixing 3 sources", "grain", 30, plain)
     for case in ("mix3", "mix500"):
         off = best(results, case, "penstock", "off_1e6", plain)
-        yield line(f"{case}, worst deviation in 10^6, plain interleave", "at most 2", off, off is not None and off <= 2)
+        yield line(f"{case}, worst deviation in 10^6", "at most 2", off, off is not None and off <= 2)
     yield against(results, "mix500", "Mixing 500 sources", "datasets", 100)
     for case in ("pack2048", "pack8192"):
         share = best(results, case, "penstock", how="concat_split")

@@ -23,29 +23,25 @@ def threads(work):
     return ps.Loader(overhead(work), workers=2)
 
 
-def mixture(work):
+def mixture(work, block_size=1):
     import penstock as ps
 
     inputs = {n: ps.from_sequence(s).shuffle() for n, s in zip(work.names, work.sources, strict=True)}
-    return ps.mix(inputs, dict(zip(work.names, work.weights, strict=True)), seed=work.seed)
+    return ps.mix(inputs, dict(zip(work.names, work.weights, strict=True)), seed=work.seed, block_size=block_size)
 
 
-@PEER.row("mix3", "mix, blocks of 1,000")
-@PEER.row("mix50", "mix, blocks of 1,000")
-@PEER.row("mix500", "mix, blocks of 1,000")
+@PEER.row("mix3", "mix, permuted in blocks of 1,000")
+@PEER.row("mix50", "mix, permuted in blocks of 1,000")
+@PEER.row("mix500", "mix, permuted in blocks of 1,000")
+def permuted(work):
+    return mixture(work, block_size=1_000).map(plus_one).batch(work.batch)
+
+
+@PEER.row("mix3", "mix, as it comes (block_size=1)", quick=True)
+@PEER.row("mix50", "mix, as it comes (block_size=1)")
+@PEER.row("mix500", "mix, as it comes (block_size=1)", quick=True)
 def mix(work):
     return mixture(work).map(plus_one).batch(work.batch)
-
-
-@PEER.row("mix3", "mix, the plain interleave (block_size=1)", quick=True)
-@PEER.row("mix50", "mix, the plain interleave (block_size=1)")
-@PEER.row("mix500", "mix, the plain interleave (block_size=1)", quick=True)
-def interleave(work):
-    import penstock as ps
-
-    inputs = {n: ps.from_sequence(s).shuffle() for n, s in zip(work.names, work.sources, strict=True)}
-    weights = dict(zip(work.names, work.weights, strict=True))
-    return ps.mix(inputs, weights, seed=work.seed, block_size=1).map(plus_one).batch(work.batch)
 
 
 def fill(batch):
@@ -138,7 +134,7 @@ def kit():
     ints = ps.from_sequence(range(60)).shuffle(seed=1)
     more = ps.from_sequence(range(61)).shuffle(seed=1)
     parts = {n: ps.from_sequence([n] * 5000) for n in "abc"}
-    mixed = ps.mix(parts, {"a": 0.5, "b": 0.3, "c": 0.2}, seed=1, block_size=1)
+    mixed = ps.mix(parts, {"a": 0.5, "b": 0.3, "c": 0.2}, seed=1)
     numbers = {
         n: ps.from_sequence(range(a, b)).shuffle() for n, (a, b) in zip("abc", pairwise((0, 90, 160, 200)), strict=True)
     }

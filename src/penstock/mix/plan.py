@@ -1,4 +1,4 @@
-"""The plain interleave of a mixture from one position on: segments, one after the other, made when asked for."""
+"""A mixture from one position on: segments, one after the other, made when asked for."""
 
 from __future__ import annotations
 
