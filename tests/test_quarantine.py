@@ -130,7 +130,7 @@ def test_bad_samples_are_replaced_alike_whatever_was_saved_and_loaded(name: str,
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_plan_of_a_run_knows_what_took_the_places_of_bad_samples(name: str) -> None:
+def test_a5_the_plan_of_a_run_knows_what_took_the_places_of_bad_samples(name: str) -> None:
     ds = PIPELINES[name]()
     run = loader(ds)
     keys = [run.keys() for _ in run]
@@ -251,7 +251,7 @@ def test_a_source_of_bad_samples_does_not_pass() -> None:
         list(run)
 
 
-def test_the_journals_of_all_ranks_are_one_and_missing_ones_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a16_the_journals_of_all_ranks_are_one_and_missing_ones_are_told(caplog: pytest.LogCaptureFixture) -> None:
     ds = PIPELINES["a run of bad rows"]()
     loaders = [loader(ds, rank=rank, world_size=3) for rank in range(3)]
     runs = [iter(each) for each in loaders]
@@ -271,7 +271,7 @@ def test_the_journals_of_all_ranks_are_one_and_missing_ones_are_told(caplog: pyt
 
 @pytest.mark.parametrize("on_error", ["raise", "quarantine"])
 @pytest.mark.parametrize("error", [MemoryError, lambda text: OSError(5, text), ps.StorageError, TimeoutError])
-def test_storage_that_fails_is_tried_again_then_raised(
+def test_e1_storage_that_fails_is_tried_again_then_raised(
     monkeypatch: pytest.MonkeyPatch, on_error: str, error: Callable[[str], Exception]
 ) -> None:
     naps = list[float]()
