@@ -248,8 +248,12 @@ def test_a_right_position_in_a_wrong_order_does_not_pass() -> None:
 
     one, other = states(lambda: make(1)), states(lambda: make(2))
     forged = seal({**unseal(one), "pipeline": unseal(other)["pipeline"], "fingerprint": unseal(other)["fingerprint"]})
+    loader = ps.Loader(make(2))
+    next(iter(loader))
+    before = loader.state_dict()
     with pytest.raises(ps.StateError, match="other samples lead up to it"):
-        load(make(2), forged)
+        loader.load_state_dict(forged)
+    assert loader.state_dict() == before
 
 
 def test_a10_numbers_are_equal_however_they_are_written() -> None:

@@ -72,8 +72,10 @@ class Session:
         count = self.lanes // self.setting.world_size if not self.group else 1
         return [(first + i * self.setting.world_size) % self.lanes for i in range(count)]
 
-    def _open(self, cursors: Mapping[int, Json]) -> None:
-        """Open this rank's lanes of the current tree and put them where the cursors say."""
+    def _open(self, cursors: Mapping[int, Json], check: Callable[[Mapping[int, Lane]], None] | None = None) -> None:
+        """Open this rank's lanes of the current tree and put them where the cursors say; where `check` refuses them,
+        the lanes stay those of before.
+        """
         setting = self.setting
         opened = dict[int, Lane]()
         self.leaves = Builder(self.flow).leaves
@@ -82,6 +84,8 @@ class Session:
             tree = self.flow if self.lanes == 1 else lane_of(self.flow, lane, self.lanes)
             opened[lane] = Lane(Opener(Builder(tree, lane), hired, self.spread), tree)
             opened[lane].seek(self.epoch, cursors.get(lane))
+        if check is not None:
+            check(opened)
         self.close()
         self._lanes, self._order, self._next = opened, self._mine(), 0
         self._only = self.last = opened[0] if self.lanes == 1 else None
@@ -222,8 +226,7 @@ class Session:
             noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
             self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
             check_lanes(body, cursors, self.lanes, [] if self.group else self._mine())
-            self._open(cursors)
-            self._check_place(body["last"], cursors, adopt)
+            self._open(cursors, lambda lanes: self._check_place(lanes, body["last"], cursors, adopt))
             for number in set(entries_of(body, "ended")) & self._lanes.keys():
                 self._lanes[number].ended = True
         except BaseException as error:
@@ -236,9 +239,9 @@ class Session:
             raise
         self.notes = told(notes)
 
-    def _check_place(self, last: Any, cursors: Mapping[int, Json], adopt: bool) -> None:
-        """Whether the lanes stand where the cursors say, and what came last there is what came last in the run."""
-        for number, lane in self._lanes.items():
+    def _check_place(self, lanes: Mapping[int, Lane], last: Any, cursors: Mapping[int, Json], adopt: bool) -> None:
+        """Whether lanes stand where the cursors say, and what came last there is what came last in the run."""
+        for number, lane in lanes.items():
             if not stands_at(lane.cursor(), cursors[number]):
                 raise bad_cursor(cursors[number], "a position of this pipeline")
             if not adopt and last.get(str(number)) != lane.opener.last_key(self.epoch, cursors[number]):
