@@ -191,7 +191,6 @@ def test_a4_weights_set_before_and_adopted_twice() -> None:
         assert len(set(mine)) == len(mine)
 
 
-@pytest.mark.xfail(reason="names are sorted where a mixture is made", strict=False)
 def test_a1_names_in_another_order_are_the_same_mixture() -> None:
     def make(*names: str) -> ps.Dataset:
         return ps.mix({name: numbers(60) for name in names}, {name: len(name) for name in names})

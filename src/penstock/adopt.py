@@ -163,29 +163,32 @@ def standing(flow: Flow, epoch: int, at: int) -> dict[Path, int]:
     return {paths[mark]: place for mark, place in found.items() if mark in paths}
 
 
-def _descend(program: Program, position: int, found: dict[int, int]) -> None:
+def _descend(program: Program, position: int, found: dict[int, int], ahead: bool = False) -> None:
+    """`ahead`: rows that are to come may be of documents before the position, so the end of a pass is no beginning."""
     match program:
         case EachProgram(flow) | ReorderProgram(flow, Repeat()):
-            _descend(flow, position, found)
+            _descend(flow, position, found, ahead)
         case BatchProgram(flow):
-            _descend(flow, below_batch(program, position), found)
+            _descend(flow, below_batch(program, position), found, ahead)
         case PackProgram(flow):
-            _descend(flow, program.drawn(position), found)
+            _descend(flow, program.drawn(position), found, True)
         case ReorderProgram(flow, Slice(start, count, 1)):
-            _descend(flow, start + position % max(count, 1), found)
+            _descend(flow, start + position % max(count, 1), found, ahead)
         case ReorderProgram(flow, Replay()):
-            _descend(flow, position % max(flow.size or 1, 1), found)
+            _descend(flow, position % max(flow.size or 1, 1), found, ahead)
         case ReorderProgram(flow, Gap() as gap) if position:
             last = gap.down(np.asarray([position - 1]), flow.size, 0)[0]
-            _descend(flow, int(last[0]) + 1, found)
+            _descend(flow, int(last[0]) + 1, found, ahead)
         case ReorderProgram(flow) if flow.size and position % flow.size == 0:
-            _descend(flow, position, found)
+            _descend(flow, position, found, ahead)
         case MixProgram(flows, schedule):
             epoch, place = divmod(position, program.size) if program.size else (0, position)
+            if ahead and epoch and not place:
+                epoch, place = epoch - 1, program.size or 0
             found[id(schedule)] = place
             if isinstance(schedule, Counted):
                 for flow, k in zip(flows, (schedule.counts(place) + epoch * _advance(program)).tolist(), strict=True):
-                    _descend(flow, k, found)
+                    _descend(flow, k, found, ahead)
         case _:
             pass
 
