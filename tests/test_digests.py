@@ -365,6 +365,7 @@ def test_many_files_opened_by_four_processes_are_looked_into_by_one(tmp_path: Pa
     command = [sys.executable, "-c", RANK, str(folder), str(tmp_path / "cache")]
     ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(4)]
     found = [json.loads(rank.communicate(timeout=300)[0]) for rank in ranks]
-    assert sorted(rank["footers"] for rank in found) == [0, 0, 0, 1_000]
+    assert sum(rank["footers"] >= 1_000 for rank in found) == 1
+    assert sum(rank["footers"] for rank in found) <= 1_064  # the rows of the digest lie in 64 files at most
     assert sorted(rank["read"] > 0 for rank in found) == [False, False, False, True]
     assert sum(rank["read"] for rank in found) <= 16 * 3

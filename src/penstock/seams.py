@@ -26,10 +26,18 @@ class Stat(NamedTuple):
     mtime: int
 
 
+class Entry(NamedTuple):
+    """Something in a folder: its path, whether it is a file (or a link to one), and whether it is a link."""
+
+    path: str
+    file: bool
+    link: bool
+
+
 class Store(Protocol):
     """Read-only data: what is there, which version, and byte ranges of it."""
 
-    def list(self, pattern: str, /) -> list[str]: ...
+    def list(self, pattern: str, /) -> list[Entry]: ...
     def stat(self, path: str, /) -> Stat: ...
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes: ...
 
@@ -64,10 +72,22 @@ class Sched(Protocol):
 class LocalStore:
     """Files of this machine."""
 
-    def list(self, pattern: str, /) -> list[str]:
+    def list(self, pattern: str, /) -> list[Entry]:
+        """What fits a glob, sorted: its folders are listed, what lies in them is not looked at."""
+        import fnmatch
         import glob
 
-        return sorted(glob.glob(pattern, recursive=True))
+        above, name = os.path.split(pattern)
+        if name == "**":
+            above, name = pattern, "*"
+        folders = glob.glob(f"{above}/", recursive=True) if glob.has_magic(above) else [above]
+        found = list[Entry]()
+        for folder in folders:
+            with contextlib.suppress(OSError), os.scandir(folder or ".") as inside:
+                for one in inside:
+                    if fnmatch.fnmatch(one.name, name) and (name[0] == "." or one.name[0] != "."):
+                        found.append(Entry(os.path.join(folder, one.name), one.is_file(), one.is_symlink()))
+        return sorted(found)
 
     def stat(self, path: str, /) -> Stat:
         found = os.stat(path)
@@ -224,6 +244,11 @@ def seeded(seed: int) -> Generator[None]:
             np.random.set_state(kept[1])
             if torch:
                 torch.set_rng_state(kept[2])
+
+
+def clock() -> float:
+    """Seconds since 1970, by the clock that the processes of a machine share."""
+    return time.time()
 
 
 def environment(name: str) -> str | None:

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from penstock.errors import PenstockError, missing_extra
-from penstock.sources import index_lines
-from penstock.sources.paths import find
+from penstock.sources import index_files
+from penstock.sources.paths import find, format_of
 
 from . import ask
 from .check import lint
@@ -64,12 +64,15 @@ def index(
     cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows of every file as JSON.")] = False,
 ) -> None:
-    """Make what random access to JSON lines, text, CSV and tar files needs, ahead of a run."""
+    """Make what random access to JSON lines, text, CSV and tar files needs, ahead of a run that reads them together."""
     rows: dict[str, int] = {}
-    for path in find(paths):
-        rows[str(path)] = index_lines(path, rebuild=rebuild, cache=cache)
-        if not as_json:
-            print(f"{path}: {rows[str(path)]:,} rows")
+    found = find(paths)
+    for kind in dict.fromkeys(map(format_of, found)):
+        same = [path for path in found if format_of(path) == kind]
+        rows |= {str(path): n for path, n in index_files(same, rebuild=rebuild, cache=cache).items()}
+    if not as_json:
+        for path, n in rows.items():
+            print(f"{path}: {n:,} rows")
     if as_json:
         print(json.dumps(rows, indent=2))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import seams
 from ..errors import PenstockError
-from ..sources import prepared, sidecar
+from ..sources import catalog, outlined, prepared, sidecar
 from ..sources.columnar import Arrow
 from ..sources.held import Held, Shared
 from ..sources.paths import find, one_format
@@ -185,7 +185,7 @@ class _Lint:
                 self.notes.warn(node, f"{at}.path", f"it reads {path}, as {other} does")
                 break
         if kind not in ("parquet", "arrow"):
-            return _sliced(source, _lines(found, model.cache)) if kind in ("jsonl", "text") else None
+            return _sliced(source, _lines(found, kind, model.cache)) if kind in ("jsonl", "text") else None
         try:
             rows, columns = _footers(tuple(found), kind)
         except (PenstockError, OSError) as error:
@@ -224,8 +224,10 @@ def _sliced(source: SourceEntry, rows: int | None) -> int | None:
     return len(range(rows)[slice(*source.slice)])
 
 
-def _lines(paths: list[Path], cache: str | None) -> int | None:
+def _lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
     """The rows of files of lines, where all are indexed already."""
+    if len(paths) >= catalog.MANY:
+        return outlined(paths, kind, cache)
     total = 0
     for path in paths:
         kept = sidecar.place(path, cache)

@@ -6,19 +6,21 @@ from collections.abc import Iterable as Iterables
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import ConfigError, DataError
-from . import convert, lines, prepared, sidecar, tar_file, tar_index
-from .chain import Asked, Chain, File
-from .columnar import Arrow, Footer, Parquet, footers
+from . import catalog, convert, lines, prepared, tar_file
+from .chain import Asked, Chain, File, Outline, outline_of
+from .columnar import Arrow, Parquet
 from .held import Held, Shared
+from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
 from .paths import find, name_of, one_format
 from .select import Selected, Where, select
 from .sidecar import Progress
 from .sizes import lengths_of
 
-__all__ = ["Chain", "Iterable", "Memory", "Progress", "Tokens", "index_lines", "open_files"]
+__all__ = ["Chain", "Iterable", "Memory", "Progress", "Tokens", "index_files", "index_lines", "open_files", "outlined"]
 
 _FILES = 128  # mapped at a time
 _DECODED = 256 << 20  # bytes of decoded row groups, and of indexes of tars
@@ -87,25 +89,44 @@ def _open(
     found = find(paths)
     kind = one_format(found, format)
     shared = Shared(Held(_FILES), Held(_DECODED))
-    files: list[File] = []
-    stats = [sidecar.stat(path) for path in found]
-    known = footers(found, stats, cache) if kind == "parquet" else [None] * len(found)
-    for number, (path, footer) in enumerate(zip(found, known, strict=True), 1):
-        file = _opened(path, kind, columns, cache, progress, shared, footer)
-        if files and kind not in ("jsonl", "text", "tar"):
-            file = _alike(file, files[0], found[0], path) or _opened(
-                path, kind, files[0].columns, cache, progress, shared, footer
-            )
-        files.append(file)
-        if progress:
-            progress("open", number, len(found))
+    opener = Opener(kind, columns, cache, shared)
+    files, outline = _files(found, opener, progress)
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
-    chain = Chain(files, format=kind, name=name_of(found), paths=found, stats=stats, cache=cache, lengths=find_lengths)
+    name = name_of(found)
+    chain = Chain(files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths)
     if where is None:
         return chain
     if columns is not None and kind in ("jsonl", "text"):
-        files = [_opened(path, kind, None, cache, progress, shared) for path in found]
+        files, _ = _files(found, opener._replace(columns=None), progress)
     return select(chain, files, found, where, cache)
+
+
+def _files(found: Sequence[Path], opener: Opener, progress: Progress | None) -> tuple[Sequence[File], Outline]:
+    """Files of one kind, their columns in one order. Many of them are opened when they are needed."""
+    kind, columns = opener.kind, opener.columns
+    tables, first, again = kind in ("parquet", "arrow", "csv"), list[File](), opener._replace(rebuild=False)
+
+    def open_(path: Path, offsets: Offsets | None = None) -> File:
+        file = opener(path, offsets, progress)
+        if first and tables:
+            file = _alike(file, first[0], found[0], path) or again._replace(columns=first[0].columns)(path)
+        first[:] = first or [file]
+        return file
+
+    if len(found) < catalog.MANY:
+        files = list[File]()
+        for number, path in enumerate(found, 1):
+            files.append(open_(path))
+            if progress:
+                progress("open", number, len(found))
+        return files, outline_of(files, found)
+    known = catalog.of(found, opener.kept(), opener.cache, open_, progress, rebuild=opener.rebuild)
+    if tables:
+        columns = known.columns
+    elif kind == "text":
+        columns = lines.text_columns(columns, found[0])
+    outline = Outline(known.rows, columns, known.stats)
+    return catalog.Late(found, known, again._replace(columns=columns)), outline
 
 
 def _prepared(
@@ -139,53 +160,99 @@ def index_lines(
     """Make what reading lines, CSV files and tars needs (index, unpacked copy, table); returns the number of rows.
 
     What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a stale index.
-    `open_files` makes the same when it meets a file for the first time; give both the same `cache`.
+    `open_files` makes the same when it meets files for the first time; give both the same path and `cache`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "notes.txt").write_text("one\\n\\ntwo\\n")
+    ...     _ = Path(folder, "notes.txt").write_text("one\n\ntwo\n")
     ...     index_lines(f"{folder}/notes.txt")
     2
     """
-    found = find(path)
+    return sum(index_files(find(path), rebuild, cache, progress, format).values())
+
+
+def index_files(
+    found: Sequence[Path],
+    rebuild: bool = False,
+    cache: str | Path | None = None,
+    progress: Progress | None = None,
+    format: str | None = None,
+) -> dict[Path, int]:
+    """As `index_lines` does, for files that are read together; returns the rows of each.
+
+    >>> index_files([Path("web.parquet")])
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make
+    """
     kind = one_format(found, format)
     if kind in ("parquet", "arrow"):
         raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make")
-    for origin in found:
+    opener = Opener(kind, None, cache, Shared(Held(_FILES), Held(_DECODED)), own=True, rebuild=rebuild)
+    _, outline = _files(found, opener, progress)
+    return dict(zip(found, map(int, outline.rows), strict=True))
+
+
+def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int | None:
+    """The rows of many files of lines that were opened before, `None` where that is not known.
+
+    >>> outlined([Path("a.jsonl")] * 40, "jsonl", "no/such/folder") is None
+    True
+    """
+    return catalog.rows_of(found, Opener(kind, None, cache, Shared(Held(1), Held(1))).kept(), cache)
+
+
+class Opener(NamedTuple):
+    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones."""
+
+    kind: str
+    columns: Sequence[str] | None
+    cache: str | Path | None
+    shared: Shared
+    own: bool = False
+    rebuild: bool = False
+
+    def kept(self) -> catalog.Kind:
+        """What a catalog of such files has to say of them."""
+        tables = self.kind in ("parquet", "arrow", "csv")
+        return catalog.Kind(
+            [self.kind, *(self.columns or () if tables else ())],
+            small=self.kind in ("jsonl", "text"),
+            strict=self.kind not in ("parquet", "arrow"),
+        )
+
+    def __call__(self, path: Path, offsets: Offsets | None = None, progress: Progress | None = None) -> File:
+        kind, columns, cache, shared, own, rebuild = self
+        if kind == "parquet":
+            return Parquet(path, columns=columns, shared=shared)
+        if kind == "arrow":
+            return Arrow(path, columns=columns, shared=shared)
         if kind == "csv":
-            convert.table(origin, cache=cache, progress=progress, rebuild=rebuild)
-            continue
-        plain = convert.plain(origin, cache=cache, progress=progress, rebuild=rebuild)
+            table = convert.table(path, cache=cache, progress=progress, rebuild=rebuild)
+            return Arrow(table, columns=columns, shared=shared, origin=path)
+        plain = convert.plain(path, cache=cache, progress=progress, rebuild=rebuild)
         if kind == "tar":
-            tar_index.make(plain, origin, cache=cache, progress=progress, rebuild=rebuild)
-            continue
-        if not (kind == "jsonl" and plain.suffix.lower() == ".json" and lines.array_of(plain, origin) is not None):
-            lines.make_index(plain, origin, cache=cache, progress=progress, rebuild=rebuild)
-    return len(open_files(found, format=kind, cache=cache))
-
-
-def _opened(
-    path: Path,
-    kind: str,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    progress: Progress | None,
-    shared: Shared,
-    footer: Footer | None = None,
-) -> File:
-    if kind == "parquet":
-        return Parquet(path, columns=columns, shared=shared, footer=footer)
-    if kind == "arrow":
-        return Arrow(path, columns=columns, shared=shared)
-    if kind == "csv":
-        table = convert.table(path, cache=cache, progress=progress)
-        return Arrow(table, columns=columns, shared=shared, origin=path)
-    plain = convert.plain(path, cache=cache, progress=progress)
-    if kind == "tar":
-        return tar_file.open_tar(plain, path, columns=columns, cache=cache, held=shared.decoded, progress=progress)
-    return lines.open_lines(
-        plain, path, text=kind == "text", columns=columns, cache=cache, held=shared.files, progress=progress
-    )
+            return tar_file.open_tar(
+                plain,
+                path,
+                columns=columns,
+                cache=cache,
+                held=shared.decoded,
+                progress=progress,
+                keyed=own,
+                rebuild=rebuild,
+            )
+        return lines.open_lines(
+            plain,
+            path,
+            text=kind == "text",
+            columns=columns,
+            cache=cache,
+            held=shared.files,
+            progress=progress,
+            rebuild=rebuild,
+            offsets=offsets,
+        )
 
 
 def _alike(file: File, first: File, first_path: Path, path: Path) -> File | None:

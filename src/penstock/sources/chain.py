@@ -12,6 +12,7 @@ import numpy as np
 
 from ..seams import Stat
 from ..types import Ints, Json
+from . import sidecar
 from .identity import Digest, file_digest
 
 _FEW = 8  # rows for each part, up to which it pays to put them together before they are converted
@@ -26,7 +27,7 @@ class File(Protocol):
     def read(self, indices: Ints, /) -> list[Any]: ...
 
 
-def starts_of(sizes: Sequence[int]) -> Ints:
+def starts_of(sizes: Sequence[int] | Ints) -> Ints:
     """Where each part begins, and at last where the whole ends: int64[len(sizes) + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(sizes, np.int64))])
 
@@ -65,6 +66,20 @@ def by_part(
     return out
 
 
+class Outline(NamedTuple):
+    """What a source knows of its files: the rows of each, their columns, and the version of each."""
+
+    rows: Sequence[int] | Ints
+    columns: Sequence[str] | None
+    stats: Sequence[Stat]
+
+
+def outline_of(files: Sequence[File], paths: Sequence[Path]) -> Outline:
+    """The outline of files that are open."""
+    columns = files[0].columns if files else None
+    return Outline([len(file) for file in files], columns, [sidecar.stat(path) for path in paths])
+
+
 class Asked(NamedTuple):
     """What a source of files was asked for: enough to ask for it again."""
 
@@ -96,28 +111,30 @@ class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
     `name` is what the source is called where nobody gave it a name; `paths` and `stats` are its files as found.
-    `lengths` finds the sizes of all rows, where they can be known; `asked` is what `open_files` was asked for.
+    `lengths` finds the sizes of all rows, where they can be known; `asked` is what `open_files` was asked for. No file
+    is touched before a row of it is read.
     """
 
     def __init__(
         self,
         files: Sequence[File],
+        outline: Outline,
         *,
         format: str,
         name: str,
         paths: Sequence[Path],
-        stats: Sequence[Stat],
         cache: str | Path | None = None,
         lengths: Callable[[], Ints] | None = None,
     ) -> None:
-        self.name, self.paths, self.stats, self.cache = name, list(paths), list(stats), cache
+        self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self._digest: Digest | None = None
         self.asked: Asked | None = None
         self._find_lengths = lengths
         self._lengths: Ints | None = None
         self.format = format
-        self._files = list(files)
-        self._starts = starts_of([len(file) for file in files])
+        self._files = files
+        self._columns = outline.columns
+        self._starts = starts_of(outline.rows)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -145,5 +162,5 @@ class Chain:
 
     def describe(self) -> Json:
         """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""
-        columns = self._files[0].columns
+        columns = self._columns
         return {"format": self.format, "rows": len(self), "columns": None if columns is None else list(columns)}

@@ -11,40 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ConfigError, DataError, PenstockError, StorageError
-from ..seams import Stat
 from ..types import Ints
 from . import sidecar
 from .chain import by_part, starts_of
 from .held import Shared
-from .remember import remembered
 from .rows import arrow, check, mapped, rows_of, together
 
-_MANY = 64  # files from which on what their footers say is kept
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 
 
-class Footer(NamedTuple):
-    """What opening a Parquet file needs: its version, the names of its columns, and the rows of its row groups."""
-
-    stat: Stat
-    names: Sequence[str]
-    sizes: Sequence[int]
-
-
-def footer_of(path: Path) -> Footer:
-    """Read the footer of a Parquet file."""
+def footer_of(path: Path) -> tuple[list[str], list[int]]:
+    """What opening a Parquet file needs: the names of its columns, and the rows of its row groups."""
     with _named(path):
-        stat, found = sidecar.stat(path), arrow("pyarrow.parquet").read_metadata(str(path))
-        sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
-        return Footer(stat, found.schema.to_arrow_schema().names, sizes)
-
-
-def footers(paths: Sequence[Path], stats: Sequence[Stat], cache: str | Path | None) -> list[Footer]:
-    """The footers of files. Those of many are read once a machine."""
-    if len(paths) < _MANY:
-        return [footer_of(path) for path in paths]
-    found = remembered(paths, stats, "footers", lambda: [footer_of(path)[1:] for path in paths], cache)
-    return [Footer(stat, *rest) for stat, rest in zip(stats, found, strict=True)]
+        footer = arrow("pyarrow.parquet").read_metadata(str(path))
+        sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+        return footer.schema.to_arrow_schema().names, sizes
 
 
 class Parquet:
@@ -56,12 +37,10 @@ class Parquet:
 
     slow = True
 
-    def __init__(
-        self, path: Path, *, columns: Sequence[str] | None, shared: Shared, footer: Footer | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
         self.path = self._path = path
-        self._stat, names, sizes = footer or footer_of(path)
-        self._shared = shared
+        self._shared, self._stat = shared, sidecar.stat(path)
+        names, sizes = footer_of(path)
         self.columns = _wanted(names, columns, path)
         self._starts = starts_of(sizes)
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,44 @@ _MARK = b"\xef\xbb\xbf"
 _NEWLINE = 10
 
 
+class Offsets(NamedTuple):
+    """Where the rows of a file begin, and its size: int[rows + 1]; and the file in which that is kept."""
+
+    path: Path
+    found: npt.NDArray[np.integer[Any]]
+
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.found) - 1
+
+    def get(self) -> npt.NDArray[np.integer[Any]]:
+        """All of them."""
+        return self.found
+
+
+class Kept:
+    """Offsets in an index of their own, mapped when they are needed."""
+
+    def __init__(self, path: Path, origin: Path, held: Held) -> None:
+        self.path, self._origin, self._held = path, origin, held
+        self._rows = sidecar.check(path, sidecar.LINES, origin).total
+
+    def rows(self) -> int:
+        """How many there are."""
+        return self._rows
+
+    def get(self) -> npt.NDArray[np.integer[Any]]:
+        """All of them."""
+        return self._held.get(self.path, self._mapped)
+
+    def _mapped(self) -> tuple[int, npt.NDArray[np.uint64]]:
+        stamp = sidecar.check(self.path, sidecar.LINES, self._origin)
+        if stamp.total != self._rows or stamp.length != 8 * (self._rows + 1):
+            raise foreign(self.path, self._origin)
+        with sidecar.storage(self.path):
+            return 1, np.frombuffer(mapped(self.path), "<u8", offset=sidecar.HEADER)
+
+
 class Lines:
     """One file of lines, read through its index; `parse` makes a row of a line's bytes.
 
@@ -45,15 +83,13 @@ class Lines:
         path: Path,
         parse: Callable[[bytes], Any],
         *,
-        index: Path,
+        offsets: Offsets | Kept,
         origin: Path,
         columns: Sequence[str] | None,
-        held: Held,
     ) -> None:
-        self.columns = columns
-        self._path, self._parse, self._index, self._origin, self._held = path, parse, index, origin, held
-        self._stat = sidecar.stat(path)
-        self._rows = sidecar.check(index, sidecar.LINES, origin).total
+        self.columns, self.offsets = columns, offsets
+        self._path, self._parse, self._origin = path, parse, origin
+        self._stat, self._rows = sidecar.stat(path), offsets.rows()
 
     def __len__(self) -> int:
         return self._rows
@@ -61,20 +97,13 @@ class Lines:
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`. A line that does not parse is a `DataError` with its number and byte offset."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
-        offsets: npt.NDArray[np.uint64] = self._held.get(self._index, self._mapped)
+        offsets = self.offsets.get()
         if not indices.size:
             return []
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
-            raise self._foreign()
+            raise foreign(self.offsets.path, self._origin)
         return in_file_order(starts, ends, self._rows_of)
-
-    def _mapped(self) -> tuple[int, npt.NDArray[np.uint64]]:
-        stamp = sidecar.check(self._index, sidecar.LINES, self._origin)
-        if stamp.total != self._rows or stamp.length != 8 * (self._rows + 1):
-            raise self._foreign()
-        with sidecar.storage(self._index):
-            return 1, np.frombuffer(mapped(self._index), "<u8", offset=sidecar.HEADER)
 
     def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Rows in the order of the file, a block of neighbours at a time."""
@@ -88,7 +117,7 @@ class Lines:
             for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
                 at = first - base
                 if first and block[at - 1] != _NEWLINE and (first, block[at - 1]) != (len(_MARK), _MARK[-1]):
-                    raise self._foreign()
+                    raise foreign(self.offsets.path, self._origin)
                 end = block.find(b"\n", at, last - base)
                 try:
                     yield parse(block[at:end] if end >= 0 else block[at : last - base])
@@ -110,13 +139,6 @@ class Lines:
             number += self._bytes(at, min(_CHUNK, start - at)).count(b"\n")
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         return DataError(f"{reason} (the line begins at byte {start})", where=f"{self._origin}, line {number}")
-
-    def _foreign(self) -> DataError:
-        return DataError(
-            f"the offsets in {self._index} are not those of this file: run `penstock index --rebuild "
-            f"{self._origin}`, or delete {self._index}",
-            where=str(self._origin),
-        )
 
 
 class Array:
@@ -189,6 +211,21 @@ def chosen(row: Any, columns: Sequence[str]) -> dict[str, Any]:
         raise ValueError(f"columns were asked for, but this row is no object: it is a {type(row).__name__}") from error
 
 
+def foreign(kept: Path, origin: Path) -> DataError:
+    """What is raised where offsets that were kept do not fit the file."""
+    return DataError(
+        f"the offsets in {kept} are not those of this file: run `penstock index --rebuild {origin}`, or delete {kept}",
+        where=str(origin),
+    )
+
+
+def text_columns(columns: Sequence[str] | None, origin: Path) -> Sequence[str]:
+    """The one column of a text file; refused is every other."""
+    if columns is not None and list(columns) != ["text"]:
+        raise ConfigError(f"{origin}: a text file has only the column 'text', not {', '.join(columns)}")
+    return ["text"]
+
+
 def open_lines(
     path: Path,
     origin: Path,
@@ -198,17 +235,19 @@ def open_lines(
     cache: str | Path | None,
     held: Held,
     progress: Progress | None,
+    rebuild: bool = False,
+    offsets: Offsets | None = None,
 ) -> Lines | Array:
-    """The rows of one file; `path` is where it can be read as it is, `origin` the file the user meant."""
+    """The rows of one file; `path` is where it can be read as it is, `origin` the file the user meant.
+
+    Without `offsets` it is read through an index of its own.
+    """
     if text:
-        if columns is not None and list(columns) != ["text"]:
-            raise ConfigError(f"{origin}: a text file has only the column 'text', not {', '.join(columns)}")
-        columns = ["text"]
+        columns = text_columns(columns, origin)
     elif path.suffix.lower() == ".json" and (values := array_of(path, origin)) is not None:
         return Array(path, values, origin=origin, columns=columns)
-    index = make_index(path, origin, cache=cache, progress=progress)
-    parse = from_text if text else FromJson(columns)
-    return Lines(path, parse, index=index, origin=origin, columns=columns, held=held)
+    found = offsets or Kept(make_index(path, origin, cache=cache, progress=progress, rebuild=rebuild), origin, held)
+    return Lines(path, from_text if text else FromJson(columns), offsets=found, origin=origin, columns=columns)
 
 
 def make_index(
@@ -230,11 +269,16 @@ def make_index(
 def offsets_of(path: Path, size: Stat, progress: Callable[[int, int], None]) -> Ints:
     """Where each row begins, and the size of the file: int64[rows + 1]. One pass, in chunks, however long the lines."""
     rows: list[Ints] = []
-    at = begun = len(_MARK) if seams.world.store.read(str(path), 0, len(_MARK)) == _MARK else 0
+    at = begun = 0
     filled = False  # whether the line that begins at `begun` holds anything yet
     while at < size.size:
         with sidecar.storage(path):
-            chunk = np.frombuffer(seams.world.store.read(str(path), at, _CHUNK), np.uint8)
+            chunk = np.frombuffer(
+                seams.world.store.read(str(path), at, min(max(_CHUNK, len(_MARK)), size.size - at)), np.uint8
+            )
+        if at == 0 and chunk[: len(_MARK)].tobytes() == _MARK:
+            at = begun = len(_MARK)
+            continue
         if not chunk.size:
             break
         begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(chunk == _NEWLINE) + 1])

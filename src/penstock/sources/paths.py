@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from glob import escape
 from pathlib import Path
 
 from .. import seams
 from ..errors import ConfigError
+from ..seams import Entry
 
 FORMATS = {
     ".parquet": "parquet",
@@ -42,17 +43,26 @@ def find(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not given:
         raise ConfigError("no paths were given")
-    found = sorted((path for one in given for path in _matches(one)), key=lambda path: path.as_posix())
-    seen: set[Path] = set()
-    folders: dict[Path, Path] = {}  # there are many files in a folder
-    for path in found:
-        if (folder := path.parent) not in folders:
-            folders[folder] = folder.resolve()
-        real = folders[folder] / path.name
-        if (real := real.resolve() if real.is_symlink() else real) in seen:
+    look = _Look()
+    entries = [(Path(entry.path), entry.link) for one in given for entry in _matches(one, look)]
+    entries.sort(key=lambda entry: entry[0].as_posix())
+    found = [path for path, _ in entries]
+    seen: set[str] = set()
+    for path, real in zip(found, places(path.resolve() if link else path for path, link in entries), strict=True):
+        if real in seen:
             raise ConfigError(f"the file {str(path)!r} is meant twice by {_shown(given)}: name every file once")
         seen.add(real)
     return found
+
+
+def places(paths: Iterable[Path]) -> Iterator[str]:
+    """Where files lie, by absolute names; of links in the names only those to folders are followed, each once."""
+    known: dict[str, str] = {}
+    for path in paths:
+        folder, slash, name = str(path).rpartition("/")
+        if folder not in known:
+            known[folder] = str(Path(folder + slash).resolve())
+        yield f"{known[folder]}/{name}"
 
 
 def braces(pattern: str) -> Iterator[str]:
@@ -85,6 +95,7 @@ def format_of(path: Path) -> str | None:
 
 def one_format(paths: Sequence[Path], format: str | None) -> str:
     """The one format of all these files, or the one that was asked for."""
+    paths = list({_ending(path.name): path for path in reversed(paths)}.values())[::-1]
     known = sorted(set(FORMATS.values()))
     if short := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
         raise ConfigError(f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache once")
@@ -110,6 +121,12 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
     return format_of(first) or ""
 
 
+def _ending(name: str) -> str:
+    """What of a file name tells its format."""
+    stem, dot, last = name.rpartition(".")
+    return name if not stem or f"{dot}{last.lower()}" in PACKED else last
+
+
 def name_of(paths: Sequence[Path]) -> str:
     """A name for the source: the stem of its only file, or the folder of the first of many.
 
@@ -127,7 +144,27 @@ def _text(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _matches(given: str | Path) -> Iterator[Path]:
+class _Look:
+    """Looks at folders, each once, where it would be long to look at every file."""
+
+    def __init__(self) -> None:
+        self._inside: dict[Path, dict[str, Entry]] = {}
+
+    def named(self, path: str) -> Entry | None:
+        """A file by its name, `None` where there is nothing of that name."""
+        asked = Path(path)
+        inside = self._inside.get(asked.parent)
+        if inside is None:
+            self._inside[asked.parent] = inside = {}
+        elif not inside:  # the second file of this folder that is asked for
+            inside.update((Path(one.path).name, one) for one in _inside(asked.parent))
+        found = inside.get(asked.name)
+        if found is None or not found.file:
+            found = Entry(path, asked.is_file(), True) if asked.exists() else None
+        return found
+
+
+def _matches(given: str | Path, look: _Look) -> Iterator[Entry]:
     if "://" in str(given):
         scheme = str(given).split("://", 1)[0]
         raise ConfigError(
@@ -138,38 +175,40 @@ def _matches(given: str | Path) -> Iterator[Path]:
         pattern = Path(given).expanduser().as_posix()
     except RuntimeError:  # there is nobody of this name: a file may be called so
         pattern = Path(given).as_posix()
-    if Path(pattern).exists():  # a name that really holds a brace or a star means itself
-        yield from _file_or_folder(Path(pattern))
+    if found := look.named(pattern):  # a name that really holds a brace or a star means itself
+        yield from _file_or_folder(found)
         return
     for one in braces(pattern):
         if not any(letter in one for letter in "*?["):
-            if not Path(one).exists():
+            if (found := look.named(one)) is None:
                 missing = f"the file {one!r} is missing" + (f" from {str(given)!r}" if one != str(given) else "")
                 raise ConfigError(f"{missing}: {_around(one)}")
-            yield from _file_or_folder(Path(one))
+            yield from _file_or_folder(found)
             continue
-        files = [path for path in map(Path, seams.world.store.list(one)) if path.is_file()]
+        files = [entry for entry in seams.world.store.list(one) if entry.file]
         if not files:
             raise ConfigError(f"{one!r} matches no file: {_around(one)}")
         yield from files
 
 
-def _file_or_folder(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
+def _file_or_folder(entry: Entry) -> Iterator[Entry]:
+    path = Path(entry.path)
+    if entry.file or not path.is_dir():
+        yield entry
         return
     inside = _inside(path)
-    files = [one for one in inside if one.is_file() and format_of(one)]
+    files = [one for one in inside if one.file and format_of(Path(one.path))]
     if not files:
+        shown = _shown([Path(one.path).name for one in inside])
         raise ConfigError(
-            f"the folder {str(path)!r} holds no data files ({_shown([one.name for one in inside])}); known extensions "
-            f"are {', '.join(FORMATS)}; for the files of its folders write {path.as_posix()}/**/*.parquet, say"
+            f"the folder {str(path)!r} holds no data files ({shown}); known extensions are {', '.join(FORMATS)}; for "
+            f"the files of its folders write {path.as_posix()}/**/*.parquet, say"
         )
     yield from files
 
 
-def _inside(folder: Path) -> list[Path]:
-    return [Path(one) for one in seams.world.store.list(f"{escape(folder.as_posix())}/*")]
+def _inside(folder: Path) -> list[Entry]:
+    return seams.world.store.list(f"{escape(folder.as_posix())}/*")
 
 
 def _around(pattern: str) -> str:
@@ -181,7 +220,7 @@ def _around(pattern: str) -> str:
         while not folder.parent.is_dir():
             folder = folder.parent
         return f"there is no folder {folder.as_posix()!r}"
-    names = [one.name for one in _inside(folder)]
+    names = [Path(one.path).name for one in _inside(folder)]
     return f"the folder {folder.as_posix()!r} holds {_shown(names) if names else 'nothing'}"
 
 

@@ -14,7 +14,7 @@ from .. import seams
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from . import lines, meta, sidecar
-from .chain import Chain, File
+from .chain import Chain, File, outline_of
 from .held import Held
 from .paths import braces
 from .sidecar import Progress
@@ -56,14 +56,8 @@ class Prepared:
             if progress:
                 progress("open", number, len(shards))
         paths = [self.folder / shard for shard in shards]
-        return Chain(
-            files,
-            format="energon",
-            name=self.folder.absolute().name,
-            paths=paths,
-            stats=[*map(sidecar.stat, paths)],
-            cache=cache,
-        )
+        name = self.folder.absolute().name
+        return Chain(files, outline_of(files, paths), format="energon", name=name, paths=paths, cache=cache)
 
     def _shard(
         self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, progress: Progress | None, held: Held
@@ -151,9 +145,8 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None, progress: Prog
                 f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it again, or delete it",
                 where=str(file),
             )
-    return Chain(
-        [JsonLines(file, rows)], format="energon", name=file.stem, paths=[file], stats=[sidecar.stat(file)], cache=cache
-    )
+    files = [JsonLines(file, rows)]
+    return Chain(files, outline_of(files, [file]), format="energon", name=file.stem, paths=[file], cache=cache)
 
 
 def _counts(root: Path) -> dict[str, int]:

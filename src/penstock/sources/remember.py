@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from .. import seams
 from ..errors import PenstockError
 from . import sidecar
+from .paths import places
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ def remembered(
     """What `make` gives, plain JSON, for files of these versions; made where nobody made it yet."""
     if not paths:
         return make()
-    versions = [[str(path), *stat] for path, stat in zip(paths, stats, strict=True)]
+    versions = [[place, *stat] for place, stat in zip(places(paths), stats, strict=True)]
     key = hashlib.blake2b(json.dumps([what, versions]).encode(), digest_size=8).hexdigest()
     kept = sidecar.folder(paths[0], cache) / f".{key}.penstock-known"
     stamp = sidecar.Stamp(sidecar.KNOWN, stats[0], len(paths), 0)

@@ -20,9 +20,10 @@ from .. import seams
 from ..errors import DataError, StorageError
 from ..seams import Stat
 
-LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, KNOWN = 1, 2, 3, 4, 5, 6, 7
+LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, KNOWN, CATALOG, LOOKED = range(1, 10)
 """Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, offsets
-and digests of the samples of a tar archive, the numbers of rows that were chosen, what is known of many files."""
+and digests of the samples of a tar archive, the numbers of rows that were chosen, what was found out about many files,
+what opening them needs, and when that was last compared with them."""
 
 HEADER = 64
 Progress = Callable[[str, int, int], None]
@@ -74,18 +75,24 @@ def check(kept: Path, kind: int, data: Path) -> Stamp:
     if stamp is None or stamp.kind != kind or size != HEADER + stamp.length:
         raise DataError(f"{kept}, kept for this file, is damaged or not ours: {remedy}", where=str(data))
     if stamp.data != now:
-        raise DataError(
-            f"{kept} was made for another version of this file ({_version(stamp.data)}; now it has "
-            f"{_version(now)}): {remedy}",
-            where=str(data),
-        )
+        raise stale(kept, data, stamp.data, now, remedy)
     return stamp
+
+
+def stale(kept: Path, data: Path, then: Stat, now: Stat, remedy: str) -> DataError:
+    """What is raised where a file is not the one any more that something was kept for."""
+    return DataError(
+        f"{kept} was made for another version of this file ({_version(then)}; now it has {_version(now)}): {remedy}",
+        where=str(data),
+    )
 
 
 def stat(path: Path) -> Stat:
     """Size and modification time."""
-    with storage(path):
+    try:
         return seams.world.store.stat(str(path))
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error
 
 
 def unchanged(path: Path, then: Stat, *, name: str) -> None:

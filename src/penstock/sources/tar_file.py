@@ -191,6 +191,7 @@ def open_tar(
     progress: Progress | None,
     shard: str = "",
     keyed: bool = False,
+    rebuild: bool = False,
 ) -> Tar:
     """The samples of one archive; `path` is where it can be read as it is, `origin` the file the user meant.
 
@@ -200,5 +201,5 @@ def open_tar(
     if path == origin and not keyed and not sidecar.place(origin, cache, "tar").exists():
         index = tar_index.foreign(path, sidecar.stat(path))
     ours = index is None
-    index = index or tar_index.make(path, origin, cache=cache, progress=progress)
+    index = index or tar_index.make(path, origin, cache=cache, progress=progress, rebuild=rebuild)
     return Tar(path, index=index, ours=ours, origin=origin, shard=shard or origin.name, columns=columns, held=held)

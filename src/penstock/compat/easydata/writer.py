@@ -38,7 +38,7 @@ def write_shards(rows: Iterable[Any], folder: Path, config: SaveStageConfig, tot
         raise ConfigError(f"SaveStageConfig: unknown format {save!r}: one of {', '.join(_CODECS)}")
     if codec not in _CODECS[save]:
         raise ConfigError(f"SaveStageConfig: {save} has no compression {codec!r}: one of {', '.join(_CODECS[save])}")
-    before = [Path(one) for one in world.store.list(f"{escape(folder.as_posix())}/shard-*")]
+    before = [Path(one.path) for one in world.store.list(f"{escape(folder.as_posix())}/shard-*")]
     if before and not config.overwrite:
         raise ConfigError(f"{folder} holds {len(before)} files of an earlier save: SaveStageConfig(overwrite=True)")
     most, counts = size_of(config.max_shard_size), _counts(config.num_shards, total)
@@ -52,7 +52,8 @@ def write_shards(rows: Iterable[Any], folder: Path, config: SaveStageConfig, tot
         files = _tables(rows, folder, save, None if codec == "none" else codec, most, counts)
     if not files:
         raise DataError("there are no rows to save", where=str(folder))
-    for old in set(before) - set(files):
+    kept = world.store.list(f"{escape(folder.as_posix())}/.*.penstock-files")  # of the files that were here before
+    for old in {*before, *(Path(one.path) for one in kept)} - set(files):
         world.disk.unlink(old)
     return files
 

@@ -1,0 +1,214 @@
+"""What opening many files found out, kept in one file: one process of a machine looks at them, the others read that.
+
+A catalog holds size, time and rows of every file, and of small files of lines where each row begins. Whoever opens the
+files takes a lock, makes the catalog or compares it with the files as they are, and notes when that was. Another
+process that comes within a minute takes its word. Every file is compared once more when its first row is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import seams
+from ..errors import DataError, PenstockError
+from ..seams import Stat
+from ..types import Ints
+from . import sidecar
+from .chain import File, starts_of
+from .lines import Offsets, offsets_of
+from .paths import PACKED, places
+
+MANY = 32
+"""Files from which on they have a catalog."""
+
+_SMALL = 64 << 10  # bytes of a file of lines up to which it has no index of its own
+_MINUTE = 60_000_000_000
+_CHECK = 16
+_VERSION = 1
+
+Open = Callable[[Path, Offsets | None], File]
+"""Opens one file; with offsets, where it needs no index of its own."""
+
+
+class Kind(NamedTuple):
+    """How files are read. With `small`, small ones are lines and get no index of their own. With `strict` a file that
+    changed since is refused; without it all are looked at anew."""
+
+    spelled: list[str]
+    small: bool
+    strict: bool
+
+
+class Catalog(NamedTuple):
+    """What is known of each file. `marks` holds the offsets of the small ones, one after the other. `look` tells when
+    files and catalog were last compared."""
+
+    path: Path
+    look: Path
+    columns: list[str] | None
+    stats: list[Stat]
+    rows: Ints
+    marks: npt.NDArray[np.uint32]
+    cuts: Ints
+
+    def offsets(self, number: int) -> Offsets | None:
+        """Where the rows of a file begin, if that is known here."""
+        found = self.marks[self.cuts[number] : self.cuts[number + 1]]
+        return Offsets(self.path, found) if found.size else None
+
+
+class Late(Sequence[File]):
+    """The files of a catalog; each is opened when it is first asked for."""
+
+    def __init__(self, paths: Sequence[Path], catalog: Catalog, open_: Open) -> None:
+        self._paths, self._catalog, self._open = paths, catalog, open_
+        self._files: dict[int, File] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_files": {}}
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, number: Any) -> Any:
+        found = self._files.get(number)
+        if found is None:
+            if not 0 <= number < len(self):
+                raise IndexError(number)
+            found = self._files[number] = self._opened(number)
+        return found
+
+    def _opened(self, number: int) -> File:
+        path, known = self._paths[number], self._catalog
+        try:
+            sidecar.unchanged(path, known.stats[number], name=str(path))
+        except DataError:
+            with suppress(OSError):
+                seams.world.disk.unlink(known.look)  # who comes next is to look for himself
+            raise
+        file = self._open(path, known.offsets(number))
+        if len(file) != known.rows[number]:
+            raise DataError(f"{known.path} is not of these files: delete it", where=str(path))
+        return file
+
+
+def of(
+    paths: Sequence[Path],
+    kind: Kind,
+    cache: str | Path | None,
+    open_: Open,
+    progress: sidecar.Progress | None = None,
+    *,
+    rebuild: bool = False,
+) -> Catalog:
+    """The catalog of these files as they are now, or were a minute ago; made if there is none."""
+    stands = _stands(paths, kind)
+    local = sidecar.folder(stands, cache) / f".{stands.name}.penstock-files"
+    look = local.with_name(f"{local.name}-looked")
+    with seams.world.disk.lock(look):
+        kept = sidecar.place(stands, cache, "files")
+        found = None if rebuild or not kept.exists() else _read(kept, look, len(paths))
+        if found is not None and _fresh(look):
+            return found
+        if found is None or not _same(found, paths, kind.strict):
+            found = _made(paths, kept, look, kind.small, open_, progress)
+            body = _encoded(found)
+            stamp = sidecar.Stamp(sidecar.CATALOG, Stat(len(paths), 0), int(found.rows.sum()), len(body))
+            with suppress(PenstockError):  # without a place to keep it, it is made anew every time
+                found = found._replace(path=sidecar.keep(kept, stamp, body, otherwise=local))
+        now = Stat(seams.process(), int(seams.clock() * 1e9))
+        with suppress(PenstockError):
+            sidecar.keep(look, sidecar.Stamp(sidecar.LOOKED, now, 0, 0))
+        return found
+
+
+def rows_of(paths: Sequence[Path], kind: Kind, cache: str | Path | None) -> int | None:
+    """The rows of all these files, where a catalog tells."""
+    kept = sidecar.place(_stands(paths, kind), cache, "files")
+    return int(_read(kept, kept, len(paths)).rows.sum()) if kept.exists() else None
+
+
+def _stands(paths: Sequence[Path], kind: Kind) -> Path:
+    """A path that stands for all these files, read in this way."""
+    spelled = json.dumps([_VERSION, kind.spelled, *places(paths)]).encode()
+    return paths[0].with_name(hashlib.blake2b(spelled, digest_size=12).hexdigest())
+
+
+def _fresh(look: Path) -> bool:
+    """Whether another process compared the files with the catalog within the last minute."""
+    if not look.exists():
+        return False
+    stamp = sidecar.decode(seams.world.disk.read(look))
+    if stamp is None or stamp.data.size == seams.process():
+        return False
+    return 0 <= int(seams.clock() * 1e9) - stamp.data.mtime <= _MINUTE
+
+
+def _same(found: Catalog, paths: Sequence[Path], strict: bool) -> bool:
+    for path, then in zip(paths, found.stats, strict=True):
+        if (now := sidecar.stat(path)) != then:
+            if strict:
+                remedy = "run `penstock index --rebuild` over all the files that are read together, or delete "
+                raise sidecar.stale(found.path, path, then, now, f"{remedy}{found.path}")
+            return False
+    return True
+
+
+def _made(
+    paths: Sequence[Path], kept: Path, look: Path, small: bool, open_: Open, progress: sidecar.Progress | None
+) -> Catalog:
+    stats = [sidecar.stat(path) for path in paths]
+    columns: list[str] | None = None
+    lengths, marks = list[int](), list[npt.NDArray[np.uint32]]()
+    for number, (path, before) in enumerate(zip(paths, stats, strict=True)):
+        found = np.zeros(0, np.uint32)
+        if small and before.size <= _SMALL and path.suffix.lower() not in (*PACKED, ".json"):
+            found = offsets_of(path, before, lambda done, total: None).astype(np.uint32)
+            lengths.append(len(found) - 1)
+        else:
+            file = open_(path, None)
+            lengths.append(len(file))
+            if number == 0 and file.columns is not None:
+                columns = list(file.columns)
+        sidecar.unchanged(path, before, name=str(path))
+        marks.append(found)
+        if progress:
+            progress("open", number + 1, len(paths))
+    rows, cuts = np.asarray(lengths, np.int64), starts_of([len(found) for found in marks])
+    return Catalog(kept, look, columns, stats, rows, np.concatenate(marks), cuts)
+
+
+def _encoded(catalog: Catalog) -> bytes:
+    head = json.dumps(catalog.columns).encode()
+    numbers = (
+        np.column_stack([np.asarray(catalog.stats, np.int64), catalog.rows, np.diff(catalog.cuts)])
+        .astype("<i8")
+        .tobytes()
+    )
+    body = b"".join([len(head).to_bytes(8, "little"), head, numbers, catalog.marks.astype("<u4").tobytes()])
+    return hashlib.blake2b(body, digest_size=_CHECK).digest() + body
+
+
+def _read(kept: Path, look: Path, files: int) -> Catalog:
+    with sidecar.storage(kept):
+        data = seams.world.store.read(str(kept))
+    stamp = sidecar.decode(data[: sidecar.HEADER])
+    body = memoryview(data)[sidecar.HEADER + _CHECK :]
+    check = hashlib.blake2b(body, digest_size=_CHECK).digest()
+    whole = data[sidecar.HEADER : sidecar.HEADER + _CHECK] == check
+    if stamp is None or (stamp.kind, stamp.data.size) != (sidecar.CATALOG, files) or not whole:
+        raise DataError(f"{kept}, kept for many files, is damaged or not ours: delete it", where=str(kept))
+    begin = 8 + int.from_bytes(body[:8], "little")
+    numbers = np.frombuffer(body, "<i8", count=4 * files, offset=begin).reshape(files, 4).astype(np.int64)
+    marks = np.frombuffer(body, "<u4", offset=begin + numbers.nbytes)
+    columns = json.loads(bytes(body[8:begin]))
+    stats = [Stat(size, mtime) for size, mtime in numbers[:, :2].tolist()]
+    return Catalog(kept, look, columns, stats, numbers[:, 2], marks, starts_of(numbers[:, 3]))
