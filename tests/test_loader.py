@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -213,6 +213,74 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
     whole = list(islice(ds, sum(map(len, found))))
     bounds = list(accumulate(map(len, found), initial=0))
     assert found == [sorted(whole[a:b]) for a, b in pairwise(bounds)]
+    assert state is not None and state["sizes"] == [[0, 0, 24, "keep"], *_more(worlds)]
+    # What every step held is told by the plan of the run, with no word of ranks: steps of the past and to come.
+    plan = ds.batch(7, collate=list).plan.after(state)
+    bounds += [bounds[-1] + 12, bounds[-1] + 24]
+    keys = [sample.key for sample in ds.plan.at(slice(0, bounds[-1]))]
+    for step, (a, b) in enumerate(pairwise(bounds)):
+        assert [sample.key for sample in plan.at(step=step)] == keys[a:b]
+    with pytest.raises(ps.ConfigError, match="leave out world_size"):
+        plan.at(step=3, world_size=2)
+
+
+def _more(worlds: list[tuple[int, int]]) -> list[list[Any]]:
+    """The entries of the log after the first, three steps being made on each of these worlds."""
+    out, position, last = list[list[Any]](), 0, (24, "keep")
+    for number, (ranks, batch) in enumerate(worlds):
+        now = (ranks * batch, "keep" if ranks == 1 else "drop")
+        out += [[3 * number, position, *now]] if now != last else []
+        position, last = position + 3 * now[0], now
+    return out
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+@pytest.mark.parametrize("drop", [False, True])
+def test_the_plan_of_a_run_knows_its_steps_over_passes(remainder: Any, drop: bool) -> None:
+    ds, state, delivered = numbers(50).shuffle(), None, list[list[Any]]()
+    for ranks, batch, steps in [(2, 3, 4), (1, 7, 6), (3, 4, 9), (1, 5, 25), (2, 4, 8)]:
+        loaders = dealt(ds.batch(batch, collate=list, drop_remainder=drop), ranks, remainder=remainder)
+        for loader in loaders:
+            if state is not None:
+                loader.load_state_dict(state)
+        runs = [chain.from_iterable(repeat(loader, 9)) for loader in loaders]
+        for _ in range(steps):
+            found = list[Any]()
+            for run, loader in zip(runs, loaders, strict=True):
+                next(run)
+                found += loader.keys()
+            delivered.append(sorted(found))
+        state = json.loads(json.dumps(loaders[0].state_dict()))
+    assert state is not None
+    plan = ds.batch(3, collate=list).plan.after(state)
+    assert [sorted(sample.key for sample in plan.at(step=step)) for step in range(len(delivered))] == delivered
+
+
+def test_steps_of_a_run_can_be_left_out() -> None:
+    ds = numbers(1000).shuffle()
+    loaders = dealt(ds.batch(4, collate=list), 3)
+    runs = [iter(loader) for loader in loaders]
+    _ = [next(run) for _ in range(5) for run in runs]
+    plan = ds.batch(4, collate=list).plan.after(loaders[0].state_dict())
+    edited, whole = plan.skip(steps=range(6, 8)), list(ds)
+    for loader in loaders:
+        loader.load_state_dict(edited.state)
+    runs = [iter(loader) for loader in loaders]
+    steps = [sorted(x for run in runs for x in next(run)) for _ in range(2)]
+    assert steps == [sorted(whole[60:72]), sorted(whole[96:108])]
+    with pytest.raises(ps.ConfigError, match="the past is fixed"):
+        plan.skip(steps=range(4, 6))
+
+
+@pytest.mark.parametrize(
+    "sizes", [None, [], [[0, 0, 0, "drop"]], [[0, 0, 4, "wrap"]], [[1, 0, 4, "drop"]], [[0, 0, 4]], 7]
+)
+def test_a_state_without_the_sizes_of_its_steps_is_refused(sizes: Any) -> None:
+    with ps.Loader(numbers(9)) as loader:
+        state = loader.state_dict()
+        with pytest.raises(ps.StateError):
+            loader.load_state_dict(_sealed({**state, "sizes": sizes}))
+        assert loader.state_dict() == state
 
 
 def test_a_second_iterator_takes_over_and_the_first_says_so() -> None:

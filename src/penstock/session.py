@@ -30,8 +30,10 @@ from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
+from .sizes import logged, size_of, sizes_from_json
 from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
 from .streams import as_int, bad_cursor, stands_at
+from .tail import tail_of
 from .takeover import moved
 from .types import Json
 from .work import Hired
@@ -55,6 +57,8 @@ class Session:
                 f"can be {fits} (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose "
                 "lanes= once for a run)"
             )
+        self._size = size_of(self.spread, tail_of(flow).short)
+        self.sizes = (self._size,)
         self.epoch: int = 0
         self.turn: int = 0
         self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
@@ -173,7 +177,7 @@ class Session:
         lanes = [(number, lane.moment(), lane.ended) for number, lane in self._lanes.items()]
         epoch, turn, changes = self.epoch, self.turn, self.changes
         journal, openers = dict(self.journal.entries), {number: lane.opener for number, lane in self._lanes.items()}
-        given = self.given
+        given, sizes = self.given, self.sizes
 
         def state() -> dict[str, Any]:
             at = {str(number): cursor() for number, cursor, _ in sorted(lanes, key=lambda lane: lane[0])}
@@ -190,7 +194,9 @@ class Session:
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            if not self.group:
+            if self.group:
+                body["sizes"] = [size.to_json() for size in sizes]
+            else:
                 body |= {"lanes": self.lanes, "turn": turn, "ended": ended}
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
                 body["journal_of"] = [self.setting.rank, self.setting.world_size]
@@ -217,7 +223,7 @@ class Session:
         notes = compared(body["data"], self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         notes += whose_journals_are_missing(bodies)
-        before = self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes
+        before = self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.sizes
         made = self.base, self.description
         try:
             self.base, self.description, self.flow, self.changes = base, description, changed(base, changes), changes
@@ -226,11 +232,15 @@ class Session:
             noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
             self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
             check_lanes(body, cursors, self.lanes, [] if self.group else self._mine())
+            log = sizes_from_json(body["sizes"]) if self.group else ()
             self._open(cursors, lambda lanes: self._check_place(lanes, body["last"], cursors, adopt))
+            if self.group:
+                rows = self.rows()
+                self.sizes = logged(log, self.epoch * (rows or 0) + as_int(cursors[0]), self._size, rows)
             for number in set(entries_of(body, "ended")) & self._lanes.keys():
                 self._lanes[number].ended = True
         except BaseException as error:
-            self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.lanes = before
+            self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.sizes = before
             self.base, self.description = made
             if changes and isinstance(error, ConfigError):
                 raise StateError(f"the changes in the state do not fit this pipeline: {error}") from error

@@ -32,6 +32,11 @@ class Tail(NamedTuple):
         """How many rows an item takes."""
         return prod(batch.n for batch in self.batches)
 
+    @property
+    def short(self) -> bool:
+        """Whether the last rows of a pass make an item though they fill none."""
+        return not self.batches or not self.batches[-1].drop_remainder
+
     def items(self, rows: int) -> int:
         """How many items so many rows give."""
         for batch in self.batches:

@@ -13,11 +13,14 @@ from ..nodes import Flow
 from ..quarantine import journal_from_json, journal_to_json
 from ..recipe import difference, remembered
 from ..run import tail_group
+from ..sizes import sizes_from_json
 from ..states import entries_of, merged
 from ..streams import as_int
+from ..tail import tail_of
 from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample
+from .steps import rows_of
 
 D = TypeVar("D")
 
@@ -40,7 +43,11 @@ class Plan(Questions, Generic[D]):
     def __init__(
         self, base: Flow, wrap: Callable[[Flow], D], edits: tuple[Edit, ...] = (), body: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__(changed(base, edits), journal_from_json(entries_of(body or {}, "journal")))
+        super().__init__(
+            changed(base, edits),
+            journal_from_json(entries_of(body or {}, "journal")),
+            None if body is None else sizes_from_json(body.get("sizes")),
+        )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
 
     def after(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Plan[D]:
@@ -74,6 +81,20 @@ class Plan(Questions, Generic[D]):
         return items + as_int(self._body["epoch"]) * (self.size or 0)
 
     @property
+    def _row(self) -> int:
+        """The first row that the run has not delivered, counted over all passes."""
+        if self._body is None:
+            return 0
+        return as_int(self._body["at"]) + as_int(self._body["epoch"]) * (self._row_program.size or 0)
+
+    def _rows_at(self, item: int) -> range:
+        """The rows of an item."""
+        group, size = tail_of(self._base).group, self._row_program.size
+        epoch, place = divmod(item, self.size) if self.size else (0, item)
+        first = epoch * (size or 0) + place * group
+        return range(first, first + group if size is None else min(first + group, (epoch + 1) * size))
+
+    @property
     def state(self) -> dict[str, Any]:
         """The state of the run with the edits in it: load it into a loader of the same dataset."""
         if self._body is None:
@@ -88,27 +109,38 @@ class Plan(Questions, Generic[D]):
         """The dataset with the edits in it, for a run of its own."""
         return self._wrap(self.flow)
 
-    def skip(self, positions: range) -> Plan[D]:
-        """Leave out positions that were not delivered yet: what follows moves up. A dataset that ends gets shorter by
-        them, in every pass.
+    def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
+        """Leave out positions that were not delivered yet, or global steps of a run: what follows moves up. A dataset
+        that ends gets shorter by them, in every pass.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
         [[0, 1], [8, 9]]
         """
-        if not isinstance(positions, range):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"plan.skip({positions!r}): a range of positions, such as range(100, 110)")
-        low, high, size = positions.start, positions.stop, self.size
-        within_reach(high)
-        if positions.step != 1 or low < self.position or high < low:
+        asked = positions if steps is None else steps
+        if not isinstance(asked, range) or (positions is not None and steps is not None):
             raise ConfigError(
-                f"plan.skip({positions}): positions one by one, from {self.position} on: the past is fixed"
+                f"plan.skip({asked!r}): a range of positions, such as range(100, 110), or steps=range(...)"
             )
-        if size is not None and high > low and low // size != (high - 1) // size:
-            raise ConfigError(f"plan.skip({positions}): a range within one pass of {size} positions")
-        group, epoch = tail_group(self._base) or 1, low // size if size else 0
-        start, stop = ((place - epoch * (size or 0)) * group for place in (low, high))
-        return self._edited(Skip(start, stop - start)) if stop > start else self
+        if asked.step != 1 or asked.start < 0 or asked.stop < asked.start:
+            raise ConfigError(f"plan.skip({asked}): one by one, forwards, from 0 on")
+        if not asked:
+            return self
+        first, last = (
+            (
+                self._rows_at(end)
+                if steps is None
+                else rows_of(self.flow, self._row_program.size, self._sizes, end, None)
+            )
+            for end in (asked[0], asked[-1])
+        )
+        size, low, high = self._row_program.size, first.start, last.stop
+        within_reach(high)
+        if low < self._row:
+            raise ConfigError(f"plan.skip({asked}): from {self.position} on: the past is fixed")
+        if size is not None and low // size != (high - 1) // size:
+            raise ConfigError(f"plan.skip({asked}): a range within one pass of {self.size} positions")
+        return self._edited(Skip(low - (low // size * size if size else 0), high - low))
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
         """Leave out samples from where the run stands: the next of the same source take their places.

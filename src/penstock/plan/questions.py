@@ -18,9 +18,12 @@ from ..packed import PackProgram
 from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from ..quarantine import Draw, Entry, Journal, Quarantine
 from ..rows import Rows
+from ..sizes import Size
+from ..tail import tail_of
 from ..types import Ints, is_source
 from .ends import exhaustions
-from .records import Difference, Exhaustion, Sample, Samples
+from .records import Difference, Exhaustion, Sample, Samples, differs
+from .steps import row_program, rows_of
 from .tally import Tally, pass_sizes
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
@@ -30,11 +33,13 @@ _FAR = 1 << 18  # how far endless plans are compared if nobody says
 class Questions:
     """What can be asked of a flow."""
 
-    def __init__(self, flow: Flow, replaced: Mapping[Draw, Entry] | None = None) -> None:
+    def __init__(
+        self, flow: Flow, replaced: Mapping[Draw, Entry] | None = None, sizes: tuple[Size, ...] | None = None
+    ) -> None:
         require_indexed(
             flow, "the plan", "ask the plan of what comes before that step, of the mixture say: it tells what is drawn"
         )
-        self.flow, self._replaced = flow, replaced
+        self.flow, self._replaced, self._sizes = flow, replaced, sizes
 
     def __repr__(self) -> str:
         length = "endless" if self.size is None else f"{self.size} positions"
@@ -57,14 +62,15 @@ class Questions:
     @overload
     def at(self, position: slice, /) -> Samples: ...
     @overload
-    def at(self, /, *, step: int, world_size: int = 1) -> tuple[Sample, ...]: ...
+    def at(self, /, *, step: int, world_size: int | None = None) -> tuple[Sample, ...]: ...
     def at(
-        self, position: int | slice | None = None, /, *, step: int | None = None, world_size: int = 1
+        self, position: int | slice | None = None, /, *, step: int | None = None, world_size: int | None = None
     ) -> tuple[Sample, ...] | Samples:
         """The samples that a position is made of, in order; of a slice of positions as columns.
 
-        `step` is a step of a training on `world_size` ranks, each of which takes one item: positions
-        `step * world_size` to `(step + 1) * world_size - 1`.
+        `step` is a global step of a run: what all ranks take together, in the order of positions. The plan of a run
+        (`plan.after(state)`) knows how many rows its steps took and take; of any other say on how many ranks, each of
+        which takes an item.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcdef", name="letters").batch(2)
@@ -74,10 +80,7 @@ class Questions:
         if (position is None) == (step is None):
             raise ConfigError("plan.at: give a position, a slice of positions, or step=")
         if step is not None:
-            if step < 0 or world_size < 1:
-                raise ConfigError(f"plan.at(step={step}, world_size={world_size}): steps count from 0, ranks from 1")
-            within_reach(step + 1, world_size)
-            return tuple(self._samples(np.arange(step * world_size, (step + 1) * world_size)))
+            return tuple(self._of_step(whole(step, "plan.at(step={})", 0), world_size))
         if isinstance(position, slice):
             return self._samples(self._places(position))
         place = whole(position, "plan.at({})")
@@ -201,7 +204,7 @@ class Questions:
         first = None
         for start in range(within.start, within.stop, _SCAN):
             stop = min(start + _SCAN, within.stop)
-            if (first := _differs(self.at(slice(start, stop)), other.at(slice(start, stop)))) is not None:
+            if (first := differs(self.at(slice(start, stop)), other.at(slice(start, stop)))) is not None:
                 break
         here, there = (tuple(s.key for s in plan.at(first)) if first is not None else () for plan in (self, other))
         drawn, others = self._drawn(within), other._drawn(within)
@@ -267,17 +270,34 @@ class Questions:
     def _samples(self, positions: Ints) -> Samples:
         if len(positions) and (positions[0] < 0 or self.size == 0):
             raise IndexError(f"position {positions[0]} of {self!r}: positions count from 0")
-        rows = self._locate(positions)
-        places = np.repeat(positions, np.diff(rows.firsts()))
+        return self._samples_of(self._locate(positions), positions)
+
+    def _samples_of(self, rows: Rows, shown: Ints) -> Samples:
+        places = np.repeat(shown, np.diff(rows.firsts()))
         return Samples(self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows))
 
-    def _locate(self, positions: Ints) -> Rows:
+    def _locate(self, positions: Ints, program: Program | None = None) -> Rows:
         """The samples of positions, with what took the places of bad ones."""
-        return self._quarantine.replaced(self._program.locate(positions, np.zeros_like(positions)))
+        program = program or self._program
+        rows = program.locate(positions, np.zeros_like(positions))
+        return Quarantine(Journal(entries=self._replaced), self._builder.leaves, program).replaced(rows)
 
     @cached_property
-    def _quarantine(self) -> Quarantine:
-        return Quarantine(Journal(entries=self._replaced), self._builder.leaves, self._program)
+    def _row_program(self) -> Program:
+        return row_program(self._program, self.flow)
+
+    def _of_step(self, step: int, world_size: int | None) -> Samples:
+        """The samples of a global step, with the positions of the items of this dataset that hold them."""
+        group, size = tail_of(self.flow).group, self._row_program.size
+        taken = rows_of(self.flow, size, self._sizes, step, world_size)
+        rows = np.arange(taken.start, taken.stop)
+        if size is None:
+            items = rows // group
+        else:
+            epoch = taken.start // size
+            place = (rows - epoch * size) % size
+            rows, items = place + epoch * size, place // group + epoch * (self.size or 0)
+        return self._samples_of(self._locate(rows, self._row_program), items)
 
     def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
         if not self._marks:
@@ -322,21 +342,3 @@ def _packs(program: Program) -> list[PackProgram]:
             return _packs(flow)
         case _:
             return []
-
-
-def _differs(a: Samples, b: Samples) -> int | None:
-    """The first position that holds other samples in two stretches from one position on."""
-    number = {name: i for i, name in enumerate(a.names)}
-    renamed = np.asarray([number.get(name, -1) for name in b.names], np.int64)[b.source]
-    many = min(len(a), len(b))
-    same = np.ones(many, np.bool_)
-    for mine, theirs in ((a.position, b.position), (a.source, renamed), (a.epoch, b.epoch), (a.index, b.index)):
-        same &= mine[:many] == theirs[:many]
-    if a.start is not None and b.start is not None and a.stop is not None and b.stop is not None:
-        same &= (a.start[:many] == b.start[:many]) & (a.stop[:many] == b.stop[:many])
-    if not same.all():
-        first = int(np.flatnonzero(~same)[0])
-        return int(min(a.position[first], b.position[first]))
-    if len(a) == len(b):
-        return None
-    return int((a if len(a) > len(b) else b).position[many])

@@ -128,3 +128,21 @@ class Difference:
 def _keys(keys: tuple[tuple[str, int, int], ...]) -> str:
     shown = [f"{source}[{index}] (pass {epoch})" for source, epoch, index in keys[:3]]
     return ", ".join(shown) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "") if keys else "nothing"
+
+
+def differs(a: Samples, b: Samples) -> int | None:
+    """The first position that holds other samples in two stretches from one position on."""
+    number = {name: i for i, name in enumerate(a.names)}
+    renamed = np.asarray([number.get(name, -1) for name in b.names], np.int64)[b.source]
+    many = min(len(a), len(b))
+    same = np.ones(many, np.bool_)
+    for mine, theirs in ((a.position, b.position), (a.source, renamed), (a.epoch, b.epoch), (a.index, b.index)):
+        same &= mine[:many] == theirs[:many]
+    if a.start is not None and b.start is not None and a.stop is not None and b.stop is not None:
+        same &= (a.start[:many] == b.start[:many]) & (a.stop[:many] == b.stop[:many])
+    if not same.all():
+        first = int(np.flatnonzero(~same)[0])
+        return int(min(a.position[first], b.position[first]))
+    if len(a) == len(b):
+        return None
+    return int((a if len(a) > len(b) else b).position[many])

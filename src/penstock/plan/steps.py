@@ -1,0 +1,30 @@
+"""Global steps and the rows they take, of a plan."""
+
+from __future__ import annotations
+
+from ..deal import spread_of
+from ..errors import ConfigError
+from ..ints import whole, within_reach
+from ..nodes import Each, Flow, Hold
+from ..program import BatchProgram, EachProgram, Program
+from ..sizes import Size, rows_of_step, size_of
+from ..tail import has_tail, tail_of
+
+
+def row_program(program: Program, flow: Flow) -> Program:
+    """The program below the last batches, of the rows of a run."""
+    while has_tail(flow):
+        assert isinstance(flow, Hold | Each) and isinstance(program, BatchProgram | EachProgram)
+        program, flow = program.flow, flow.flow
+    return program
+
+
+def rows_of(flow: Flow, size: int | None, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
+    """The rows of a global step, counted over all passes of `size` rows; of no run on so many ranks."""
+    if log is not None and world_size is not None:
+        raise ConfigError("plan.at(step=): the run knows on how many ranks it made its steps; leave out world_size")
+    ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
+    log = log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail.short),)
+    found = rows_of_step(log, step, size)
+    within_reach(found.stop)
+    return found
