@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, chain, islice, pairwise, repeat
@@ -739,3 +743,23 @@ def test_a_loader_with_workers_is_refused_behind_a_fork(monkeypatch: pytest.Monk
         monkeypatch.setattr("penstock.loader.process", lambda: -1)
         with pytest.raises(ps.ConfigError, match="open one in each process"):
             next(rows)
+
+
+def test_c1_the_ranks_of_jax_are_found() -> None:
+    pytest.importorskip("jax")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    code = (
+        "import sys, jax, penstock as ps\n"
+        "jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))\n"
+        "print(len(ps.Loader(ps.from_sequence(range(10)))), ps.Loader(ps.from_sequence(range(10)))._session.spread.rank)"
+    )
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, address, str(rank)], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=100)[0].split() for rank in ranks] == [["5", "0"], ["5", "1"]]

@@ -209,12 +209,15 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def place() -> tuple[int, int]:
-    """This process's rank and the world size: from torch.distributed where it is running, else from the launcher's
-    environment, else alone.
+    """This process's rank and the world size: from torch.distributed or jax.distributed where one is running, else from
+    the launcher's environment, else alone.
     """
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return int(torch.get_rank()), int(torch.get_world_size())
+    jax = sys.modules.get("jax._src.distributed")  # jax.process_index() would start the devices
+    if jax is not None and jax.global_state.client is not None:
+        return int(jax.global_state.process_id), int(jax.global_state.num_processes)
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
