@@ -246,8 +246,8 @@ class Builder:
                 inner = self.program(below, seed, path)
                 leaf = self.leaves[self._numbers(below, path)[0]]
                 gaps = (
-                    (since, partial(find, inner, leaf.number, np.asarray(some, np.int64)))
-                    for since, some in zip(without.since, without.indices, strict=True)
+                    (lap, since, partial(find, inner, leaf.number, np.asarray(some, np.int64)))
+                    for lap, since, some in zip(without.laps, without.since, without.indices, strict=True)
                 )
                 return WithoutProgram(inner, leaf.name, period(inner), tuple(gaps))
             case Reorder(below, order, own):

@@ -58,14 +58,17 @@ class Skip:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Samples of a source left out from position `since` of its flow on: the next ones take their places."""
+    """Samples of a source left out from position `since` of its flow on: the next ones take their places. `lap` counts
+    how often a slice of several sources was gone through before.
+    """
 
     source: str
     since: int
     indices: tuple[int, ...]
+    lap: int = 0
 
     def to_json(self) -> dict[str, Json]:
-        return {"exclude": self.source, "since": self.since, "indices": list(self.indices)}
+        return {"exclude": self.source, "lap": self.lap, "since": self.since, "indices": list(self.indices)}
 
 
 Edit: TypeAlias = Change | Skip | Exclude
@@ -78,7 +81,8 @@ def edit_from_json(saved: Any) -> Edit:
         if "skip" in saved:
             return Skip(int(saved["skip"]), int(saved["count"]))
         if "exclude" in saved:
-            return Exclude(str(saved["exclude"]), int(saved["since"]), tuple(map(int, saved["indices"])))
+            indices = tuple(map(int, saved["indices"]))
+            return Exclude(str(saved["exclude"]), int(saved["since"]), indices, int(saved["lap"]))
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"an edit in the state cannot be read ({error}); it is damaged") from error
     return Change.from_json(saved)
@@ -127,7 +131,8 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
             )
         case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
             mine = [edit for edit in edits if edit.source == leaf.name]
-            left_out = Without(tuple(edit.since for edit in mine), tuple(edit.indices for edit in mine))
+            since, laps = tuple(edit.since for edit in mine), tuple(edit.lap for edit in mine)
+            left_out = Without(since, tuple(edit.indices for edit in mine), laps)
             return Reorder(flow, left_out) if mine else flow
         case Read():
             return flow

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -28,26 +29,27 @@ class Counted(Protocol):
     def places(self, source: Ints, k: Ints, /) -> Ints: ...
 
 
-def find(program: Program, leaf: int, index: Ints, low: int, high: int) -> Ints:
-    """The positions in `[low, high)` whose items hold any of these samples of a leaf, sorted, each once."""
+def find(program: Program, leaf: int, index: Ints, low: int, high: int, lap: int = 0) -> Ints:
+    """The positions in `[low, high)` of a lap whose items hold any of these samples of a leaf, sorted, each once."""
     if high <= low or not len(index) or program.size == 0:
         return np.zeros(0, np.int64)
     match program:
         case ReadProgram():
             return _laps(index, program.size, low, high) if program.leaf.number == leaf else index[:0]
         case EachProgram(flow):
-            return find(flow, leaf, index, low, high)
+            return find(flow, leaf, index, low, high, lap)
         case ReorderProgram():
-            return _reordered(program, leaf, index, low, high)
+            return _reordered(program, leaf, index, low, high, lap)
         case MixProgram():
-            return _mixed(program, leaf, index, low, high)
+            return _mixed(program, leaf, index, low, high, lap)
         case BatchProgram():
-            return _batched(program, leaf, index, low, high)
+            return _batched(program, leaf, index, low, high, lap)
         case PackProgram():
             return _packed(program, leaf, index, low, high)
         case WithoutProgram(flow):
-            below = program.down(np.asarray([low, high - 1]))
-            draws = program.up(find(flow, leaf, index, int(below[0]), int(below[1]) + 1))
+            gaps = program.in_lap(lap)
+            below = gaps.down(np.asarray([low, high - 1]))
+            draws = gaps.up(find(flow, leaf, index, int(below[0]), int(below[1]) + 1, lap))
             return draws[draws >= 0]
         case _:
             raise AssertionError(f"a program without an inverse: {type(program).__name__}")
@@ -60,21 +62,39 @@ def _laps(place: Ints, period: int, low: int, high: int) -> Ints:
     return found[(found >= low) & (found < high)]
 
 
-def _reordered(program: ReorderProgram, leaf: int, index: Ints, low: int, high: int) -> Ints:
+def _reordered(program: ReorderProgram, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
     flow, order, n = program.flow, program.order, program.flow.size
     if isinstance(order, Repeat):
-        return find(flow, leaf, index, low, high)
+        return find(flow, leaf, index, low, high, lap)
     if isinstance(order, Gap) and n is None:
-        found = order.up(find(flow, leaf, index, order.after(low), order.after(high - 1) + 1), n, program.key)
+        found = order.up(find(flow, leaf, index, order.after(low), order.after(high - 1) + 1, lap), n, program.key)
         return found[found >= 0]
-    if (lap := lap_of(order, n)) is not None:
-        period, start, stop = lap
-        place = order.up(find(flow, leaf, index, start, stop), n, program.key)
-        return _laps(place[place >= 0], period, low, high)
+    if (around := lap_of(order, n)) is not None:
+        period, start, stop = around
+
+        own = range(low // period + 1, min(settled(flow) - lap, (high - 1) // period) + 1)  # from there on all alike
+        parts = list[Ints]()
+        for a, b in pairwise([low, *(each * period for each in own), high]):
+            place = order.up(find(flow, leaf, index, start, stop, lap + a // period), n, program.key)
+            parts.append(_laps(place[place >= 0], period, a, b))
+        return np.concatenate(parts)
     assert n is not None and program.size is not None, "an endless flow is only repeated and sliced"
     first, last = low // program.size, (high - 1) // program.size + 1
-    found = order.up(find(flow, leaf, index, first * n, last * n), n, program.key)
+    found = order.up(find(flow, leaf, index, first * n, last * n, lap), n, program.key)
     return np.sort(found[(found >= low) & (found < high)])
+
+
+def settled(program: Program) -> int:
+    """The lap from which on all are alike: an exclusion may begin within one."""
+    match program:
+        case WithoutProgram():
+            return program.settled
+        case EachProgram(flow) | ReorderProgram(flow) | BatchProgram(flow) | PackProgram(flow):
+            return settled(flow)
+        case MixProgram(flows):
+            return max(map(settled, flows))
+        case _:
+            return 0
 
 
 def lap_of(order: Order, below: int | None) -> tuple[int, int, int] | None:
@@ -90,22 +110,22 @@ def lap_of(order: Order, below: int | None) -> tuple[int, int, int] | None:
             return None
 
 
-def _mixed(program: MixProgram, leaf: int, index: Ints, low: int, high: int) -> Ints:
+def _mixed(program: MixProgram, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
     i, size, schedule = int(program.owner[leaf]), program.size, program.schedule
     if i < 0:
         return index[:0]
     flow = program.flows[i]
     if not isinstance(schedule, Counted):
-        return np.concatenate([*_scanned(program, i, leaf, index, low, high)])
+        return np.concatenate([*_scanned(program, i, leaf, index, low, high, lap)])
     if size is None:
         a, b = (int(schedule.counts(position)[i]) for position in (low, high))
-        return _placed(schedule, i, find(flow, leaf, index, a, b))
+        return _placed(schedule, i, find(flow, leaf, index, a, b, lap))
     first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
     each = int(program.advance[i])
     if each == 0:  # every pass begins anew with the same draws
-        return _laps(_placed(schedule, i, find(flow, leaf, index, 0, drawn)), size, low, high)
+        return _laps(_placed(schedule, i, find(flow, leaf, index, 0, drawn, lap)), size, low, high)
     a, b = (e * each + int(schedule.counts(p - e * size)[i]) for e, p in ((first, low), (last, high)))
-    k = find(flow, leaf, index, a, b)
+    k = find(flow, leaf, index, a, b, lap)
     k = k[k % each < drawn]
     return _placed(schedule, i, k % each) + k // each * size
 
@@ -114,7 +134,7 @@ def _placed(schedule: Counted, source: int, k: Ints) -> Ints:
     return schedule.places(np.full(len(k), source), k)
 
 
-def _scanned(program: MixProgram, i: int, leaf: int, index: Ints, low: int, high: int) -> Iterator[Ints]:
+def _scanned(program: MixProgram, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Iterator[Ints]:
     """By trying every position: for rules of the user's."""
     yield index[:0]
     for start in range(low, high, _SCAN):
@@ -122,12 +142,12 @@ def _scanned(program: MixProgram, i: int, leaf: int, index: Ints, low: int, high
         source, k = program.draws(positions)
         positions, k = positions[source == i], k[source == i]
         if len(k):
-            yield positions[np.isin(k, find(program.flows[i], leaf, index, int(k.min()), int(k.max()) + 1))]
+            yield positions[np.isin(k, find(program.flows[i], leaf, index, int(k.min()), int(k.max()) + 1, lap))]
 
 
-def _batched(program: BatchProgram, leaf: int, index: Ints, low: int, high: int) -> Ints:
+def _batched(program: BatchProgram, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
     n, size, below = program.n, program.size, program.flow.size
-    found = find(program.flow, leaf, index, below_batch(program, low), below_batch(program, high))
+    found = find(program.flow, leaf, index, below_batch(program, low), below_batch(program, high), lap)
     if size is None or below is None:
         return distinct(found // n)
     epoch = found // below

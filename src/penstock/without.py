@@ -23,12 +23,11 @@ _HELD = 64  # passes whose gaps are kept
 
 
 @dataclass
-class WithoutProgram:
-    """A program without some samples. `gaps` are pairs: the position below from which on samples are left out, and
-    where these come up in a stretch of positions below. `period` is the length of a pass below.
+class Gaps:
+    """A flow with gaps: pairs of the position below from which on samples are left out, and where these come up in a
+    stretch of positions below. `period` is the length of a pass below.
     """
 
-    flow: Program
     name: str
     period: int
     gaps: tuple[tuple[int, Callable[[int, int], Ints]], ...]
@@ -36,24 +35,6 @@ class WithoutProgram:
 
     def __post_init__(self) -> None:
         self.down(np.zeros(1, np.int64))  # refuses now what leaves nothing
-
-    @property
-    def size(self) -> int | None:
-        return self.flow.size
-
-    @property
-    def depth(self) -> int:
-        return self.flow.depth
-
-    @property
-    def source(self) -> Source | None:
-        return self.flow.source
-
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
-        return self.flow.locate(self.down(positions), laps)
-
-    def values(self, rows: Rows) -> list[Any]:
-        return self.flow.values(rows)
 
     def down(self, positions: Ints) -> Ints:
         """The positions below of draws."""
@@ -104,3 +85,50 @@ class WithoutProgram:
         for i in range(1, len(edges)):
             first.append(first[-1] + (edges[i] - edges[i - 1]) * kept[i - 1])
         return np.asarray(edges), np.asarray(first), np.maximum(np.asarray(kept), 1)
+
+
+@dataclass
+class WithoutProgram:
+    """A program without some samples. `gaps` are those of `Gaps`, each after the lap in which it begins: how often a
+    slice that lies above was gone through before.
+    """
+
+    flow: Program
+    name: str
+    period: int
+    gaps: tuple[tuple[int, int, Callable[[int, int], Ints]], ...]
+
+    def __post_init__(self) -> None:
+        self.settled = max(lap for lap, _, _ in self.gaps) + 1  # laps from here on are all alike
+        self._laps = [self._in(lap) for lap in range(self.settled + 1)]
+
+    def _in(self, lap: int) -> Gaps:
+        """What began in an earlier lap is gone from the beginning."""
+        gaps = tuple((since if begun == lap else 0, places) for begun, since, places in self.gaps if begun <= lap)
+        return Gaps(self.name, self.period, gaps)
+
+    def in_lap(self, lap: int) -> Gaps:
+        """The gaps of a lap."""
+        return self._laps[min(lap, self.settled)]
+
+    @property
+    def size(self) -> int | None:
+        return self.flow.size
+
+    @property
+    def depth(self) -> int:
+        return self.flow.depth
+
+    @property
+    def source(self) -> Source | None:
+        return self.flow.source
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        below, lap = np.empty_like(positions), np.minimum(laps, self.settled)
+        for one in map(int, distinct(lap)):
+            mine = np.flatnonzero(lap == one)
+            below[mine] = self.in_lap(one).down(positions[mine])
+        return self.flow.locate(below, laps)
+
+    def values(self, rows: Rows) -> list[Any]:
+        return self.flow.values(rows)

@@ -111,7 +111,7 @@ class Plan(Questions, Generic[D]):
 
     def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
         """Leave out positions that were not delivered yet, or global steps of a run: what follows moves up. A dataset
-        that ends gets shorter by them, in every pass.
+        that ends gets shorter by them, in every pass: only those of its first pass can be left out.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
@@ -140,7 +140,12 @@ class Plan(Questions, Generic[D]):
             raise ConfigError(f"plan.skip({asked}): from {self.position} on: the past is fixed")
         if size is not None and low // size != (high - 1) // size:
             raise ConfigError(f"plan.skip({asked}): a range within one pass of {self.size} positions")
-        return self._edited(Skip(low - (low // size * size if size else 0), high - low))
+        if size is not None and low >= size:
+            raise ConfigError(
+                f"plan.skip({asked}): only in the first pass, as a skip holds in every one and would change those "
+                "that are over; the positions of .repeat() go on without passes"
+            )
+        return self._edited(Skip(low, high - low))
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
         """Leave out samples from where the run stands: the next of the same source take their places.
@@ -162,8 +167,8 @@ class Plan(Questions, Generic[D]):
                 for index in edit.indices
             }
             if left := sorted(set(indices) - gone):
-                since = reached(self._program, self._leaf(source), source, self.position)
-                edits.append(Exclude(source, since, tuple(left)))
+                lap, since = reached(self._program, self._leaf(source), source, self.position)
+                edits.append(Exclude(source, since, tuple(left), lap))
         found = self._edited(*edits)
         assert found._program  # refuses now to leave out all of a source
         return found

@@ -214,7 +214,7 @@ def pass_sizes(program: Program, leaves: int) -> Ints:
                 walk(flow)
                 leaf = leaf_of(flow)
                 assert leaf is not None
-                out[leaf] -= len(program.gaps_in(0))
+                out[leaf] -= len(program.in_lap(0).gaps_in(0))
             case EachProgram(flow) | BatchProgram(flow) | PackProgram(flow):
                 walk(flow)
             case _:
