@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
-from trees import Key, Tree, build, described, show
+from trees import Key, Tree, build, described, other_order, show
 
 FEW = 24
 
@@ -93,6 +93,19 @@ def check_sums(plan: Any, positions: tuple[int, ...]) -> None:
         if plan.size != 0:
             tally = Counter(sample.source for sample in plan.at(slice(0, position)))
             assert plan.counts(position) == {name: tally[name] for name in plan.sources}, position
+
+
+@examples(150)
+@given(tree=described(), at=st.integers(0, FEW))
+def test_the_order_of_names_is_no_part_of_the_order(tree: Tree, at: int) -> None:
+    note(show(tree))
+    one, other = build(tree), build(other_order(tree))
+    want, state = delivered(one, FEW, save_at=at)
+    found, _ = delivered(other, FEW)
+    assert [(plain(item), keys) for item, keys in found] == [(plain(item), keys) for item, keys in want]
+    where = one.plan.after(state).position
+    rest, _ = delivered(other, len(want) - where, state)
+    assert [keys for _, keys in rest] == [keys for _, keys in want[where:]]
 
 
 # ---------------------------------------------------------------- ranks
