@@ -30,7 +30,7 @@ from .run import Opener, lane_of, tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
-from .sizes import logged, size_of, sizes_from_json
+from .sizes import Size, logged, size_of, sizes_from_json
 from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
 from .streams import as_int, bad_cursor, stands_at
 from .tail import tail_of
@@ -58,7 +58,7 @@ class Session:
                 "lanes= once for a run)"
             )
         self._size = size_of(self.spread, tail_of(flow).short)
-        self.sizes = (self._size,)
+        self.sizes: tuple[Size, ...] = (self._size,)
         self.epoch: int = 0
         self.turn: int = 0
         self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
