@@ -95,6 +95,14 @@ def test_world_size_changes_in_the_middle(make):
     assert rows(first + second + third, 1) == rows(whole, 1)
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_tuples_of_a_zip_stay_whole_on_every_rank(ranks):
+    pairs = ps.from_sequence(range(30)).zip(ps.from_sequence(range(100, 130)))
+    for rank in range(ranks):
+        found = list(ps.Loader(pairs, rank=rank, world_size=ranks, remainder="keep"))
+        assert len(found) == 30 // ranks and all(b == a + 100 for a, b in found)
+
+
 def test_one_state_of_an_indexed_run_serves_all_ranks():
     whole, _ = lockstep(indexed, 1, 60)
     first, states = lockstep(indexed, 3, 8)

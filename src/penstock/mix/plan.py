@@ -28,6 +28,7 @@ _STAIRS = 8192  # unless that takes more stairs than this,
 _MOST = 1 << 20  # or more than this many nodes times stairs
 _PIECES = 16  # a ramp is worked out in at least so many pieces,
 _CELLS = 1 << 18  # of so many nodes times stairs at most
+_OWED = 2  # what a source may be off and be made up for in one segment
 _STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
 
 
@@ -227,12 +228,16 @@ class Plan:
         position, stop = state.position, FAR if span.end is None else span.end - state.position
         law = span.over(active)
         edges, weights = np.asarray([0, FAR]), law.first[:, None]
+        kept = state.kept
+        if law.constant and float(np.abs(residual).max()) > _OWED:
+            # One segment cannot make up for so much: the next goes on with what is left, each twice as long.
+            stop = min(stop, max(self.rules.block, 4 * len(active), position - self.start))
+            kept = None
         if not law.constant:
             edges, blocks = self._stairs(position, law)
             weights, stop = law.means(edges[:-1] + position, blocks, self.rules.block).T, int(edges[-1])
         now = weights.mean(axis=1)
         now /= fsum(now.tolist())
-        kept = state.kept
         if kept is None or _strayed(kept, span, active, now):
             members = np.flatnonzero(active)
             kept = Kept(span, grow(whole_weights(now[members]), residual[members]), members, now)
