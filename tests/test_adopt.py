@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -240,7 +240,7 @@ def test_a4_mixes_of_streams_in_lanes(kind: Make, stop: str, lanes: int) -> None
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_a4_a_filter_over_a_mixture_in_lanes(lanes: int) -> None:
-    def make(weights: dict[str, float]) -> ps.Dataset:
+    def make(weights: Mapping[str, float]) -> ps.Dataset:
         mixed = ps.mix({name: numbers(90 + 10 * len(name)) for name in weights}, weights)
         return mixed.filter(lambda x: x % 7 > 0).shuffle_buffer(8).batch(2, collate=list)
 

@@ -74,7 +74,7 @@ def test_a2_token_weights_use_lengths_however_deep(step: Any) -> None:
     counts = np.zeros(3)
     for source, count in ds.plan.counts(1_000_000).items():
         counts["abc".index(source[0])] += count
-    tokens = counts * [means[name] for name in "abc"]
+    tokens = counts * np.asarray([means[name] for name in "abc"], np.float64)
     assert tokens / tokens.sum() == pytest.approx([0.5, 0.3, 0.2], abs=1e-4)
 
 

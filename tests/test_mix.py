@@ -569,9 +569,8 @@ def test_a1_a_mixture_takes_its_names_sorted() -> None:
 
 def test_a10_numbers_are_normalised() -> None:
     flows = {"a": ps.from_sequence(range(9)), "b": ps.from_sequence(range(9))}
-    assert describe(ps.mix(flows, {"a": 1, "b": 2}).flow) == describe(
-        ps.mix(flows, {"a": 1.0, "b": np.float32(2)}).flow
-    )
+    floats: dict[str, Any] = {"a": 1.0, "b": np.float32(2)}
+    assert describe(ps.mix(flows, {"a": 1, "b": 2}).flow) == describe(ps.mix(flows, floats).flow)
     one, other = (ps.mix(flows, max_epochs=n, temperature=n).flow for n in (2, 2.0))
     assert json.dumps(describe(one)) == json.dumps(describe(other))
     assert json.dumps(SetWeights(3, {"b": 1.0, "a": 2}).to_json()) == json.dumps(

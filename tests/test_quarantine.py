@@ -155,6 +155,14 @@ def test_a_bad_sample_is_replaced_by_one_of_its_own_source_and_slice() -> None:
     assert len(where) == len(given) == 25
 
 
+def test_what_an_edit_left_out_takes_no_place_of_a_bad_sample() -> None:
+    ds = source(30, frozenset({15, 16, 17})).shuffle().repeat(2)
+    it = loader(ds.plan.exclude([("a", i) for i in range(12)]).dataset)
+    found = list(it)
+    assert len(found) == 60 and len(it.journal) >= 3
+    assert min(found) >= 12 and not {15, 16, 17} & set(found)
+
+
 def test_a_run_of_bad_rows_does_not_give_copies_of_one_neighbour() -> None:
     with loader(source(10_000, frozenset(range(4000, 5000)))) as run:
         given = list(run)

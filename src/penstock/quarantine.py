@@ -322,7 +322,7 @@ def _leaves(program: Program) -> Iterator[int]:
 
 def _left_out_since(program: Program) -> int:
     """The position from which on all that edits leave out is left out."""
-    own = max((since for since, _ in program.gaps), default=0) if isinstance(program, WithoutProgram) else 0
+    own = max((since for _, since, _ in program.gaps), default=0) if isinstance(program, WithoutProgram) else 0
     return max([own, *map(_left_out_since, _below(program))])
 
 

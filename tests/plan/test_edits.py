@@ -322,7 +322,7 @@ def test_a8_what_is_left_out_stays_out_in_every_later_pass(steps: int, pack: boo
     assert told(again, 0, steps) == told(ds.plan, 0, steps)
     rest = told(again, steps, 100)
     assert not {key[::2] for [key] in rest} & {key[::2] for key in [*bad, *more]}
-    for source, index in {key[::2] for [key] in rest}:
+    for source, _, index in {key for [key] in rest}:
         found = again.find(source, index, within=range(100))
         seen = told(again, 0, 100)
         assert found == [p for p in range(100) if seen[p][0][::2] == (source, index)]
