@@ -154,7 +154,8 @@ class Session:
         item = whole(item, "seek({})", 0)
         within_reach(item, self.group or 1)
         self.turn = 0
-        self._open({0: item * self.group} if self.group else {})
+        row, rows = item * (self.group or 1), self.rows()
+        self._open({0: row if rows is None else min(row, rows)} if self.group else {})
         for _ in range(0 if self.group else item):
             try:
                 self.next()
