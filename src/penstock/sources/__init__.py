@@ -164,7 +164,7 @@ def index_lines(
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "notes.txt").write_text("one\n\ntwo\n")
+    ...     _ = Path(folder, "notes.txt").write_text("one\\n\\ntwo\\n")
     ...     index_lines(f"{folder}/notes.txt")
     2
     """
