@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, note
+from hypothesis import assume, given, note
 
 import penstock as ps
 from amounts import examples
@@ -133,4 +133,9 @@ def test_random_pipelines_resume_in_a_loader(recipe: Any) -> None:
 @given(pipelines(3, endless=False))
 def test_random_pipelines_resume_in_lanes(recipe: Any) -> None:
     note(show(recipe))
-    assert_resumes(lambda: ps.Loader(build(recipe), lanes=3), at_most=6)
+    try:
+        assert_resumes(lambda: ps.Loader(build(recipe), lanes=3), at_most=6)
+    except ps.errors.DataError as error:
+        # A lane whose share of an input is empty refuses to repeat it: that is told, not lost.
+        assume("a whole pass gave no sample" not in str(error))
+        raise
