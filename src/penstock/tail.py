@@ -37,6 +37,14 @@ class Tail(NamedTuple):
         """Whether the last rows of a pass make an item though they fill none."""
         return not self.batches or not self.batches[-1].drop_remainder
 
+    def given(self, rows: int) -> int:
+        """How many of so many rows come to be in an item."""
+        unit = 1
+        for batch in self.batches:
+            unit *= batch.n
+            rows -= rows % unit if batch.drop_remainder else 0
+        return rows
+
     def items(self, rows: int) -> int:
         """How many items so many rows give."""
         for batch in self.batches:
