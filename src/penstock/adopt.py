@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from .edits import Change, Edit, changed
 from .errors import StateError
 from .inverse import Counted, below_batch
 from .mix import Adopt, Mixture, mixture_from_json, mixture_to_json
-from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Weighted, inputs_of, under
+from .nodes import Flow, Mix, Past, Path, Read, Weighted, inputs_of, under
 from .order import Gap, Repeat, Replay, Slice
 from .packed import PackProgram
 from .program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from .recipe import canonical
-from .tail import has_tail
+from .tail import tail_of
 from .types import Json
 
 Places = Callable[[Flow], Mapping[Path, int]]
@@ -146,17 +146,10 @@ def _bare(mixture: Mixture) -> bytes:
 # ---------------------------------------------------------------- where mixtures stand
 
 
-def below_tail(flow: Flow) -> Flow:
-    """The flow whose items are the rows of a run: what lies below the last batches and the maps above them."""
-    while has_tail(flow):
-        flow = cast("Each | Hold", flow).flow
-    return flow
-
-
 def standing(flow: Flow, epoch: int, at: int) -> dict[Path, int]:
     """Where the mixtures of an indexed tree stand at a row of a pass."""
     builder = Builder(flow)
-    program = builder.program(below_tail(flow))
+    program = builder.program(tail_of(flow).flow)
     found = dict[int, int]()
     _descend(program, at + epoch * (program.size or 0), found)
     paths = {id(schedule): path for path, schedule in builder.mixtures.items()}
