@@ -225,7 +225,7 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
     whole = list(islice(ds, sum(map(len, found))))
     bounds = list(accumulate(map(len, found), initial=0))
     assert found == [sorted(whole[a:b]) for a, b in pairwise(bounds)]
-    assert state is not None and state["sizes"] == [[0, 0, 24, "keep"], *_more(worlds)]
+    assert state is not None and state["sizes"] == [[0, 0, 24, 1], *_more(worlds)]
     # What every step held is told by the plan of the run, with no word of ranks: steps of the past and to come.
     plan = ds.batch(7, collate=list).plan.after(state)
     bounds += [bounds[-1] + 12, bounds[-1] + 24]
@@ -238,9 +238,9 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
 
 def _more(worlds: list[tuple[int, int]]) -> list[list[Any]]:
     """The entries of the log after the first, three steps being made on each of these worlds."""
-    out, position, last = list[list[Any]](), 0, (24, "keep")
+    out, position, last = list[list[Any]](), 0, (24, 1)
     for number, (ranks, batch) in enumerate(worlds):
-        now = (ranks * batch, "keep" if ranks == 1 else "drop")
+        now = (ranks * batch, 1 if ranks == 1 else ranks * batch)
         out += [[3 * number, position, *now]] if now != last else []
         position, last = position + 3 * now[0], now
     return out
@@ -285,7 +285,7 @@ def test_steps_of_a_run_can_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [None, [], [[0, 0, 0, "drop"]], [[0, 0, 4, "wrap"]], [[1, 0, 4, "drop"]], [[0, 0, 4]], 7]
+    "sizes", [None, [], [[0, 0, 0, 1]], [[0, 0, 4, 5]], [[0, 0, 4, "drop"]], [[1, 0, 4, 1]], [[0, 0, 4]], 7]
 )
 def test_a_state_without_the_sizes_of_its_steps_is_refused(sizes: Any) -> None:
     with ps.Loader(numbers(9)) as loader:

@@ -57,7 +57,7 @@ class Session:
                 f"can be {fits} (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose "
                 "lanes= once for a run)"
             )
-        self._size = size_of(self.spread, tail_of(flow).short)
+        self._size = size_of(self.spread, tail_of(flow))
         self.sizes: tuple[Size, ...] = (self._size,)
         self.epoch: int = 0
         self.turn: int = 0

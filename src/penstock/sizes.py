@@ -1,7 +1,7 @@
 """How many rows the global steps of a run took: a log, since ranks and batches may change while it goes on.
 
-Rows are counted over all passes. An entry says from which step on, at which row, steps took so many rows, and what
-became of those that made no whole step at the end of a pass.
+Rows are counted over all passes. An entry says from which step on, at which row, steps took so many rows, and how many
+made a last, short step at the end of a pass.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .deal import Remainder, Spread
+from .deal import Spread
 from .errors import StateError
+from .tail import Tail
 from .types import Json
 
 
 @dataclass(frozen=True)
 class Size:
-    """From `step` on, which begins at row `position`, a step takes `size` rows."""
+    """From `step` on, which begins at row `position`, a step takes `size` rows; `least` or more that are left over at
+    the end of a pass make one too, with 0 one that is filled up.
+    """
 
     step: int
     position: int
     size: int
-    remainder: Remainder
+    least: int
 
     def to_json(self) -> Json:
-        return [self.step, self.position, self.size, self.remainder]
+        return [self.step, self.position, self.size, self.least]
 
     def in_pass(self, rows: int) -> int:
         """The steps that so many rows up to the end of a pass give."""
-        return rows // self.size if self.remainder == "drop" else -(-rows // self.size)
+        whole, left = divmod(rows, self.size)
+        return whole + (left >= max(self.least, 1))
 
     def first_row(self, step: int, rows: int | None) -> int:
         """The row at which a step begins, of a run whose passes have `rows`."""
@@ -55,20 +59,20 @@ class Size:
         return self.step + self.in_pass(here) + passes * whole + min(-(-place // self.size), whole)
 
 
-def size_of(spread: Spread, short: bool) -> Size:
-    """The steps of a run that begins on these ranks; `short` says that one rank gives its last batch too."""
-    alone = spread.world_size == 1 and spread.remainder == "keep"
-    return Size(0, 0, spread.size, "drop" if alone and not short else spread.remainder)
+def size_of(spread: Spread, tail: Tail) -> Size:
+    """The steps of a run that begins on these ranks."""
+    least = {"drop": spread.size, "pad": 0, "keep": tail.least}[spread.remainder]
+    return Size(0, 0, spread.size, least)
 
 
 def logged(log: Sequence[Size], position: int, now: Size, rows: int | None) -> tuple[Size, ...]:
     """The log of a run that goes on from a row with steps of another size."""
     last = log[-1]
-    if (last.size, last.remainder) == (now.size, now.remainder):
+    if (last.size, last.least) == (now.size, now.least):
         return tuple(log)
     if last.position == position:
-        return (*log[:-1], Size(last.step, position, now.size, now.remainder))
-    return (*log, Size(last.steps_to(position, rows), position, now.size, now.remainder))
+        return (*log[:-1], Size(last.step, position, now.size, now.least))
+    return (*log, Size(last.steps_to(position, rows), position, now.size, now.least))
 
 
 def rows_of_step(log: Sequence[Size], step: int, rows: int | None) -> range:
@@ -77,7 +81,7 @@ def rows_of_step(log: Sequence[Size], step: int, rows: int | None) -> range:
     if rows is not None and not entry.in_pass(rows):
         raise IndexError(f"step {step}: a pass of {rows} rows gives no step of {entry.size}")
     first = entry.first_row(step, rows)
-    if rows is None or entry.remainder == "pad":
+    if rows is None or not entry.least:
         return range(first, first + entry.size)
     return range(first, min(first + entry.size, (first // rows + 1) * rows))
 
@@ -86,8 +90,8 @@ def sizes_from_json(saved: Any) -> tuple[Size, ...]:
     """The log that a state tells."""
     try:
         log = tuple(Size(*entry) for entry in saved)
-        fit = all(type(n) is int and n >= 0 for entry in log for n in (entry.step, entry.position, entry.size))
-        fit = fit and all(entry.size and entry.remainder in ("drop", "pad", "keep") for entry in log)
+        fit = all(type(n) is int and n >= 0 for entry in log for n in entry.to_json())
+        fit = fit and all(0 < entry.size >= entry.least for entry in log)
         steps, places = [entry.step for entry in log], [entry.position for entry in log]
         fit = fit and steps[:1] == places[:1] == [0] and steps == sorted(steps) and places == sorted(places)
     except TypeError:

@@ -33,16 +33,20 @@ class Tail(NamedTuple):
         return prod(batch.n for batch in self.batches)
 
     @property
-    def short(self) -> bool:
-        """Whether the last rows of a pass make an item though they fill none."""
-        return not self.batches or not self.batches[-1].drop_remainder
+    def least(self) -> int:
+        """The fewest rows that make an item, at the end of a pass."""
+        rows = 1
+        for batch in reversed(self.batches):
+            rows = rows * batch.n if batch.drop_remainder else (rows - 1) * batch.n + 1
+        return rows
 
     def given(self, rows: int) -> int:
         """How many of so many rows come to be in an item."""
         unit = 1
         for batch in self.batches:
+            if batch.drop_remainder:
+                rows = min(rows, -(-rows // unit) // batch.n * batch.n * unit)
             unit *= batch.n
-            rows -= rows % unit if batch.drop_remainder else 0
         return rows
 
     def items(self, rows: int) -> int:

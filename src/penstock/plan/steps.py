@@ -24,7 +24,7 @@ def rows_of(flow: Flow, size: int | None, log: tuple[Size, ...] | None, step: in
     if log is not None and world_size is not None:
         raise ConfigError("plan.at(step=): the run knows on how many ranks it made its steps; leave out world_size")
     ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
-    log = log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail.short),)
+    log = log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail),)
     found = rows_of_step(log, step, size)
     within_reach(found.stop)
     # The last step of a pass may be short: batches below the outermost drop what fills none of them.
