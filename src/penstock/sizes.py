@@ -7,7 +7,7 @@ made a last, short step at the end of a pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from .deal import Spread
@@ -90,7 +90,7 @@ def sizes_from_json(saved: Any) -> tuple[Size, ...]:
     """The log that a state tells."""
     try:
         log = tuple(Size(*entry) for entry in saved)
-        fit = all(type(n) is int and n >= 0 for entry in log for n in entry.to_json())
+        fit = all(type(n) is int and n >= 0 for entry in log for n in astuple(entry))
         fit = fit and all(0 < entry.size >= entry.least for entry in log)
         steps, places = [entry.step for entry in log], [entry.position for entry in log]
         fit = fit and steps[:1] == places[:1] == [0] and steps == sorted(steps) and places == sorted(places)
