@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 from weakref import finalize
 
+from .errors import ConfigError
 from .nodes import Flow
-from .seams import world
+from .seams import worker, world
 from .session import Session
 from .setting import Setting
 
@@ -35,6 +36,7 @@ class DatasetIterator(Iterator[Any]):
     """
 
     def __init__(self, dataset: Described, workers: int = 0, ahead: int | None = None) -> None:
+        refuse_copies("iter(ds)")
         hands = world.sched.spawn(workers) if workers else None
         self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
         self._session = Session(dataset.flow, Setting(window=2 * workers, most=ahead), hands)
@@ -78,3 +80,15 @@ class DatasetIterator(Iterator[Any]):
         self._session.close()
         if self._finish:
             self._finish()
+
+
+def refuse_copies(what: str) -> None:
+    """Refuse to iterate in one of several workers of a torch `DataLoader`: each would give the same samples."""
+    here = worker()
+    if here is not None and here[1] > 1:
+        raise ConfigError(
+            f"{what} in worker {here[0]} of {here[1]} of a torch DataLoader would give every sample {here[1]} times: "
+            f"use ps.Loader(ds, workers={here[1]}) in its place, or give DataLoader the dataset itself, which has "
+            "ds[i]; where the workers have their shares, say so in each: ps.Loader(ds, rank=..., world_size=...), "
+            "counted over ranks and workers, or rank=0, world_size=1 where the data itself was split"
+        )

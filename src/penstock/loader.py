@@ -14,6 +14,7 @@ from .dataset import Dataset
 from .deal import Remainder
 from .errors import ConfigError
 from .ints import whole
+from .iterator import refuse_copies
 from .quarantine import OnError, journal_to_json
 from .seams import lock, place, process, world
 from .session import Session
@@ -76,6 +77,7 @@ class Loader:
             raise ConfigError(f"executor={executor!r}: choose 'inline' or 'threads'")
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
+        self._placed = rank is not None
         rank, world_size = _place(rank, world_size)
         threads = workers if executor == "threads" else 0
         self._hands = world.sched.spawn(threads) if threads else None
@@ -94,6 +96,8 @@ class Loader:
             raise
 
     def __iter__(self) -> Iterator[Any]:
+        if not self._placed or process() != self._process:
+            refuse_copies("iter(loader)")
         self._pass = _Pass(self)
         return self._pass
 

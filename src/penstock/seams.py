@@ -221,6 +221,13 @@ def place() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def worker() -> tuple[int, int] | None:
+    """Which worker of a torch `DataLoader` this process is, and of how many; None if it is none."""
+    torch = sys.modules.get("torch.utils.data")
+    info = torch.get_worker_info() if torch is not None else None
+    return None if info is None else (int(info.id), int(info.num_workers))
+
+
 _seeding = threading.RLock()
 
 
