@@ -53,9 +53,13 @@ def keys_of(names: Iterable[str]) -> Words:
 
 def mix64(x: Words) -> Words:
     """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words that looks random."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    out = x >> np.uint64(30)  # in place from here on: this is where time goes
+    out ^= x
+    out *= np.uint64(0xBF58476D1CE4E5B9)
+    out ^= out >> np.uint64(27)
+    out *= np.uint64(0x94D049BB133111EB)
+    out ^= out >> np.uint64(31)
+    return out
 
 
 def hash64(key: int, counters: Ints) -> Words:

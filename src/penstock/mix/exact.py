@@ -22,7 +22,7 @@ class Phases(NamedTuple):
 
     def late(self, at: Any, numbers: Ints) -> Ints:
         """Of the thresholds of these numbers, of the nodes `at` (an index of arrays)."""
-        words = mix64(numbers.astype(np.uint64) * np.uint64(GOLDEN) + self.keys[at])
+        words = mix64(numbers.view(np.uint64) * np.uint64(GOLDEN) + self.keys[at])
         words >>= np.uint64(32)
         words *= self.choices[at]
         words >>= np.uint64(32)

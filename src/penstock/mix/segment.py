@@ -20,6 +20,7 @@ from .shape import Floats, Shape
 
 _SPAN = 1 << 14  # positions worked out together at most: products with a share stay below 2^63
 _FIT = 1 << 13  # that many at a time stay in the cache
+_AHEAD = 16  # runs whose edges are worked out together
 _FEW = 64  # positions that are sooner worked out one by one
 
 
@@ -102,25 +103,25 @@ class Segment:
         level, which positions come to whom.
         """
         n = self.shape.leaves
-        before, whole, part = self.nodes_at(np.asarray([low, high]))
-        many, before = before[:, 1] - before[:, 0], before[:, 0]
-        place = self._lights(before, many, whole[:, 0], part[:, 0], row)
+        before, after, whole, part = self._edges(low, high)
+        many = after - before
+        place = self._lights(before, many, whole, part, row)
         positions, done = np.arange(high - low), 0
         found, leaves = [positions] if n == 1 else [], [np.arange(n)] if n == 1 else []
         for inner, children, arrived in self._levels:
-            here, lights = many[n + inner], many[children[: len(inner)]]
-            is_heavy, total = np.ones(len(positions), np.bool_), int(lights.sum())
-            light = place[done : done + total] + np.repeat(np.cumsum(here) - here, lights)
+            drawn = many[children]
+            is_heavy, total = np.ones(len(positions), np.bool_), int(drawn[: len(inner)].sum())
+            light = place[done : done + total]
             is_heavy[light] = False
-            positions, done = np.concatenate([positions[light], positions[is_heavy]]), done + total
+            positions, done = np.concatenate([positions[light], np.compress(is_heavy, positions)]), done + total
             if arrived.all():
                 found.append(positions)
                 leaves.append(children)
             elif arrived.any():
-                there = np.repeat(arrived, many[children])
-                found.append(positions[there])
+                there = np.repeat(arrived, drawn)
+                found.append(np.compress(there, positions))
                 leaves.append(children[arrived])
-                positions = positions[~there]
+                positions = np.compress(~there, positions)
         leaf, where = np.concatenate(leaves), np.concatenate(found)
         source, many, before = self.members[leaf], many[leaf], before[leaf]
         out, k = np.empty(high - low, np.int64), np.empty(high - low, np.int64)  # apart: smaller blocks are cheaper
@@ -128,20 +129,45 @@ class Segment:
         k[where] = np.arange(high - low) - np.repeat(np.cumsum(many) - many - before - self.base[source], many)
         return out, k
 
+    def _edges(self, low: int, high: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """The nodes at both ends of a run, their A at the first. Who goes from run to run is given several at once: one
+        more is little work.
+        """
+        length, (begin, each, runs, nodes, whole, part) = high - low, self._ahead
+        i, rest = divmod(low - begin, length)
+        if rest or each != length or not 0 <= i < runs:
+            i, runs = 0, _AHEAD if low == begin + each * runs else 1
+            nodes, whole, part = self.nodes_at(low + length * np.arange(runs + 1))
+            self.__dict__["_ahead"] = low, length, runs, nodes, whole, part  # as a whole: threads see one or the other
+        return nodes[:, i], nodes[:, i + 1], whole[:, i], part[:, i]
+
+    @cached_property
+    def _ahead(self) -> tuple[int, int, int, Ints, Ints, Ints]:
+        """Where the runs begin whose edges are known, how long and how many they are, and `nodes_at` their edges."""
+        none = np.empty((0, 0), np.int64)
+        return -1, 0, 0, none, none, none
+
     def _lights(self, before: Ints, many: Ints, whole: Ints, part: Ints, row: int) -> Ints:
-        """The places of the light elements among the `many` of each node that come after `before`, nodes by level."""
-        n, order = self.shape.leaves, self._order
-        light = self.children[order, 1]
-        lights = many[light]
+        """The places of the light elements among the `many` of each node that come after `before`, nodes by level; all
+        nodes of a level together are one run of places.
+        """
+        n, (order, first) = self.shape.leaves, self._order
+        light, start = self.children[order, 1], np.empty(n - 1, np.int64)
+        lights, here = many[light], many[n + order]
+        ends = np.cumsum(here)
+        start[order] = ends - here - (ends - here)[first]
         at = np.repeat(order, lights)
-        number = np.arange(len(at)) - np.repeat(np.cumsum(lights) - lights - before[light], lights)
-        place, share = np.empty_like(number), np.maximum(self.tables.share[:, row], 1)
+        place = np.arange(len(at))
+        place -= np.repeat(np.cumsum(lights) - lights - before[light], lights)
+        share, part = np.maximum(self.tables.share[:, row], 1), part + 1
         for a in range(0, len(at), _FIT):
-            here, j = at[a : a + _FIT], number[a : a + _FIT]
+            here, j = at[a : a + _FIT], place[a : a + _FIT]
             late = self.phases.late(here, j) - part[here]
             late += np.maximum(j - whole[here], -1) * self.over[here]
-            late = -(-late // share[here]) - 1
-            place[a : a + _FIT] = np.maximum(late, j - before[n + here])  # while the heavy side waits
+            late //= share[here]
+            j -= before[n + here]
+            np.maximum(j, late, out=j)  # while the heavy side waits
+            j += start[here]
         return place
 
     @cached_property
@@ -156,8 +182,11 @@ class Segment:
         return out
 
     @cached_property
-    def _order(self) -> Ints:
-        return np.concatenate([np.arange(0), *(inner for inner, _, _ in self._levels)])
+    def _order(self) -> tuple[Ints, Ints]:
+        """The inner nodes by level, and where among them the level of each begins."""
+        sizes = np.asarray([len(inner) for inner, _, _ in self._levels], np.int64)
+        order = np.concatenate([np.arange(0), *(inner for inner, _, _ in self._levels)])
+        return order, np.repeat(np.cumsum(sizes) - sizes, sizes)
 
     def _alone(self, m: Ints) -> tuple[Ints, Ints]:
         """Down the tree from positions anywhere in the segment, each by itself."""
