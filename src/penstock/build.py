@@ -171,7 +171,7 @@ class Builder:
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     mixtures: dict[Path, Mixture | Spliced] = field(default_factory=dict[Path, "Mixture | Spliced"])
-    _below: dict[int, Counter[str]] = field(default_factory=dict[int, "Counter[str]"])
+    _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
     _marks: int = 0
 
     def __post_init__(self) -> None:
@@ -204,24 +204,24 @@ class Builder:
 
     def key(self, flow: Flow, kind: str, seed: int, path: Path) -> int:
         """The key of a step: stable names only, and how many like it lie below."""
-        return key_of(seed, *keyed_by(path), kind, self.counts(flow)[kind])
+        return key_of(seed, *keyed_by(path), kind, self.counts(flow).get(kind, 0))
 
-    def counts(self, flow: Flow) -> Counter[str]:
+    def counts(self, flow: Flow) -> Mapping[str, int]:
         """How many steps of each kind and name lie at or below a node, within its input."""
         if id(flow) not in self._below:
             match flow:
                 case Reorder(below, order):
-                    found = self.counts(below) + Counter([type(order).__name__])
+                    found = _one_more(self.counts(below), type(order).__name__)
                 case Each(below, kind, fn):
-                    found = self.counts(below) + Counter([kind + name_of(fn)])
+                    found = _one_more(self.counts(below), kind + name_of(fn))
                 case Hold(below, fold):
-                    found = self.counts(below) + Counter([type(fold).__name__])
+                    found = _one_more(self.counts(below), type(fold).__name__)
                 case Mix(flows, _, rule) if not isinstance(rule, Weighted):
-                    found = Counter[str]()
+                    found = dict[str, int]()
                     for child in flows:
-                        found |= self.counts(child)
+                        found.update({name: max(n, found.get(name, 0)) for name, n in self.counts(child).items()})
                 case Read() | Mix():
-                    found = Counter[str]()
+                    found = {}
             self._below[id(flow)] = found
         return self._below[id(flow)]
 
@@ -329,6 +329,10 @@ class Builder:
     def _lengths(self, leaf: Leaf) -> Ints:
         lengths = leaf.source.lengths() if is_source(leaf.source) else None
         return np.zeros(0, np.int64) if lengths is None else lengths
+
+
+def _one_more(counts: Mapping[str, int], name: str) -> dict[str, int]:
+    return {**counts, name: counts.get(name, 0) + 1}
 
 
 def name_of(fn: Any) -> str:

@@ -45,6 +45,12 @@ def schedule_of(flow: Mix, programs: tuple[Program, ...], path: Path) -> Drawing
 
 def mixture(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...], path: Path) -> Mixture:
     """The schedule of a weighted mix, ready to be asked."""
+    if (key := (names, sizes, path)) not in rule.compiled:
+        rule.compiled[key] = _mixture(rule, names, sizes, path)
+    return rule.compiled[key]
+
+
+def _mixture(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...], path: Path) -> Mixture:
     weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
     lengths = None if rule.lengths is None else dict(rule.lengths)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from .mix import Event, Mixture
@@ -150,6 +151,16 @@ class Weighted:
     events: tuple[Event, ...] = ()
     past: Past | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
+
+    @cached_property
+    def compiled(self) -> dict[Any, Mixture]:
+        """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans and passes share
+        what one of them has worked out.
+        """
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)

@@ -179,9 +179,9 @@ class MixProgram:
 def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:
     """A stable order that brings equal inputs together, and (input, start, stop) for each that occurs."""
     order = np.argsort(source.astype(np.int16 if inputs < 1 << 15 else np.int64), kind="stable")
-    stops = np.cumsum(np.bincount(source, minlength=inputs))
-    present = np.flatnonzero(np.diff(stops, prepend=0))
-    edges = pairwise([0, *stops[present].tolist()])
+    many = np.bincount(source)
+    present = np.flatnonzero(many)
+    edges = pairwise([0, *np.cumsum(many[present]).tolist()])
     return order, [(i, a, b) for i, (a, b) in zip(present.tolist(), edges, strict=True)]
 
 

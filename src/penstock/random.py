@@ -38,11 +38,11 @@ def key_of(*parts: int | str) -> int:
     >>> key_of(42, 1) == key_of(43, 0)
     False
     """
-    digest = hashlib.blake2b(digest_size=8)
+    spelled = list[bytes]()
     for part in parts:
-        body = part.encode() if isinstance(part, str) else str(int(part)).encode()
-        digest.update(f"{'s' if isinstance(part, str) else 'i'}{len(body)}:".encode() + body)
-    return int.from_bytes(digest.digest(), "little")
+        kind, body = (b"s", part.encode()) if isinstance(part, str) else (b"i", b"%d" % part)
+        spelled.append(b"%b%d:%b" % (kind, len(body), body))
+    return int.from_bytes(hashlib.blake2b(b"".join(spelled), digest_size=8).digest(), "little")
 
 
 def keys_of(names: Iterable[str]) -> Words:

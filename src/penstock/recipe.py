@@ -93,11 +93,14 @@ def remembered(flow: Flow, saved: Any) -> tuple[Flow, Json]:
     """The tree with the mean lengths that a saved description tells of, and its description, where these are all that
     differs: what was measured is not measured anew for a run under way.
     """
+    now = identity(flow)
+    if now == saved:
+        return flow, now
     try:
         found = _with_lengths(flow, saved)
     except (KeyError, TypeError, AttributeError):
-        return flow, identity(flow)
-    return (found, saved) if identity(found) == saved else (flow, identity(flow))
+        return flow, now
+    return (found, saved) if identity(found) == saved else (flow, now)
 
 
 def _with_lengths(flow: Flow, node: Any) -> Flow:
@@ -126,6 +129,8 @@ def called(fn: Any) -> str:
 
 def _normal(tree: Any) -> Json:
     """Equal numbers in one spelling: 1.0 and NumPy's numbers as well."""
+    if isinstance(tree, str | int | None):  # most of it
+        return tree
     plain: Any = cast(Any, tree).item() if isinstance(tree, np.generic) else tree
     if isinstance(plain, float) and plain.is_integer():
         return int(plain)
@@ -134,9 +139,12 @@ def _normal(tree: Any) -> Json:
     return [_normal(each) for each in cast("list[Any]", plain)] if isinstance(plain, list | tuple) else plain
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
 def canonical(tree: Json) -> bytes:
     """One spelling for every JSON value."""
-    return json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    return _CANONICAL.encode(tree).encode()
 
 
 def fingerprint(description: Json) -> str:
