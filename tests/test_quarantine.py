@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -87,6 +88,13 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
         {"a": source(60).zip(source(60, frozenset({5}), "b")), "c": source(30, frozenset({4}), "c")},
         stop="all_exhausted",
     ),
+    "tuples of mixtures": lambda: (
+        ps.mix({"a": source(40, frozenset({3, 4, 5})), "b": source(40, frozenset(), "b")})
+        .limit(60)
+        .zip(source(60, frozenset({7, 8}), "c"))
+        .shuffle(seed=1)
+        .batch(2, collate=list)
+    ),
 }
 
 
@@ -140,6 +148,9 @@ def test_a5_the_plan_of_a_run_knows_what_took_the_places_of_bad_samples(name: st
     plan = ds.plan.after(json.loads(json.dumps(again.state_dict())))
     found = [[sample.key for sample in plan.at(position)] for position in range(len(keys))]
     assert found == keys
+    for position in range(0, len(keys) + 1, 3):
+        given = Counter(key[0] for some in keys[:position] for key in some)
+        assert plan.counts(position) == {name: given[name] for name in plan.sources}
     for key in dict.fromkeys(chain(*keys[:10])):
         assert plan.find(key[0], key[2]) == [p for p, some in enumerate(keys) if any(k[::2] == key[::2] for k in some)]
 

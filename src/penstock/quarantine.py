@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -59,13 +60,14 @@ class Journal:
 
     def __init__(self, policy: OnError = "quarantine", most: int = 0, entries: Mapping[Draw, Entry] | None = None):
         self.policy, self.most, self.entries = policy, most, dict(entries or {})
+        self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
 
     def add(self, draw: Draw, cause: Exception) -> None:
         """One more; an error where there are too many."""
-        known = {(draw.source, draw.index, draw.part) for draw in (*self.entries, draw)}
+        self._samples.add((draw.source, draw.index, draw.part))
         error = f"{type(cause).__name__}: {cause}"[:200]
-        if len(known) > self.most:
-            count = f"{len(known)} samples failed, more than max_errors={self.most}"
+        if len(self._samples) > self.most:
+            count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
             raise DataError(f"{count}; the last: {error}", where=_shown(draw)) from cause
         self.entries[draw] = Entry(error)
 
@@ -146,9 +148,13 @@ class Quarantine:
     """
 
     def __init__(self, journal: Journal, leaves: Sequence[Leaf], program: Program | None, paired: bool = False) -> None:
-        self.journal, self.leaves, self.paired = journal, leaves, paired
-        self.places = {} if program is None else dict(_places(_of_all_lanes(program)))
+        self.journal, self.leaves, self.program, self.paired = journal, leaves, program, paired
         self._indices, self._read = np.zeros(0, np.int64), 0
+
+    @cached_property
+    def places(self) -> dict[int, Place]:
+        """Where the leaves stand in the program."""
+        return {} if self.program is None else dict(_places(_of_all_lanes(self.program)))
 
     def mended(self, unit: Unit) -> Unit:
         """The unit with others in the places of draws that are known to be bad; those of a stream are left out."""
@@ -219,7 +225,7 @@ class Quarantine:
         return [r for r in np.flatnonzero(maybe).tolist() if self._draw(rows, r) in entries]
 
     def _draw(self, rows: Rows, row: int) -> Draw:
-        name, part = self.leaves[int(rows.leaf[row])].name, 0 if self.places else int(rows.part[row])
+        name, part = self.leaves[int(rows.leaf[row])].name, 0 if self.program else int(rows.part[row])
         return Draw(name, int(rows.epoch[row]), int(rows.index[row]), part)
 
     # ------------------------------------------------------------ failures

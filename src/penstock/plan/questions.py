@@ -16,13 +16,14 @@ from ..inverse import find
 from ..nodes import Flow
 from ..packed import PackProgram
 from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
-from ..quarantine import Draw, Entry, Journal, Quarantine
+from ..quarantine import Draw, Entry
 from ..rows import Rows
 from ..sizes import Size
 from ..tail import tail_of
 from ..types import Ints, is_source
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs
+from .replaced import Replaced
 from .steps import row_program, rows_of
 from .tally import Tally, pass_sizes
 
@@ -34,12 +35,12 @@ class Questions:
     """What can be asked of a flow."""
 
     def __init__(
-        self, flow: Flow, replaced: Mapping[Draw, Entry] | None = None, sizes: tuple[Size, ...] | None = None
+        self, flow: Flow, entries: Mapping[Draw, Entry] | None = None, sizes: tuple[Size, ...] | None = None
     ) -> None:
         require_indexed(
             flow, "the plan", "ask the plan of what comes before that step, of the mixture say: it tells what is drawn"
         )
-        self.flow, self._replaced, self._sizes = flow, replaced, sizes
+        self.flow, self._entries, self._sizes = flow, entries or {}, sizes
 
     def __repr__(self) -> str:
         length = "endless" if self.size is None else f"{self.size} positions"
@@ -51,6 +52,11 @@ class Questions:
     def sources(self) -> tuple[str, ...]:
         """The names of the sources, as in `Loader.keys()`."""
         return tuple(leaf.name for leaf in self._builder.leaves)
+
+    @property
+    def position(self) -> int:
+        """The first position that was not delivered yet."""
+        return 0
 
     @property
     def size(self) -> int | None:
@@ -115,22 +121,7 @@ class Questions:
             raise IndexError(f"sample {index} of {source!r}, which has {rows}")
         within = self._range(within, "plan.find")
         found = find(self._program, leaf, np.asarray([index]), within.start, within.stop)
-        return (self._really(leaf, index, found, within) if self._replaced else found).tolist()
-
-    def _really(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
-        """The positions at which a sample is delivered in a run that replaced bad ones."""
-        bad = dict[str, list[int]]()
-        for draw in self._replaced or ():
-            bad.setdefault(draw.source, []).append(draw.index)
-        where = [
-            find(self._program, each.number, np.unique(bad[each.name]), within.start, within.stop)
-            for each in self._builder.leaves
-            if each.name in bad
-        ]
-        maybe = np.unique(np.concatenate([found, *where]))
-        rows = self._locate(maybe)
-        places = np.repeat(maybe, np.diff(rows.firsts()))
-        return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
+        return (self._replaced.find(leaf, index, found, within) if self._entries else found).tolist()
 
     # ------------------------------------------------------------ sums
 
@@ -148,7 +139,7 @@ class Questions:
         """
         if unit not in ("samples", "tokens"):
             raise ConfigError(f"plan.counts(unit={unit!r}): choose 'samples' or 'tokens'")
-        tally = self._tally(position)
+        tally = self._given(position)
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
         return self._tokens(tally)
@@ -160,7 +151,7 @@ class Questions:
         >>> ps.from_sequence("abcd", name="letters").repeat().plan.epochs(10)
         {'letters': 2.5}
         """
-        counts = self._tally(position).samples
+        counts = self._given(position).samples
         return {
             name: count / max(once, 1)
             for name, count, once in zip(self.sources, counts.tolist(), self._once.tolist(), strict=True)
@@ -270,17 +261,15 @@ class Questions:
     def _samples(self, positions: Ints) -> Samples:
         if len(positions) and (positions[0] < 0 or self.size == 0):
             raise IndexError(f"position {positions[0]} of {self!r}: positions count from 0")
-        return self._samples_of(self._locate(positions), positions)
+        return self._samples_of(self._replaced.locate(positions), positions)
 
     def _samples_of(self, rows: Rows, shown: Ints) -> Samples:
         places = np.repeat(shown, np.diff(rows.firsts()))
         return Samples(self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows))
 
-    def _locate(self, positions: Ints, program: Program | None = None) -> Rows:
-        """The samples of positions, with what took the places of bad ones."""
-        program = program or self._program
-        rows = program.locate(positions, np.zeros_like(positions))
-        return Quarantine(Journal(entries=self._replaced), self._builder.leaves, program).replaced(rows)
+    @cached_property
+    def _replaced(self) -> Replaced:
+        return Replaced(self._program, self._builder.leaves, self._entries, self.position)
 
     @cached_property
     def _row_program(self) -> Program:
@@ -297,7 +286,7 @@ class Questions:
             epoch = taken.start // size
             place = (rows - epoch * size) % size
             rows, items = place + epoch * size, place // group + epoch * (self.size or 0)
-        return self._samples_of(self._locate(rows, self._row_program), items)
+        return self._samples_of(self._replaced.locate(rows, self._row_program), items)
 
     def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
         if not self._marks:
@@ -307,6 +296,13 @@ class Questions:
         for node in self._marks:
             start, stop = start + rows.marks.get(node, none), stop + rows.marks.get(~node, none)
         return start, stop
+
+    def _given(self, position: int) -> Tally:
+        """The tally of what a run gives before a position."""
+        tally = self._tally(position)
+        if self._entries:
+            tally.samples += self._replaced.more(position)
+        return tally
 
     def _tally(self, position: int) -> Tally:
         position = whole(position, "the plan before position {}")

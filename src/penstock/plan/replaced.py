@@ -1,0 +1,67 @@
+"""What a run gives that put others in the places of bad samples: the plan read with its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..inverse import find
+from ..program import Program
+from ..quarantine import Draw, Entry, Journal, Quarantine
+from ..rows import Rows
+from ..step import Leaf
+from ..types import Ints
+
+_AHEAD = 1 << 16  # items that a run may have made ahead
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The program of a run that has delivered the positions before `position`, and its journal."""
+
+    program: Program
+    leaves: list[Leaf]
+    entries: Mapping[Draw, Entry]
+    position: int
+
+    def locate(self, positions: Ints, program: Program | None = None) -> Rows:
+        """The samples of positions (of a part of the program), with what took the places of bad ones."""
+        program = program or self.program
+        rows = program.locate(positions, np.zeros_like(positions))
+        return Quarantine(Journal(entries=self.entries), self.leaves, program).replaced(rows)
+
+    def find(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
+        """The positions at which a sample is delivered, of those at which it was `found` to be drawn and of others."""
+        maybe = np.union1d(found, self._bad(within))
+        rows = self.locate(maybe)
+        places = np.repeat(maybe, np.diff(rows.firsts()))
+        return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
+
+    def more(self, position: int) -> Ints:
+        """How many samples more of each leaf were given than drawn before a position: a tuple in the place of another
+        may be of other sources.
+        """
+        maybe = self._exchanged[: np.searchsorted(self._exchanged, position)]
+        was, given = self.program.locate(maybe, np.zeros_like(maybe)), self.locate(maybe)
+        drawn, got = (np.bincount(rows.leaf, minlength=len(self.leaves)) for rows in (was, given))
+        return got - drawn
+
+    @cached_property
+    def _exchanged(self) -> Ints:
+        """The positions that may hold others than were drawn: of those the run made, and of some it made ahead."""
+        return self._bad(range(self.position + _AHEAD))
+
+    def _bad(self, within: range) -> Ints:
+        """The positions in a range whose items hold samples that were bad at least once."""
+        bad = dict[str, list[int]]()
+        for draw in self.entries:
+            bad.setdefault(draw.source, []).append(draw.index)
+        where = [
+            find(self.program, each.number, np.unique(bad[each.name]), within.start, within.stop)
+            for each in self.leaves
+            if each.name in bad
+        ]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *where]))
