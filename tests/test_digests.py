@@ -205,6 +205,58 @@ def test_other_data_can_be_adopted_and_that_is_told() -> None:
     assert "other values than those of the state" in loader.notes[0]
 
 
+def grown_list(n: int, first: int = 0) -> ps.Dataset:
+    return ps.from_sequence([first, *range(1, n)], name="data")
+
+
+def grown_store(n: int, first: int = 0) -> ps.Dataset:
+    return ps.from_tokens(np.asarray([first, *range(1, 200)]), list(range(0, 2 * n + 1, 2)), name="data")
+
+
+def grown_files(folder: Path, n: int, first: int = 0) -> ps.Dataset:
+    return ps.read(written(folder / f"{n} {first}", [first, *range(1, n)], 1), name="data")
+
+
+@pytest.mark.parametrize("kind", ["list", "array", "store", "files"])
+def test_data_that_grew_must_begin_as_before(kind: str, tmp_path: Path) -> None:
+    def make(n: int, first: int = 0) -> ps.Dataset:
+        match kind:
+            case "list":
+                return grown_list(n, first)
+            case "array":
+                return ps.from_sequence(np.asarray([first, *range(1, n)]), name="data")
+            case "store":
+                return grown_store(n, first)
+            case _:
+                return grown_files(tmp_path, n, first)
+
+    state = states(lambda: make(40))
+    loader = load(make(60), state, on_mismatch="adopt")
+    next(iter(loader))
+    assert loader.keys() == [("data", 0, 3)]
+    assert "'data' has grown from 40 rows to 60; the first 40 are those of the state" in loader.notes[0]
+    with pytest.raises(ps.StateError, match="the first 40 are not those of the state .other (values|tokens|rows)"):
+        load(make(61, first=5), state, on_mismatch="adopt")
+    with pytest.raises(ps.StateError, match="saved 40, now 60"):
+        load(ps.from_sequence(list(range(60)), name="data"), states(lambda: grown_list(40)))
+
+
+def test_data_that_grew_and_cannot_tell_what_it_holds_is_taken_and_told() -> None:
+    class Rows:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __len__(self) -> int:
+            return self.n
+
+        def __getitem__(self, i: int) -> int:
+            return i
+
+    loader = load(ps.from_sequence(Rows(9)), states(lambda: ps.from_sequence(Rows(5))), on_mismatch="adopt")
+    assert next(iter(loader)) == 3
+    assert "the first 5 were not compared" in loader.notes[0]
+
+
 def test_files_are_read_for_their_digest_once_and_not_for_every_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,16 +12,23 @@ from typing import Any, cast
 from .errors import StateError
 from .nodes import Each, Flow, Hold, Mix, Read, Reorder
 from .recipe import name_of
-from .sources.identity import Digest, Known, content
+from .sources.identity import Digest, Growing, Known, content
 from .step import Leaf
-from .types import Shards, is_source
+from .types import Shards, Source, is_source
+
+Facts = Mapping[str, str | int]
+"""The length of a source, and digests by the name of what they tell of."""
 
 _MANY = 1_000  # entries of a constant or an attribute up to which all of them are looked at
 
 
-def data_of(leaves: Sequence[Leaf]) -> dict[str, Digest]:
-    """What the sources hold, by name."""
-    return {leaf.name: _digest(leaf) for leaf in leaves}
+def data_of(leaves: Sequence[Leaf]) -> dict[str, Facts]:
+    """What the sources hold, by name: their lengths and digests."""
+    return {leaf.name: {**_length(leaf), **_digest(leaf)} for leaf in leaves}
+
+
+def _length(leaf: Leaf) -> Facts:
+    return {"length": len(leaf.source)} if is_source(leaf.source) else {}
 
 
 def _digest(leaf: Leaf) -> Digest:
@@ -35,16 +42,20 @@ def _digest(leaf: Leaf) -> Digest:
     return {"shards": content([str(name).rpartition("/")[2] for name in names]) or ""}
 
 
-def compared(saved: Any, now: Mapping[str, Digest], adopt: bool) -> list[str]:
+def compared(saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt: bool) -> list[str]:
     """What is to be told about data that is not just as it was saved; other data is refused."""
     if not isinstance(saved, Mapping) or (not adopt and set(cast("Mapping[str, Any]", saved)) != set(now)):
         raise StateError("the state does not say what its data was; it is damaged")
     notes, refused = list[str](), list[str]()
-    for name, mine in now.items():
+    for leaf in leaves:
+        name, mine = leaf.name, now[leaf.name]
         then: Any = cast("dict[str, Any]", saved).get(name, mine)
         if not isinstance(then, Mapping) or set(cast("Mapping[str, Any]", then)) != set(mine):
             raise StateError(f"the state does not say what the data of {name!r} was; it is damaged")
         parts = [part for part in mine if then[part] != mine[part]]
+        if adopt and "length" in parts and (grown := _grown(leaf, cast("Facts", then))):
+            notes.append(grown)
+            continue
         if parts == ["files"]:
             notes.append(
                 f"{name!r}: its files are not those of the state (moved, re-sharded or compressed anew?); the number "
@@ -62,6 +73,24 @@ def compared(saved: Any, now: Mapping[str, Digest], adopt: bool) -> list[str]:
         + "\n".join(f"  {line}" for line in refused[:20])
         + "\nread the data that it was saved over, or continue with this one by on_mismatch='adopt'"
     )
+
+
+def _grown(leaf: Leaf, then: Facts) -> str | None:
+    """What is to be told of a source that has more rows than it had; refused where the first are not those of then."""
+    source, before = cast("Source", leaf.source), then["length"]
+    if type(before) is not int or before < 0:
+        raise StateError(f"the state does not say how long {leaf.name!r} was; it is damaged")
+    if before >= len(source):
+        return None
+    found: Facts = source.digest_of(before) if isinstance(source, Growing) else {}
+    if other := [part for part, mine in found.items() if then.get(part) != mine]:
+        raise StateError(
+            f"{leaf.name!r} has grown from {before} rows to {len(source)}, but the first {before} are not those of the "
+            f"state (other {' and '.join(other)}), so the run cannot go on at its next sample: add rows at the end "
+            "only, or give the data another name, to begin it anew"
+        )
+    known = "are those of the state" if found else "were not compared: it cannot tell what they hold"
+    return f"{leaf.name!r} has grown from {before} rows to {len(source)}; the first {before} {known}"
 
 
 # ---------------------------------------------------------------- functions

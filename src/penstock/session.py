@@ -221,7 +221,7 @@ class Session:
             changes = found.edits
             cursors = {lane: moved(base, cursor, found.streams, epoch) for lane, cursor in cursors.items()}
         adopt = on_mismatch == "adopt"
-        notes = compared(body["data"], self._facts["data"], adopt)
+        notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         notes += whose_journals_are_missing(bodies)
         before = self.flow, self.epoch, self.turn, self.given, self.changes, self.journal, self.sizes

@@ -13,7 +13,7 @@ import numpy as np
 from ..seams import Stat
 from ..types import Ints, Json
 from . import sidecar
-from .identity import Digest, file_digest
+from .identity import Digest, file_digest, row_digest
 
 _FEW = 8  # rows for each part, up to which it pays to put them together before they are converted
 
@@ -159,6 +159,10 @@ class Chain:
                 self.paths, self.stats, self.read, len(self), json.dumps(self.describe()), self.cache
             )
         return self._digest
+
+    def digest_of(self, rows: int, /) -> Digest:
+        """What the first rows hold."""
+        return {"rows": row_digest(self.read, rows)}
 
     def describe(self) -> Json:
         """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""

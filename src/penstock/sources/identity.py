@@ -43,6 +43,13 @@ class Known(Protocol):
     def digest(self) -> str | Digest: ...
 
 
+@runtime_checkable
+class Growing(Protocol):
+    """A source to which rows may be added: what its first `rows` hold, in those parts of `digest` that tell of rows."""
+
+    def digest_of(self, rows: int, /) -> Digest: ...
+
+
 class _Hash:
     def __init__(self) -> None:
         self._hash, self.size = hashlib.blake2b(digest_size=8), 0

@@ -80,6 +80,12 @@ class Memory:
             self._digest = {} if found is None else {"values": found}
         return self._digest
 
+    def digest_of(self, rows: int, /) -> Digest:
+        """What the first rows hold; nothing is told of objects of which nothing is known, or only by their own word."""
+        if not self.digest() or callable(getattr(self._seq, "digest", None)):
+            return {}
+        return {"values": content(self._seq[:rows]) or ""}
+
     def describe(self) -> Json:
         """The type of the object and its number of rows."""
         return {"type": _name(self._seq), "rows": self._rows}
@@ -141,9 +147,14 @@ class Tokens:
     def digest(self) -> Digest:
         """What the tokens are, and where documents begin."""
         if self._digest is None:
-            offsets = hashlib.blake2b(np.ascontiguousarray(self._offsets).tobytes(), digest_size=8).hexdigest()
-            self._digest = {"offsets": offsets, "tokens": content(self._tokens) or ""}
+            self._digest = self.digest_of(len(self))
         return self._digest
+
+    def digest_of(self, rows: int, /) -> Digest:
+        """The same of the first documents."""
+        bounds = self._offsets[: rows + 1]
+        offsets = hashlib.blake2b(np.ascontiguousarray(bounds).tobytes(), digest_size=8).hexdigest()
+        return {"offsets": offsets, "tokens": content(self._tokens[int(bounds[0]) : int(bounds[-1])]) or ""}
 
     def describe(self) -> Json:
         """The number of documents and tokens, and the type of the tokens."""

@@ -17,7 +17,7 @@ from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints, Json
 from . import sidecar
 from .chain import Asked, Chain, File
-from .identity import Digest, content, file_digest
+from .identity import Digest, content, file_digest, row_digest
 from .rows import arrow
 from .sizes import Listed
 
@@ -61,6 +61,10 @@ class Selected:
             spelled = f"{content(self._rows)}{json.dumps(self.describe(), default=str)}"
             self._digest = file_digest(chain.paths, chain.stats, self.read, len(self), spelled, chain.cache)
         return self._digest
+
+    def digest_of(self, rows: int, /) -> Digest:
+        """What the first rows hold."""
+        return {"rows": row_digest(self.read, rows)}
 
     def describe(self) -> Json:
         """The description of the files, how many rows were chosen, and by what."""
