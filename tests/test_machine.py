@@ -323,7 +323,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_machine() -> None:
-    run_state_machine_as_test(Machine, settings=examples(200))
+    run_state_machine_as_test(Machine, settings=examples(350))
 
 
 # ---------------------------------------------------------------- faults

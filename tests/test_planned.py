@@ -1,9 +1,12 @@
 """A training run and everything that is done to it: steps, saves, other weights, samples left out, another mixture,
-interrupts. The plan is held against what comes, and every input goes through its own order."""
+interrupts, rows that cannot be read. The plan is held against what comes, and every input goes through its own order.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import note
@@ -19,9 +22,9 @@ from hypothesis.stateful import (
 
 import penstock as ps
 from amounts import done, examples
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, DataError, PenstockError
 from test_one_function import check_inverse, check_sums, through_json, told
-from trees import Interrupt, Key, Tree, build, changed, fuse, fused, grown, numbers, ordered, show
+from trees import Interrupt, Key, Spoiled, Tree, bad, build, changed, fuse, fused, grown, numbers, ordered, show
 
 AHEAD = 12  # steps of the plan that are looked at
 LETTERS = "abc"
@@ -53,45 +56,105 @@ def documents_too(part: Tree) -> Tree:
     return ("documents", *part[1:]) if part[0] == "numbers" else part
 
 
+def flat(rows: list[list[Key]]) -> list[Key]:
+    return [key for keys in rows for key in keys]
+
+
+def spoiled_too(part: Tree) -> Tree:
+    return ("spoiled", *part[1:]) if part[0] == "numbers" else part
+
+
 def own_order(name: str, flow: Tree, rows: int) -> list[list[Key]]:
     """What an input gives when it is drawn from again and again, draw by draw."""
     plan = ps.mix({name: build(flow)}, seed=2).plan
     return told(plan, 0, rows)
 
 
+Topology = tuple[int, int]
+"""Ranks, and rows a rank and step."""
+
+topologies = st.tuples(st.sampled_from([1, 1, 2, 3]), st.integers(1, 3))
+
+
 class Planned(RuleBasedStateMachine):
-    @initialize(tree=mixtures(), size=st.integers(1, 3))
-    def start(self, tree: Tree, size: int) -> None:
+    """Everything is counted in rows, of which a step takes as many as there are ranks and rows a batch."""
+
+    @initialize(tree=mixtures(), topology=topologies, spoiled=st.booleans())
+    def start(self, tree: Tree, topology: Topology, spoiled: bool) -> None:
         done["planned runs"] += 1
-        self.tree, self.size = tree, size
-        self.ds = self.made()
-        if self.ds.plan.size == 0:
-            self.tree = self.tree[1] if self.tree[0] not in ("mix",) else self.tree
-            self.ds = self.made()
-        note(show(self.tree))
-        self.loader, self.it = ps.Loader(self.ds), None
-        self.known = list[list[Key]]()  # what every step gave, and on which of them we are
-        self.at = 0
-        self.since = 0  # the step at which the last mixture took over, and the keys that each input had given by then
-        self.used = Counter[str]()
+        self.tree = changed(tree, spoiled_too) if spoiled else tree
+        self.asked, self.answer = None, None
+        self.dead = False  # at a row in whose place nothing can be put
         self.adopted = False
         self.edited = False
-        self.states = [(through_json(self.loader.state_dict()), 0)]
+        self.rows = self.made(1)
+        if self.rows.plan.size == 0:
+            self.tree = self.tree[1] if self.tree[0] not in ("mix",) else self.tree
+            self.rows = self.made(1)
+        note(show(self.tree))
+        self.loaders = list[ps.Loader]()
+        self.open(topology)
+        self.known = list[list[Key]]()  # what every row was, and on which of them we are
+        self.at = 0
+        self.steps = list[tuple[int, list[Key]]]()  # where each step began, and what it gave
+        self.since = 0  # the row at which the last mixture took over, and the keys that each input had given by then
+        self.used = Counter[str]()
+        self.states = [(self.saved(), 0, 0)]
 
-    def made(self) -> ps.Dataset:
-        return build(self.tree).map(fused).batch(self.size, collate=list)
+    def made(self, size: int) -> ps.Dataset:
+        return build(self.tree).map(fused).batch(size, collate=list)
+
+    def open(self, topology: Topology) -> None:
+        """Other loaders. More ranks fill up the last step of a pass from its beginning, which is told only of rows that
+        are not batches already, and of the mixture that made it.
+        """
+        world, size = topology
+        if top(self.tree) is None or "batch" in self.above() or (self.adopted and self.rows.plan.size is not None):
+            world = 1
+        ds, options = self.made(size), {"on_error": "quarantine", "max_errors": 1000}
+        self.loaders = [
+            ps.Loader(ds, rank=rank, world_size=world, remainder="pad" if world > 1 else "keep", **options)
+            for rank in range(world)
+        ]
+        self.its, self.size = [None] * world, world * size
+
+    def above(self) -> list[str]:
+        """The steps above the mixture."""
+        tree, found = self.tree, list[str]()
+        while tree[0] != "mix":
+            found.append(tree[0])
+            tree = tree[1]
+        return found
+
+    def saved(self) -> list[Any]:
+        return [through_json(loader.state_dict()) for loader in self.loaders]
+
+    def go_to(self, states: Any, **options: Any) -> None:
+        for loader in self.loaders:
+            loader.load_state_dict(states, **options)
+        self.its = [None] * len(self.loaders)
 
     def plan(self) -> Any:
-        return self.ds.plan.after(through_json(self.loader.state_dict()))
+        """The plan of the rows of the run; asked again in the same place it is the same object."""
+        states = json.dumps([loader.state_dict() for loader in self.loaders])
+        if self.asked != (states, self.rows):
+            self.asked, self.answer = (states, self.rows), self.rows.plan.after(json.loads(states))
+        return self.answer
 
-    def one(self) -> list[Key] | None:
-        """The keys of the next step, of the next pass if need be."""
+    def spoils(self, keys: list[Key]) -> bool:
+        """Whether some of these rows cannot be read."""
+        leaves = self.rows.plan._builder.leaves
+        spoiled = {leaf.name for leaf in leaves if isinstance(getattr(leaf.source, "_seq", None), Spoiled)}
+        return any(name in spoiled and bad(index) for name, _, index in keys)
+
+    def one(self, rank: int) -> list[Key] | None:
+        """The keys of a rank's next step, of the next pass if need be."""
         for _ in range(3):
-            if self.it is None:
-                self.it = iter(self.loader)
-            if next(self.it, None) is not None:
-                return self.loader.keys()
-            self.it = None
+            if self.its[rank] is None:
+                self.its[rank] = iter(self.loaders[rank])
+            if next(self.its[rank], None) is not None:
+                return self.loaders[rank].keys()
+            self.its[rank] = None
         return None
 
     @property
@@ -103,60 +166,118 @@ class Planned(RuleBasedStateMachine):
     def log(self) -> list[list[Key]]:
         return self.known[: self.at]
 
-    def had(self, keys: list[Key]) -> None:
-        if self.at < len(self.known):
-            assert keys == self.known[self.at], "another time it was something else"
-        else:
-            self.known.append(keys)
-        self.at += 1
-
     def from_here(self) -> None:
         """The future is another one from here on."""
         del self.known[self.at :]
-        self.states = [(through_json(self.loader.state_dict()), self.at)]
+        self.states = [(self.saved(), self.at, len(self.steps))]
 
     def first_pass(self) -> bool:
-        size = self.ds.plan.size
-        return size is None or (self.at < size and self.loader.state_dict()["epoch"] == 0)
+        size = self.rows.plan.size
+        first = size is None or (self.at < size and self.loaders[0].state_dict()["epoch"] == 0)
+        return first and not self.dead
+
+    # ------------------------------------------------------------ steps
+
+    def coming(self) -> tuple[list[list[Key]], list[list[Key]]]:
+        """What the plan says of the next step: its rows, and those that fill it up."""
+        plan, at = self.plan(), self.at
+        size, stop = plan.size, min(at + self.size, self.end)
+        more = list[list[Key]]()
+        if self.dead or at >= stop or size == 0:
+            return [], []
+        if size is not None:
+            first = at // size * size
+            stop = min(stop, first + size)
+            if len(self.loaders) > 1 and stop < at + self.size:
+                begin = told(plan, first, first + size)
+                more = [begin[i % size] for i in range(at + self.size - stop)]
+        return told(plan, at, stop), more
+
+    def step(self, take: Callable[[int], list[Key] | None] | None = None) -> bool:
+        """One step of all ranks, which is what the plan says. What cannot be read is not known before it was tried:
+        then it is what the plan says afterwards.
+        """
+        try:
+            rows, more = self.coming()
+            if not rows:
+                return False
+            found = [self.keys_of(rank, take or self.one) for rank in range(len(self.loaders))]
+        except DataError as error:
+            assert "tried in its place, are bad too" in str(error)
+            self.dead = True
+            self.go_to(json.loads(self.asked[0]))
+            return False
+        want, start = flat([*rows, *more]), self.at
+        found = flat(found)
+        if self.spoils(want):
+            assert len(found) == len(want) and not self.spoils(found)
+            plan, stop = self.plan(), self.at + len(rows)
+            first = self.at // (plan.size or 1 << 60) * (plan.size or 0)
+            rows = told(plan, self.at, stop)
+            more = [told(plan, first + i % plan.size, first + i % plan.size + 1)[0] for i in range(len(more))]
+            want = flat([*rows, *more])
+        assert (found == want) if len(self.loaders) == 1 else (sorted(found) == sorted(want)), (self.at, found, want)
+        for row in rows:
+            if self.at < len(self.known):
+                assert row == self.known[self.at], "another time it was something else"
+            else:
+                self.known.append(row)
+            self.at += 1
+        self.steps.append((start, want))
+        return True
+
+    def keys_of(self, rank: int, take: Callable[[int], list[Key] | None]) -> list[Key]:
+        found = take(rank)
+        assert found is not None, f"rank {rank} has ended"
+        return found
 
     # ------------------------------------------------------------ what is done to it
 
     @rule(steps=st.integers(1, 6))
     def take(self, steps: int) -> None:
-        for keys in told(self.plan(), self.at, min(self.at + steps, self.end)):
-            found = self.one()
-            assert found == keys, (self.at, found, keys)
-            self.had(keys)
+        for _ in range(steps):
+            if not self.step():
+                break
 
     @rule(calls=st.integers(1, 9), error=st.just(Interrupt))
     def interrupt(self, calls: int, error: Any) -> None:
         """Somebody presses Ctrl-C while an item is made; the next call gives the item."""
-        if self.at >= self.end:
-            return
-        want = told(self.plan(), self.at, self.at + 1)[0]
-        before = through_json(self.loader.state_dict())
+
+        def take(rank: int) -> list[Key] | None:
+            before = through_json(self.loaders[rank].state_dict())
+            try:
+                return self.one(rank)
+            except error:
+                now = through_json(self.loaders[rank].state_dict())
+                at_once = {"journal": [], "check": ""}  # what was found out on the way is kept
+                assert now | at_once == before | at_once or now["epoch"] == before["epoch"] + 1
+                return self.one(rank)
+
         fuse.set(calls, error())
         try:
-            found = self.one()
-        except error:
-            now = through_json(self.loader.state_dict())
-            assert now == before or now["epoch"] == before["epoch"] + 1
-            found = self.one()
+            self.step(take)
         finally:
             fuse.set(0, None)
-        assert found == want
-        self.had(want)
 
     @rule()
     def save(self) -> None:
-        self.states.append((through_json(self.loader.state_dict()), self.at))
+        self.states.append((self.saved(), self.at, len(self.steps)))
 
     @rule(i=st.integers(0, 9))
     def load(self, i: int) -> None:
         """Any state since the last edit."""
-        state, self.at = self.states[i % len(self.states)]
-        self.loader.load_state_dict(state)
-        self.it = None
+        states, self.at, steps = self.states[i % len(self.states)]
+        self.go_to(states)
+        del self.steps[steps:]
+
+    @rule(topology=topologies)
+    def go_on_with(self, topology: Topology) -> None:
+        """Other ranks, and other batches."""
+        states, before = self.saved(), self.loaders
+        self.open(topology)
+        self.go_to(states)
+        for loader in before:
+            loader.close()
 
     @precondition(first_pass)
     @rule(weights=st.tuples(*[st.sampled_from([0, 1, 2, 5, 0.5])] * 3), ahead=st.integers(0, 9))
@@ -168,7 +289,7 @@ class Planned(RuleBasedStateMachine):
         if sum(m[0] == "mix" and {n for n, *_ in m[1]} == set(asked) for m in self.parts()) > 1:
             return
         try:
-            self.loader.set_weights(asked)
+            assert len({loader.set_weights(asked) for loader in self.loaders}) == 1
         except ConfigError as error:
             assert any(why in str(error) for why in ("packed", "weight", "the end of the mixture")), error
             return
@@ -212,28 +333,28 @@ class Planned(RuleBasedStateMachine):
                 del inputs[0]
             case "added" if len(inputs) < 4 and "d" not in [name for name, *_ in inputs]:
                 inputs.append(("d", more, weight))
-            case "grown" if flow[0] == "numbers":
-                inputs[0] = (name, ("numbers", flow[1] + 3, flow[2]), weight)
+            case "grown" if flow[0] in ("numbers", "spoiled"):
+                inputs[0] = (name, (flow[0], flow[1] + 3, flow[2]), weight)
             case _:
                 return
         if any(part[0] == "pack" for part in self.parts()):
             inputs = [(name, changed(flow, documents_too), w) for name, flow, w in inputs]
-        state, before = through_json(self.loader.state_dict()), (self.tree, self.ds)
+        states, before = self.saved(), (self.tree, self.rows, self.adopted, self.loaders, self.its, self.size)
         self.tree = changed(self.tree, lambda part: ("mix", tuple(inputs), *mix[2:]) if part == mix else part)
-        self.ds = self.made()
-        found = ps.Loader(self.ds)
+        self.rows, self.adopted = self.made(1), True
+        self.open((len(self.loaders), self.size // len(self.loaders)))
+        found = self.loaders
         try:
-            found.load_state_dict(state, on_mismatch="adopt")
+            self.go_to(states, on_mismatch="adopt")
         except PenstockError as error:
-            self.tree, self.ds = before
-            found.close()
+            self.tree, self.rows, self.adopted, self.loaders, self.its, self.size = before
             assert any(why in str(error) for why in NOT_ADOPTED), error
             return
-        self.loader.close()
-        self.loader, self.it = found, None
+        finally:
+            for loader in before[3] if self.loaders is found else found:
+                loader.close()
         for name, mine in self.by_input().items():
             self.used[name] += len(mine)
-        self.adopted = True
         self.since, self.edited = self.at, self.edited or change == "grown"
         self.from_here()
 
@@ -248,8 +369,8 @@ class Planned(RuleBasedStateMachine):
     def edit(self, plan: Any) -> None:
         if plan.size == 0:
             return
-        self.loader.load_state_dict(through_json(plan.state))
-        self.it, self.edited = None, True
+        self.go_to(through_json(plan.state))
+        self.edited = True
         self.from_here()
 
     # ------------------------------------------------------------ what must hold
@@ -266,21 +387,31 @@ class Planned(RuleBasedStateMachine):
     def the_plan_knows_the_past_and_the_future(self) -> None:
         plan = self.plan()
         assert told(plan, self.since, self.at) == self.log[self.since :]
+        for number in {len(self.steps) - 1, len(self.steps) // 2} & set(range(len(self.steps))):
+            start, keys = self.steps[number]
+            if start >= self.since:
+                assert sorted(sample.key for sample in plan.at(step=number)) == sorted(keys), number
 
     def teardown(self) -> None:
         if not hasattr(self, "log"):
             return
         plan = self.plan()
-        stop = min(self.at + AHEAD, self.end)
+        stop = self.at if self.dead else min(self.at + AHEAD, self.end)
         if not self.since and plan.size != 0:
             check_inverse(plan, 0, stop)
             check_sums(plan, (self.at, stop))
         self.every_input_goes_through_its_own_order()
-        self.loader.close()
+        for loader in self.loaders:
+            loader.close()
 
     def every_input_goes_through_its_own_order(self) -> None:
-        mix, size = top(self.tree), self.ds.plan.size
-        if mix is None or self.edited or (size is not None and self.at > size):
+        mix, size = top(self.tree), self.rows.plan.size
+        if (
+            mix is None
+            or self.edited
+            or any(part[0] == "spoiled" for part in self.parts())
+            or (size is not None and self.at > size)
+        ):
             return
         for name, flow, _ in mix[1]:
             mine, used = self.by_input().get(name, []), self.used[name]
@@ -289,7 +420,7 @@ class Planned(RuleBasedStateMachine):
 
 
 def test_a_run_is_what_its_plan_says_whatever_is_done_to_it() -> None:
-    run_state_machine_as_test(Planned, settings=examples(40))
+    run_state_machine_as_test(Planned, settings=examples(150))
 
 
 def test_a_run_that_lost_an_input_can_be_saved_at_once() -> None:

@@ -16,7 +16,7 @@ from amounts import done
 Key = tuple[str, int, int]
 
 Tree = tuple[Any, ...]
-"""`("numbers" | "documents", n, name)`, `("concat" | "zip", trees)`, `("mix", {name: (tree, weight)}, late, options)` with
+"""`("numbers" | "spoiled" | "documents", n, name)`, `("concat" | "zip", trees)`, `("mix", {name: (tree, weight)}, late, options)` with
 tuples for mappings, or a step: (method, tree, arguments, options)."""
 
 Draw = Callable[[Any], Any]
@@ -24,6 +24,25 @@ Draw = Callable[[Any], Any]
 
 def numbers(n: int, name: str) -> ps.Dataset:
     return ps.from_sequence(range(n), name=name)
+
+
+class Spoiled:
+    """Numbers every fifth of which cannot be read."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> int:
+        if bad(i):
+            raise ValueError(f"cannot read {i}")
+        return i
+
+
+def bad(index: int) -> bool:
+    return index % 5 == 3
 
 
 def documents(n: int, name: str, most: int = 9) -> ps.Dataset:
@@ -72,6 +91,8 @@ def build(tree: Tree) -> ps.Dataset:
     match tree:
         case ("numbers", n, name):
             return numbers(n, name)
+        case ("spoiled", n, name):
+            return ps.from_sequence(Spoiled(n), name=name)
         case ("documents", n, name):
             return documents(n, name)
         case ("concat" | "zip" as kind, flows):
@@ -90,7 +111,7 @@ def build(tree: Tree) -> ps.Dataset:
 def show(tree: Tree) -> str:
     """A description as code."""
     match tree:
-        case ("numbers" | "documents" as kind, n, name):
+        case ("numbers" | "spoiled" | "documents" as kind, n, name):
             return f"{kind}({n}, {name!r})"
         case ("concat" | "zip" as kind, flows):
             first, *rest = map(show, flows)
@@ -110,7 +131,7 @@ def show(tree: Tree) -> str:
 def changed(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
     """The description with a change made to every part of it, from below."""
     match tree:
-        case ("numbers" | "documents", *_):
+        case ("numbers" | "spoiled" | "documents", *_):
             return change(tree)
         case ("concat" | "zip" as kind, flows):
             return change((kind, tuple(changed(flow, change) for flow in flows)))
