@@ -246,6 +246,35 @@ def _more(worlds: list[tuple[int, int]]) -> list[list[Any]]:
     return out
 
 
+def test_a_pass_that_gets_longer_after_its_short_step_keeps_its_steps() -> None:
+    flows = {"a": numbers(2), "b": numbers(10)}
+    ds = ps.mix(flows, {"a": 1, "b": 1}, stop="first_exhausted").batch(2, collate=list)
+    with ps.Loader(ds) as run:
+        it = iter(run)
+        want = [(next(it), run.keys())[1] for _ in range(3)]
+        assert [len(keys) for keys in want] == [2, 2, 1]
+        assert run.set_weights({"a": 0, "b": 1}) == 5
+        state = json.loads(json.dumps(run.state_dict()))
+    with ps.Loader(ds) as run:
+        run.load_state_dict(state)
+        want += [run.keys() for _ in islice(run, 3)]
+        plan = ds.plan.after(run.state_dict())
+    assert [[sample.key for sample in plan.at(step=step)] for step in range(6)] == want
+
+
+def test_the_plan_of_a_run_whose_batches_got_smaller_knows_the_short_steps_of_before() -> None:
+    def made(n: int) -> ps.Dataset:
+        rows = ps.from_sequence(range(19), name="a").batch(3, drop_remainder=True, collate=list)
+        return rows.batch(n, collate=list)
+
+    with ps.Loader(made(4)) as run:
+        want = [run.keys() for _ in run]
+        state = run.state_dict()
+    assert [len(keys) for keys in want] == [12, 6]
+    plan = made(1).plan.after(state)
+    assert [[sample.key for sample in plan.at(step=step)] for step in range(2)] == want
+
+
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
 @pytest.mark.parametrize("drop", [False, True])
 def test_the_plan_of_a_run_knows_its_steps_over_passes(remainder: Any, drop: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, note
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -64,7 +64,11 @@ def delivered(ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0) -
 def test_what_is_delivered_is_what_the_plan_says(tree: Tree, at: int) -> None:
     note(show(tree))
     ds = build(tree)
-    got, state = delivered(ds, FEW, save_at=at)
+    try:
+        got, state = delivered(ds, FEW, save_at=at)
+    except ps.errors.DataError as error:
+        assume("pack passes that hold the same documents" not in str(error))  # that is told, not lost
+        raise
     items, keys = [plain(item) for item, _ in got], [keys for _, keys in got]
     plan = ds.plan.after(state)
     assert told(ds.plan, 0, len(got)) == told(plan, 0, len(got)) == keys

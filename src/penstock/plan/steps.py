@@ -27,5 +27,6 @@ def rows_of(flow: Flow, size: int | None, log: tuple[Size, ...] | None, step: in
     log = log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail),)
     found = rows_of_step(log, step, size)
     within_reach(found.stop)
+    whole_step = next(entry.size for entry in reversed(log) if entry.step <= step)
     # The last step of a pass may be short: batches below the outermost drop what fills none of them.
-    return found[: tail.given(len(found))] if len(found) < tail.group else found
+    return found[: tail.given(len(found))] if len(found) < whole_step else found
