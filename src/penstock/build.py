@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -49,6 +49,9 @@ from .schedule import Schedule
 from .step import Leaf, Step
 from .types import Ints, is_source
 from .without import WithoutProgram
+
+_key = lru_cache(maxsize=1 << 14)(key_of)
+"""Keys of the same names are asked for again whenever a tree is compiled."""
 
 STEP = {
     "map": "map()",
@@ -189,7 +192,7 @@ class Builder:
         match flow:
             case Read(source, name):
                 full = shown_as(path) or name or "data"
-                leaf = Leaf(len(self.leaves), full, key_of(*keyed_by(path), name), source)
+                leaf = Leaf(len(self.leaves), full, _key(*keyed_by(path), name), source)
                 self.leaves.append(leaf)
                 self._leaf_of[id(flow), path] = leaf
             case Mix(_, _, rule):
@@ -204,7 +207,7 @@ class Builder:
 
     def key(self, flow: Flow, kind: str, seed: int, path: Path) -> int:
         """The key of a step: stable names only, and how many like it lie below."""
-        return key_of(seed, *keyed_by(path), kind, self.counts(flow).get(kind, 0))
+        return _key(seed, *keyed_by(path), kind, self.counts(flow).get(kind, 0))
 
     def counts(self, flow: Flow) -> Mapping[str, int]:
         """How many steps of each kind and name lie at or below a node, within its input."""
@@ -256,7 +259,7 @@ class Builder:
                 key = self.key(flow, type(order).__name__, seed_here, path)
                 # The leaf's own name tells apart two sources of one length under one seed.
                 return ReorderProgram(
-                    self.program(below, seed, under(flow, path)), order, key_of(key, *self.names_below(below))
+                    self.program(below, seed, under(flow, path)), order, _key(key, *self.names_below(below))
                 )
             case Mix(_, _, rule):
                 inner, inputs = rule.seed if isinstance(rule, Weighted) else seed, inputs_of(flow, path)

@@ -129,14 +129,14 @@ def called(fn: Any) -> str:
 
 def _normal(tree: Any) -> Json:
     """Equal numbers in one spelling: 1.0 and NumPy's numbers as well."""
-    if isinstance(tree, str | int | None):  # most of it
+    if isinstance(tree, str) or tree is None:  # most of it
         return tree
+    if isinstance(tree, dict) or isinstance(tree, Mapping):  # what is no dict takes long to ask
+        return {name: _normal(each) for name, each in cast("Mapping[str, Any]", tree).items()}
+    if isinstance(tree, list | tuple):
+        return [_normal(each) for each in cast("list[Any]", tree)]
     plain: Any = cast(Any, tree).item() if isinstance(tree, np.generic) else tree
-    if isinstance(plain, float) and plain.is_integer():
-        return int(plain)
-    if isinstance(plain, Mapping):
-        return {name: _normal(each) for name, each in cast("Mapping[str, Any]", plain).items()}
-    return [_normal(each) for each in cast("list[Any]", plain)] if isinstance(plain, list | tuple) else plain
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
