@@ -68,17 +68,19 @@ def size_of(spread: Spread, tail: Tail) -> Size:
 def logged(log: Sequence[Size], position: int, now: Size, rows: int | None) -> tuple[Size, ...]:
     """The log of a run that goes on from a row with steps of another size."""
     last = log[-1]
-    step = last.steps_to(position, rows)
-    if (last.size, last.least) == (now.size, now.least) and not _within(log, step - 1, position, rows):
+    if (last.size, last.least) == (now.size, now.least) and not _within(log, position, rows):
         return tuple(log)
     if last.position == position:
         return (*log[:-1], Size(last.step, position, now.size, now.least))
-    return (*log, Size(step, position, now.size, now.least))
+    return (*log, Size(last.steps_to(position, rows), position, now.size, now.least))
 
 
-def _within(log: Sequence[Size], step: int, position: int, rows: int | None) -> bool:
+def _within(log: Sequence[Size], position: int, rows: int | None) -> bool:
     """Whether a row is none with which a step may begin: the pass was changed when its last step was a short one."""
-    if step < log[-1].step or (rows is not None and not log[-1].in_pass(rows)):
+    last = log[-1]
+    if rows is not None and not last.in_pass(rows):
+        return False
+    if (step := last.steps_to(position, rows) - 1) < last.step:
         return False
     made = rows_of_step(log, step, rows)
     end = made.stop if rows is None else min(made.stop, (made.start // rows + 1) * rows)
