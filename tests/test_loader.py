@@ -39,7 +39,13 @@ def by_lanes() -> ps.Dataset:
     return kept.map(lambda x: [x] * (x % 5 + 1)).pack(16).batch(2)
 
 
+def rows_by_lanes() -> ps.Dataset:
+    kept = mixture().filter(lambda x: x % 7).flat_map(lambda x: [x] * (x % 3))
+    return kept.map(lambda x: [x] * (x % 5 + 1)).pack(16)
+
+
 PIPELINES = pytest.mark.parametrize("make", [indexed, by_lanes])
+ROWS = pytest.mark.parametrize("make", [indexed, rows_by_lanes])
 
 
 def shown(batch: Any) -> str:
@@ -75,18 +81,18 @@ def rows(steps: list[Any], ranks: int) -> list[Any]:
     """What the ranks gave, in steps of twelve batches: of an indexed run in any order inside, for it is dealt out."""
     batches = [batch for step in steps for batch in step]
     if isinstance(batches[0], dict):
-        return [shown(batch) for batch in batches]
+        return [sorted(map(shown, batches[i : i + 12])) for i in range(0, len(batches), 12)]
     return [sorted(chain(*batches[i : i + 12])) for i in range(0, len(batches), 12)]
 
 
-@PIPELINES
+@ROWS
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
 def test_world_sizes_give_one_global_sequence(make, ranks):
     whole, _ = lockstep(make, 1, 120)
     assert rows(lockstep(make, ranks, 120 // ranks, workers=ranks % 3)[0], ranks) == rows(whole, 1)
 
 
-@PIPELINES
+@ROWS
 def test_world_size_changes_in_the_middle(make):
     whole, _ = lockstep(make, 1, 120)
     first, states = lockstep(make, 2, 18)
@@ -95,12 +101,45 @@ def test_world_size_changes_in_the_middle(make):
     assert rows(first + second + third, 1) == rows(whole, 1)
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+def test_a_batch_takes_the_next_rows_of_the_ranks_own_lanes_in_turn(ranks):
+    """The same rows in every global step, for every number of ranks that share a global batch."""
+
+    def make() -> ps.Dataset:
+        return rows_by_lanes().map(lambda row: row["tokens"].tolist())
+
+    alone = [*islice(ps.Loader(make(), lanes=LANES), 60)]
+    loaders = [
+        ps.Loader(make().batch(12 // ranks, collate=list), rank=r, world_size=ranks, lanes=LANES) for r in range(ranks)
+    ]
+    for step in zip(*(islice(loader, 5) for loader in loaders), strict=True):
+        due, alone = alone[:12], alone[12:]
+        assert list(step) == [due[r::ranks] for r in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_limit_under_the_tail_counts_the_rows_of_the_run(ranks):
+    for ds in (rows_by_lanes().limit(24).batch(4, collate=list), rows_by_lanes().batch(4, collate=list).limit(6)):
+        loaders = [ps.Loader(ds, rank=r, world_size=ranks, lanes=LANES) for r in range(ranks)]
+        assert [sum(len(batch) for batch in loader) for loader in loaders] == [24 // ranks] * ranks
+
+
+def test_a_run_goes_on_after_a_limit_was_counted_on_another_number_of_ranks():
+    make = lambda: rows_by_lanes().limit(60)  # noqa: E731
+    whole = [shown(x) for x in ps.Loader(make(), lanes=LANES)]
+    first, states = lockstep(make, 2, 9)
+    assert all(state["drawn"] == 9 for state in states)
+    with ps.Loader(make(), lanes=LANES) as loader:
+        loader.load_state_dict(states)
+        assert [shown(row) for step in first for row in step] + [shown(row) for row in loader] == whole
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_tuples_of_a_zip_stay_whole_on_every_rank(ranks):
-    pairs = ps.from_sequence(range(30)).zip(ps.from_sequence(range(100, 130)))
-    for rank in range(ranks):
-        found = list(ps.Loader(pairs, rank=rank, world_size=ranks, remainder="keep"))
-        assert len(found) == 30 // ranks and all(b == a + 100 for a, b in found)
+    for keep in (numbers(30).zip(numbers(30, 100)), numbers(30).zip(numbers(30, 100).filter(lambda x: True))):
+        for rank in range(ranks):
+            found = list(ps.Loader(keep, rank=rank, world_size=ranks, lanes=6, remainder="keep"))
+            assert len(found) == 30 // ranks and all(b == a + 100 for a, b in found)
 
 
 def test_one_state_of_an_indexed_run_serves_all_ranks():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -355,20 +355,15 @@ def test_positions_go_on_where_a_document_is_split() -> None:
     assert [r["positions"] for r in rows] == [[0, 1, 2, 0, 1], [2, 3, 0, 0, 0]]
 
 
-@pytest.mark.parametrize("lanes", [2, 3])
-def test_lanes_deal_out_the_last_indexed_step(lanes: int) -> None:
-    tail = ("batch", ("filter", ("stride", ("seq", tuple(range(24)), "a"), 0, 1), is_kept), 2, False)
-    parts = [model(deal(tail, i, lanes), 0, 100) for i in range(lanes)]
-    ds = numbers(24).filter(is_kept).batch(2, collate=list)
-    found = run(ds, 0, 100, lanes=lanes)[0]
-    together = min(map(len, parts)) * lanes
-    assert found[:together] == [x for group in zip(*parts, strict=False) for x in group]
-    assert sorted(found) == sorted(x for part in parts for x in part)
+@pytest.mark.parametrize("lanes", [2, 3, 48])
+def test_lanes_deal_out_the_last_indexed_step_and_batches_take_their_outputs_in_turn(lanes: int) -> None:
+    shares = [[x for x in range(i, 240, lanes) if is_kept(x)] for i in range(lanes)]
+    turns = [x for row in zip_longest(*shares) for x in row if x is not None]  # who ended is passed over
+    ds = numbers(240).filter(is_kept)
+    assert run(ds, 0, 300, lanes=lanes)[0] == turns
+    assert list(chain(*run(ds.batch(7, collate=list), 0, 300, lanes=lanes)[0])) == turns
+    assert run(ds.limit(5), 0, 300, lanes=lanes)[0] == turns[:5]
 
 
 def is_kept(x: int) -> bool:
     return x % 5 != 0
-
-
-def deal(recipe: Any, i: int, n: int) -> Any:
-    return (*recipe[:2], i, n) if recipe[0] == "stride" else (recipe[0], deal(recipe[1], i, n), *recipe[2:])

@@ -167,14 +167,14 @@ def lengths_known(flow: Flow) -> bool:
 
 @dataclass
 class Builder:
-    """Compiles the parts of one tree; knows all its leaves. `lane` salts the steps that run once per lane."""
+    """Compiles the parts of one tree; knows all its leaves."""
 
     root: Flow
-    lane: int = 0
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     mixtures: dict[Path, Mixture | Spliced] = field(default_factory=dict[Path, "Mixture | Spliced"])
     _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
+    _programs: dict[tuple[int, int, Path], Program] = field(default_factory=dict[tuple[int, int, Path], Program])
     _marks: int = 0
 
     def __post_init__(self) -> None:
@@ -239,6 +239,12 @@ class Builder:
 
     # ------------------------------------------------------------ programs
 
+    def compiled(self, flow: Flow, seed: int, path: Path) -> Program:
+        """The program of an indexed flow, the same for all lanes."""
+        if (id(flow), seed, path) not in self._programs:
+            self._programs[id(flow), seed, path] = self.program(flow, seed, path)
+        return self._programs[id(flow), seed, path]
+
     def program(self, flow: Flow, seed: int = 0, path: Path = ()) -> Program:
         """The program of an indexed flow."""
         match flow:
@@ -288,9 +294,9 @@ class Builder:
                 return PackProgram(inner, fold, key, size.extra if size else 0, lengths, self.mark())
 
     def hold_key(self, flow: Hold, seed: int, path: Path) -> int:
-        """The key of a fold; lanes other than the first draw their own."""
+        """The key of a fold."""
         own = seed if flow.seed is None else flow.seed
-        return self.key(flow, type(flow.fold).__name__, own, path) + self.lane & (1 << 64) - 1
+        return self.key(flow, type(flow.fold).__name__, own, path)
 
     def step(self, flow: Each, seed: int, path: Path) -> Step:
         """The function of an `Each` with its key."""

@@ -15,7 +15,7 @@ from .streams import Stream, Tap, as_int, bad_cursor
 from .trail import Offset, Span, Trail
 from .types import Ints, Json
 
-_FIRST_PLAN, _LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick
+FIRST_PLAN, LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Positions:
 
     def __init__(self, program: Program, spread: Spread) -> None:
         self.program, self.spread = program, spread
-        self._epoch, self._at, self._plan = 0, 0, _FIRST_PLAN
+        self._epoch, self._at, self._plan = 0, 0, FIRST_PLAN
         self._rows = empty_rows(program.depth)
         self._used: int = 0
 
@@ -59,7 +59,7 @@ class Positions:
         return self._at
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), _FIRST_PLAN
+        self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), FIRST_PLAN
         if self.program.size is not None and self._at > self.program.size:
             raise bad_cursor(cursor, f"a position up to {self.program.size}")
         self._rows, self._used = empty_rows(self.program.depth), 0
@@ -87,7 +87,7 @@ class Positions:
         if not places.size:
             return False
         self._rows, self._used = self.rows_at(places, epoch), 0
-        self._plan = min(max(_LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
+        self._plan = min(max(LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
         return True
 
     def rows_at(self, places: Ints, epoch: int) -> Rows:

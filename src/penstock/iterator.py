@@ -73,7 +73,7 @@ class DatasetIterator(Iterator[Any]):
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item."""
-        return self._session.last.keys() if self._session.last else []
+        return self._session.last.keys()
 
     def close(self) -> None:
         """Let go of open files, and of the workers."""

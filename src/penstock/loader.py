@@ -64,7 +64,7 @@ class Loader:
         prefetch: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
-        lanes: int = 1,
+        lanes: int | None = None,
         remainder: Remainder = "drop",
         epoch_length: int | None = None,
         on_error: OnError = "raise",
@@ -143,8 +143,8 @@ class Loader:
     def _marked(self) -> dict[str, Any] | None:
         """The next batch with what is padding in it, if it is a mapping."""
         session, lane = self._session, self._session.last
-        batch = lane.upcoming() if lane else None
-        if lane is None or not isinstance(batch, Mapping):
+        batch = lane.upcoming()
+        if not isinstance(batch, Mapping):
             return None
         if "valid" in batch:
             raise ConfigError(
@@ -169,7 +169,7 @@ class Loader:
     def _tell_left_out(self) -> None:
         session, spread = self._session, self._session.spread
         rows = session.rows()
-        if self._told or rows is None or spread.remainder != "drop" or spread.rank or session.last is None:
+        if self._told or rows is None or spread.remainder != "drop" or spread.rank:
             return
         if left := rows - as_int(session.last.cursor()):
             self._told = True
@@ -211,7 +211,7 @@ class Loader:
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of."""
-        return self._session.last.keys() if self._session.last else []
+        return self._session.last.keys()
 
     @property
     def valid(self) -> Flags:
@@ -223,7 +223,7 @@ class Loader:
         [([0, 1], [True, True]), ([2, 0], [True, False])]
         """
         session, lane = self._session, self._session.last
-        if lane is None or not len(found := lane.rows()):
+        if not len(found := lane.rows()):
             return np.zeros(0, np.bool_)
         if session.spread.remainder == "pad":
             return session.spread.valid(as_int(lane.began()), session.epoch, session.rows())
@@ -245,10 +245,8 @@ class Loader:
         """What was given out since the loader was opened: items, samples by source, seconds spent waiting for data,
         errors.
         """
-        by_source = dict[str, int]()
-        for lane in self._session.lanes_here:
-            for leaf, count in zip(lane.builder.leaves, lane.given().tolist(), strict=True):
-                by_source[leaf.name] = by_source.get(leaf.name, 0) + count
+        out = self._session.last
+        by_source = {leaf.name: count for leaf, count in zip(out.leaves, out.given().tolist(), strict=True)}
         return {
             "epoch": self._session.epoch,
             "items": self._items,

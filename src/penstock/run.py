@@ -4,20 +4,19 @@ over five nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from functools import partial
-from itertools import islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .build import Builder, require_indexed, why_not
+from .build import Builder, endless, require_indexed, why_not
 from .deal import Spread
 from .draws import mixture
 from .errors import ConfigError, StateError
 from .feed import Positions, Upstream
+from .fold import ShuffleBuffer
 from .hold import Holding
 from .nodes import (
     Again,
@@ -38,18 +37,18 @@ from .nodes import (
     Weighted,
     inputs_of,
 )
-from .order import Gap, Repeat, Slice, Stride
+from .order import Gap, Repeat, Slice
+from .pack import BestFit, FirstFit
 from .packed import PackProgram
 from .random import key_of
-from .retry import patiently
-from .rows import Rows, empty_rows
+from .rounds import Rounds, Share
+from .shards import Dealt, LaneOf, Reader, Sharded
 from .sources.identity import content
 from .step import Leaf
-from .streams import Batches, Stream, as_int, as_list
+from .streams import Batches, Stream
 from .tail import has_tail, tail_of
-from .trail import Chunk, Fixed
 from .turns import ByRule, ByWeight, Draws, FirstOnes, InCycle, InTurn, OneByOne, Passes
-from .types import Json, Shards
+from .types import Fold, Json, Shards
 from .weave import Weave
 from .work import Hired, Work
 
@@ -68,8 +67,6 @@ def straight(flow: Flow, program: Any) -> Callable[[int], int] | None:
             return straight(below, program.flow)
         case Reorder(below, Gap() as gap) if line := straight(below, program.flow):
             return lambda position: line(gap.after(position))
-        case Reorder(below, Stride(first, count)) if line := straight(below, program.flow):
-            return lambda position: line(position * count + first)
         case Hold(below, Batch(n)) if line := straight(below, program.flow):
             return lambda position: line(position * n)
         case Hold(below) if isinstance(program, PackProgram) and (line := straight(below, program.flow)):
@@ -78,49 +75,65 @@ def straight(flow: Flow, program: Any) -> Callable[[int], int] | None:
             return None
 
 
-def lane_of(flow: Flow, lane: int, lanes: int) -> Flow:
-    """A lane's share: every `lanes`-th sample of the last indexed step, every `lanes`-th shard or row of a stream."""
-    if why_not(flow) is None:
-        return Reorder(flow, Stride(lane, lanes))
+class Laned(NamedTuple):
+    """What the lanes of a run give: the flow below the tail and its limits, and how many rows these let through."""
+
+    flow: Flow
+    path: Path
+    limit: int | None
+
+
+def laned(flow: Flow) -> Laned:
+    """What lies below the tail: the last batches, the limits under them, and the maps above either."""
+    found, path, limit = Laned(flow, (), None), (), None
+    while True:
+        match flow:
+            case Hold(Mix(_, _, Turns()), Batch()):
+                return found  # the tuples of a zip are no batches
+            case Hold(below, Batch(n)):
+                flow, limit = below, limit and limit * n
+                found = Laned(flow, path, limit)
+            case Mix((below,), _, Head(n)):
+                flow, path = below, (*path, 0)
+                limit = n if limit is None else min(limit, n)
+                found = Laned(flow, path, limit)
+            case Each(below, "map" | "random" | "source"):
+                flow = below
+            case _:
+                return found
+
+
+def _mixed(flow: Flow) -> bool:
+    """Whether several sources are drawn from in turn somewhere below."""
     match flow:
-        case Read(source, name):
-            assert isinstance(source, Shards)
-            return Read(LaneShards(source, lane, lanes), name)
+        case Read():
+            return False
+        case Mix(_, _, Weighted() | By()):
+            return True
         case Mix(flows):
-            return replace(flow, flows=tuple(lane_of(child, lane, lanes) for child in flows))
+            return any(map(_mixed, flows))
         case Reorder(below) | Each(below) | Hold(below):
-            return replace(flow, flow=lane_of(below, lane, lanes))
-
-
-class LaneShards:
-    """Some of the shards, or, where there are fewer shards than lanes, some of the rows of each."""
-
-    def __init__(self, shards: Shards, lane: int, lanes: int) -> None:
-        self.shards, self.lane, self.lanes = shards, lane, lanes
-
-    def names(self) -> list[str]:
-        names = list(self.shards.names())
-        return names[self.lane :: self.lanes] if len(names) >= self.lanes else names
-
-    def open(self, name: str, row: int, /) -> Iterator[Any]:
-        if len(self.shards.names()) >= self.lanes:
-            return self.shards.open(name, row)
-        # Opened at a row that is known to be there: the first of the shard, or the last one that this lane had.
-        if row == 0:
-            return islice(self.shards.open(name, 0), self.lane, None, self.lanes)
-        return islice(self.shards.open(name, self.lane + (row - 1) * self.lanes), self.lanes, None, self.lanes)
-
-    def describe(self) -> Json:
-        return self.shards.describe()
+            return _mixed(below)
 
 
 class Opener:
-    """Opens one tree (or one lane of it) with given hands."""
+    """Opens one tree (or one lane of it) with given hands. `given` is a stream that stands for the rows of the run,
+    `path` where in the tree they lie.
+    """
 
-    def __init__(self, builder: Builder, hired: Hired, spread: Spread) -> None:
-        self.builder, self.hired, self.spread = builder, hired, spread
+    def __init__(
+        self,
+        builder: Builder,
+        hired: Hired,
+        spread: Spread,
+        lane: LaneOf | None = None,
+        given: tuple[Laned, Stream] | None = None,
+        path: Path = (),
+    ) -> None:
+        self.builder, self.hired, self.spread, self.lane, self._given = builder, hired, spread, lane, given
+        self.path = path
         self._furthest = dict[Path, Callable[[int | None], int]]()
-        self.positions: Positions | None = None  # of an indexed flow
+        self._feed: Positions | Rounds | None = None
 
     def furthest(self, path: Path, cursor: int | None) -> int:
         """The first position of the mixture at a path that nobody has drawn yet, given the cursor of a lone program."""
@@ -131,47 +144,47 @@ class Opener:
             )
         return self._furthest[path](cursor)
 
+    @property
+    def rows(self) -> int | None:
+        """The positions of a pass of an indexed flow that ends."""
+        return self._feed.program.size if self._feed else None
+
     def last_key(self, epoch: int, cursor: Json) -> str | None:
         """A digest of what the last position before a cursor is made of; None where only reading could tell."""
         while isinstance(cursor, list) and cursor:
             cursor = cursor[0]
-        if self.positions is None or not isinstance(cursor, int) or cursor < 1:
+        if self._feed is None or not isinstance(cursor, int) or cursor < 1:
             return None
         try:
-            rows = self.positions.rows_at(np.asarray([cursor - 1]), epoch)
+            rows = self._feed.rows_at(np.asarray([cursor - 1]), epoch)
         except StateError:  # it came from an input that the mixture which took over does not have
             return None
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
-    def open(self, flow: Flow, seed: int = 0, path: Path = (), grain: int = 1) -> Stream:
-        """The stream of a flow."""
-        if why_not(flow) is None and not has_tail(flow):
-            positions = Positions(self.builder.program(flow, seed, path), self.spread)
-            self.positions = positions if path == () else self.positions
-            work = Work(positions, positions.program, [], self.hired, grain)
-            if (line := straight(flow, positions.program)) is not None:
-                self._furthest[path] = lambda cursor: line(as_int(work.furthest() if cursor is None else cursor))
-            return work
+    def open(self, flow: Flow, seed: int = 0, path: Path = (), grain: int = 1, laps: int | None = 1) -> Stream:
+        """The stream of a flow. `laps`: how many passes of it a pass of the run goes through (None: endlessly many)."""
+        if self._given and flow is self._given[0].flow and path == self._given[0].path:
+            return self._given[1]
+        if why_not(flow) is None and (self.lane or not has_tail(flow)):
+            return self._program(flow, seed, path, grain, laps)
         match flow:
             case Hold(below, Batch(n, drop)):
-                return Batches(self.open(below, seed, path, grain * n), n, drop)
+                return Batches(self.open(below, seed, path, grain * n, laps), n, drop)
             case Hold(below, fold, size):
                 assert not isinstance(fold, Batch)
-                key = self.builder.hold_key(flow, seed, path)
-                return Holding(self.open(below, seed, path), fold, size or Sizer(_one), key)
+                lane, lanes = self.lane[:2] if self.lane else (0, 1)
+                key = self.builder.hold_key(flow, seed, path) + lane & (1 << 64) - 1
+                stream = self.open(below, seed, path, laps=laps)
+                return Holding(stream, shared(fold, lanes), size or Sizer(_one), key)
             case Each(below):
-                return self._each(flow, self.open(below, seed, path, grain), seed, path)
-            case Mix(_, names, rule):
-                inner = rule.seed if isinstance(rule, Weighted) else seed
-                opener = self._paired() if isinstance(rule, Turns) else self
-                streams = [opener.open(child, inner, place) for child, place in inputs_of(flow, path)]
-                weave = Weave(streams, names, draws_of(flow, path, self.builder.lane), depth_of(flow))
-                if isinstance(rule, Weighted):
-                    self._furthest[path] = lambda _: weave.position
-                return weave
+                return self._each(flow, self.open(below, seed, path, grain, laps), seed, path)
+            case Mix((below,), _, Head()) if self._given:
+                return self.open(below, seed, (*path, 0), grain, laps)  # the lanes know their limit
+            case Mix():
+                return self._weave(flow, seed, path, laps)
             case Read():
-                return Sharded(self.builder.leaf(flow, path))
+                return self._sharded(self.builder.leaf(flow, path))
             case Reorder(_, order):
                 require_indexed(
                     flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
@@ -184,11 +197,62 @@ class Opener:
         twin.hired = replace(self.hired, paired=True)
         return twin
 
+    def _program(self, flow: Flow, seed: int, path: Path, grain: int, laps: int | None) -> Stream:
+        program, lanes = self.builder.compiled(flow, seed, path), 1
+        if self.lane is None:
+            feed = Positions(program, self.spread)
+        else:
+            lanes = self.lane.lanes
+            feed = Rounds(program, Share(self.lane.lane, lanes, _mixed(flow), laps))
+        if path == self.path:
+            self._feed = feed
+        work = Work(feed, program, [], self.hired, grain)
+        if (line := straight(flow, program)) is not None:
+            self._furthest[path] = lambda cursor: line(lanes * (work.furthest() if cursor is None else cursor))
+        return work
+
+    def _weave(self, flow: Mix, seed: int, path: Path, laps: int | None) -> Stream:
+        rule, lane = flow.rule, self.lane.lane if self.lane else 0
+        inner, draws = rule.seed if isinstance(rule, Weighted) else seed, draws_of(flow, path, lane)
+        laps = None if laps is None or endless(flow) else laps * draws.laps
+        opener = self._paired() if isinstance(rule, Turns) else self
+        streams = [opener.open(child, inner, place, laps=laps) for child, place in inputs_of(flow, path)]
+        assert self.lane is not None, "only lanes have streams to mix"
+        weave = Weave(streams, flow.names, draws, depth_of(flow), self.lane)
+        if isinstance(rule, Weighted):
+            self._furthest[path] = lambda _: weave.position
+        return weave
+
+    def _sharded(self, leaf: Leaf) -> Stream:
+        if self.lane is None or self.lane.lanes == 1:
+            return Sharded(leaf)
+        lane, lanes, mine, readers, _ = self.lane
+        if len(cast(Shards, leaf.source).names()) >= lanes:
+            return Sharded(leaf, lane, lanes)
+        if leaf.number not in readers:
+            readers[leaf.number] = Reader(leaf, mine)
+        return Dealt(readers[leaf.number], lane, lanes)
+
     def _each(self, flow: Each, below: Stream, seed: int, path: Path) -> Stream:
         step = self.builder.step(flow, seed, path)
         if isinstance(below, Work):
             return below.then(step)
-        return Work(Upstream(below), None, [step], self.hired)
+        work = Work(Upstream(below), None, [step], self.hired)
+        if flow.kind == "flat":
+            for place, line in self._furthest.items():
+                self._furthest[place] = lambda cursor, line=line: line(cursor) + work.inside
+        return work
+
+
+def shared(fold: Fold, lanes: int) -> Fold:
+    """A lane's share of a fold: buffers and open rows are those of the run."""
+    match fold:
+        case ShuffleBuffer(n):
+            return replace(fold, n=-(-n // lanes))
+        case FirstFit() | BestFit():
+            return replace(fold, open_rows=-(-fold.open_rows // lanes))
+        case _:
+            return fold
 
 
 def _one(value: Any) -> int:
@@ -249,56 +313,3 @@ def _caps(rule: Weighted, names: tuple[str, ...]) -> tuple[int | None, ...]:
             )
         out.append(None if cap is None else int(cap))
     return tuple(out)
-
-
-class Sharded:
-    """Shards one after the other; the cursor is the shard and the row."""
-
-    def __init__(self, leaf: Leaf) -> None:
-        self.leaf = leaf
-        self.shards = cast(Shards, leaf.source)
-        self._names = list(self.shards.names())
-        self.seek(0, None)
-
-    def cursor(self) -> Json:
-        return [self._shard, self._row]
-
-    def seek(self, epoch: int, cursor: Json, /) -> None:
-        shard, row = (0, 0) if cursor is None else as_list(cursor)
-        self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row)
-        self._open: Iterator[Any] | None = None
-
-    def close(self) -> None:
-        self._open = None
-
-    def pull(self, n: int, /) -> Chunk:
-        while self._shard < len(self._names):
-            if values := patiently(partial(self._read, n)):
-                chunk = Chunk(values, self._rows(len(values)), _ShardTrail(self._shard, self._row))
-                self._row += len(values)
-                return chunk
-            self._shard, self._row, self._open = self._shard + 1, 0, None
-        return Chunk([], empty_rows(0), Fixed(None))
-
-    def _read(self, n: int) -> list[Any]:
-        try:
-            if self._open is None:
-                self._open = self.shards.open(self._names[self._shard], self._row)
-            return list(islice(self._open, n))
-        except Exception as error:
-            self._open = None  # the next try opens it at the row where we stand
-            error.add_note(f"penstock: in {self.leaf.name}, shard {self._names[self._shard]}")
-            raise
-
-    def _rows(self, n: int) -> Rows:
-        index = np.arange(self._row, self._row + n)
-        zeros = np.zeros_like(index)
-        return Rows(zeros + self.leaf.number, zeros + self._epoch, index, zeros + self._shard)
-
-
-class _ShardTrail:
-    def __init__(self, shard: int, row: int) -> None:
-        self.shard, self.row = shard, row
-
-    def at(self, count: int, /) -> Json:
-        return [self.shard, self.row + count]

@@ -16,7 +16,7 @@ class Setting:
 
     rank: int = 0
     world_size: int = 1
-    lanes: int = 1
+    lanes: int | None = None
     on_error: OnError = "raise"
     max_errors: int = 100
     window: int = 0
@@ -25,7 +25,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0)):
-            object.__setattr__(self, name, whole(getattr(self, name), f"{name}={{}}", least))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
         if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
         if self.on_error not in ("raise", "quarantine"):

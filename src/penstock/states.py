@@ -43,13 +43,15 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
                     f"{other.get(name)!r} in another"
                 )
         at = other.get("at")
-        if isinstance(at, Mapping) and "lanes" in other:
+        if "lanes" in other:
+            if not isinstance(at, Mapping):
+                raise StateError(f"the state's cursors of lanes are {at!r}; it is damaged")
             cursors |= {lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             if cursors and cursors[0] != at:
                 raise StateError(f"the states are of different moments: one stands at {cursors[0]}, another at {at}")
             cursors[0] = at
-    if None in cursors.values() or not cursors:
+    if not cursors or ("lanes" not in body and cursors[0] is None):
         raise StateError("the state has no cursor; it is damaged, or was never a saved position")
     body = {**body, "last": last}
     if "lanes" not in body:
@@ -61,7 +63,8 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the "
             "same step"
         )
-    return {**body, "turn": max(turns), "ended": ended}, cursors
+    drawn = sum(as_int(other.get("drawn", 0)) for other in bodies)
+    return {**body, "turn": max(turns), "ended": ended, "drawn": drawn}, cursors
 
 
 def check_lanes(body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]) -> None:

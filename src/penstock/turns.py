@@ -20,7 +20,7 @@ class Draws(Protocol):
 
     `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told of an input's end
     right after its last sample instead of at the first draw that fails. `laps` is how many passes of an input one
-    pass takes at most.
+    pass takes at most. What goes `barren`, pass after pass without a sample, is not begun again.
     """
 
     @property
@@ -28,7 +28,7 @@ class Draws(Protocol):
     @property
     def laps(self) -> int: ...
     def choose(self, position: int, n: int, /) -> list[int]: ...
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]: ...
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]: ...
     def saved(self) -> Json: ...
     def restored(self, saved: Json, /) -> Draws: ...
 
@@ -44,7 +44,7 @@ class InTurn:
     def choose(self, position: int, n: int, /) -> list[int]:
         return [p % self.n for p in range(position, position + n)]
 
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return self, "end"
 
     def saved(self) -> Json:
@@ -66,7 +66,7 @@ class OneByOne:
     def choose(self, position: int, n: int, /) -> list[int]:
         return [self.at] * n if self.at < self.n else []
 
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return OneByOne(self.n, source + 1), "redraw"
 
     def saved(self) -> Json:
@@ -87,7 +87,7 @@ class FirstOnes:
     def choose(self, position: int, n: int, /) -> list[int]:
         return [0] * min(n, self.n - position)
 
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return self, "end"
 
     def saved(self) -> Json:
@@ -113,11 +113,9 @@ class Passes:
     def choose(self, position: int, n: int, /) -> list[int]:
         return [] if self.done == self.epochs else [0] * n
 
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         done = Passes(self.epochs, self.done + 1)
-        if self.epochs is not None and not any(drawn):
-            return done, "end"  # what has no samples has none however often
-        return done, "end" if done.done == self.epochs else "again"
+        return done, "end" if barren or done.done == self.epochs else "again"
 
     def saved(self) -> Json:
         return self.done
@@ -147,7 +145,7 @@ class InCycle:
         ring = self.ring
         return [ring[(p - self.start) % len(ring)] for p in range(position, position + n)] if ring else []
 
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         place = self.ring.index(source)
         rest, new = (*self.ring[place + 1 :], *self.ring[:place]), (self.fresh,) if self.fresh < self.n else ()
         ring = (*rest, *new)
@@ -174,7 +172,7 @@ class ByRule:
         stop = position + n if self.size is None else min(position + n, self.size)
         return self.mixing.at(np.arange(position, stop))[0].tolist() if stop > position else []
 
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return self, "end"
 
     def saved(self) -> Json:
@@ -207,12 +205,12 @@ class ByWeight:
     def choose(self, position: int, n: int, /) -> list[int]:
         return [] if self.over else self.mixture.at(np.arange(position, position + n))[0].tolist()
 
-    def ended(self, source: int, position: int, drawn: Sequence[int], /) -> tuple[Draws, Outcome]:
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         passes = tuple(done + (i == source) for i, done in enumerate(self.passes))
         cap = self.caps[source]
         if self.stop == "first_exhausted":
             return self._with(passes=passes), "end"
-        if self.stop == "all_exhausted" or passes[source] == cap:
+        if barren or self.stop == "all_exhausted" or passes[source] == cap:
             return self._dropped(source, position, passes, drawn)
         if self.stop == "all_exhausted_oversample":
             seen = all(done > 0 for i, done in enumerate(passes) if self.mixture.opened[i])

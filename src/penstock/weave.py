@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import DataError
 from .ints import distinct
 from .rows import Rows, empty_rows, join_rows
+from .shards import LaneOf
 from .streams import Stream, Tap, as_int, as_list
 from .trail import Chunk, Fixed, Trail
-from .turns import Draws, Outcome
+from .turns import Draws, Outcome, Passes
 from .types import Ints, Json
 
 
@@ -98,10 +98,13 @@ class Input:
 
 
 class Weave:
-    """A mix of streams."""
+    """A mix of streams. `patience` is how many passes in a row an input may give nothing: a lane without a share of one
+    has one of another.
+    """
 
-    def __init__(self, streams: Sequence[Stream], names: Sequence[str], draws: Draws, depth: int) -> None:
+    def __init__(self, streams: Sequence[Stream], names: Sequence[str], draws: Draws, depth: int, lane: LaneOf) -> None:
         self.inputs, self.names, self.start, self.depth = [Input(stream) for stream in streams], names, draws, depth
+        self.lane, self.barren, self.patience = lane.lane, lane.barren, lane.lanes if lane.lanes > 1 else 0
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
@@ -136,17 +139,15 @@ class Weave:
 
     def pull(self, n: int, /) -> Chunk:
         values, sources, steps = list[Any](), list[int](), list[Draw]()
-        trail, barren, outcome = self._trail(steps), False, None
+        trail, idle, outcome = self._trail(steps), 0, None
         eager = self._draws.eager
         while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
             drawn = self.inputs[source]
             if not (drawn.at_hand or drawn.more(self._choices[len(values) - n :].count(source))):
-                outcome = self._ended(source)
-                if outcome == "again" and barren:
-                    raise DataError("a whole pass gave no sample, so it cannot be repeated", where=self.names[source])
-                barren = outcome == "again"
+                outcome = self._ended(source, idle > self.patience)
+                idle = idle + 1 if outcome == "again" else 0
                 continue
-            barren = False
+            idle = 0
             values.append(drawn.draw())
             sources.append(source)
             self._choices.pop()
@@ -181,9 +182,11 @@ class Weave:
         back[np.concatenate(order)] = np.arange(len(sources))
         return join_rows(parts).take(back)
 
-    def _ended(self, source: int) -> Outcome:
+    def _ended(self, source: int, barren: bool = False) -> Outcome:
         """An input has no more: ask the rule."""
-        self._draws, outcome = self._draws.ended(source, self.position, self._drawn)
+        if barren and not (isinstance(self._draws, Passes) and self._draws.epochs):
+            self.barren.note(self.names[source] or "repeat()", self.lane)
+        self._draws, outcome = self._draws.ended(source, self.position, self._drawn, barren)
         self._choices = []
         if outcome == "again":
             self._epochs = tuple(epoch + (i == source) for i, epoch in enumerate(self._epochs))

@@ -81,10 +81,15 @@ class Work:
     _taken: tuple[Trail, int]
     _given: tuple[Trail, int]
 
-    def furthest(self) -> Json:
-        """The cursor of the feed behind all that was pulled: what is computed ahead of that can be computed again."""
+    def furthest(self) -> int:
+        """The position of the feed behind all that was pulled: what is computed ahead of that can be computed again."""
         trail, count = self._given
-        return trail.at(count)
+        return as_int(trail.at(count)) + self.inside
+
+    @property
+    def inside(self) -> bool:
+        """Whether some pieces of the next item were given already."""
+        return self._skip > 0
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._drop()

@@ -1,42 +1,41 @@
-"""One lane of a run: a stream, and the chunk of it that is being given out."""
+"""Items on their way out: a stream, and the chunk of it that is being given out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .nodes import Flow
 from .rows import Rows, empty_rows
-from .run import Opener
 from .seams import world
-from .streams import Tap
+from .step import Leaf
+from .streams import Stream, Tap
 from .trail import Chunk, Fixed
 from .types import Ints, Json
 from .work import Pace
 
 
-class Lane:
-    """One lane: a stream, and the chunk of it that is being given out.
+class Delivery:
+    """Gives out the items of a stream one by one, and stands after the last of them.
 
-    Whatever is thrown while a chunk is made (a bad sample, Ctrl-C), the lane stands after the last item it gave: the
-    stream is put back there before anything else is asked of it.
+    Whatever is thrown while a chunk is made (a bad sample, Ctrl-C), it stays there: the stream is put back before
+    anything else is asked of it. `wide` is how many items may be made at a time, `most` how many by the user's wish.
     """
 
-    def __init__(self, opener: Opener, flow: Flow) -> None:
-        self.opener, self.builder, self.tap = opener, opener.builder, Tap(opener.open(flow))
-        self.counts = np.zeros(len(self.builder.leaves), np.int64)
+    def __init__(self, stream: Stream, leaves: Sequence[Leaf], wide: int, most: int | None) -> None:
+        self.stream, self.leaves, self.wide, self.most = stream, leaves, wide, most
+        self._tap, self._counts = Tap(stream), np.zeros(len(leaves), np.int64)
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json) -> None:
-        self.tap.seek(epoch, cursor)
-        self._chunk = Chunk([], empty_rows(0), Fixed(self.tap.cursor()))
-        self._epoch, self._used, self._pace = epoch, 0, Pace()
-        self.ended = self._astray = False
+        self._tap.seek(epoch, cursor)
+        self._chunk = Chunk([], empty_rows(0), Fixed(self._tap.cursor()))
+        self._epoch, self._used, self._pace = epoch, 0, Pace(self.wide)
+        self._ended = self._astray = False
 
     def cursor(self) -> Json:
-        return self._chunk.trail.at(self._used)
+        return self.moment()()
 
     def moment(self) -> Callable[[], Json]:
         """The cursor as it is now, to be made later."""
@@ -45,51 +44,51 @@ class Lane:
 
     def next(self) -> Any:
         """The next item, or StopIteration for good."""
-        self.start()
+        self.ready()
         used = self._used
         value = self._chunk.values[used]
         self._used = used + 1  # the last thing: Python throws at calls, so the item is given or not begun
         return value
 
-    def start(self) -> None:
-        """Make the next item now, and give it out later."""
+    def ready(self) -> None:
+        """Make the next item now, and give it out later; StopIteration where there is none."""
         if self._used == len(self._chunk.values):
             self._fill()
 
     def _fill(self) -> None:
-        if self.ended:
+        if self._ended:
             raise StopIteration
-        began, most = world.sched.now(), self.opener.hired.most
-        n = self._pace.size if most is None else min(self._pace.size, most)
+        began = world.sched.now()
+        n = self._pace.size if self.most is None else min(self._pace.size, self.most)
         if self._astray:
             n = self._back()
         self._astray = True
         try:
-            chunk = self.tap.take(n)
+            chunk = self._tap.take(n)
         except Exception:
             if n == 1:
                 raise
-            chunk = self.tap.take(self._back())
+            chunk = self._tap.take(self._back())
         self._pace.took(len(chunk.values), world.sched.now() - began)
-        self.ended = not chunk.values
-        if self.ended:
+        self._ended = not chunk.values
+        if self._ended:
             self._astray = False
             raise StopIteration
-        self.counts = self.given()
+        self._counts = self.given()
         self._chunk, self._used, self._astray = chunk, 0, False
 
     def _back(self) -> int:
         """Put the stream back behind the last item given; how many to take now, so that what precedes a failure is
         given before it.
         """
-        self.tap.seek(self._epoch, self.cursor())
+        self._tap.seek(self._epoch, self.cursor())
         self._pace.size = 1
         return 1
 
     def given(self) -> Ints:
-        """Samples given out by source, since this lane was opened."""
+        """Samples given out by source, since this was opened."""
         given = self._chunk.rows.slice(0, self._used)
-        return self.counts + np.bincount(given.leaf, minlength=len(self.counts))
+        return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
 
     def upcoming(self) -> Any:
         """The next item, after `start`."""
@@ -106,5 +105,5 @@ class Lane:
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item."""
         rows = self.rows()
-        names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
+        names = [self.leaves[int(leaf)].name for leaf in rows.leaf]
         return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
