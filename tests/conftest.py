@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,6 +30,14 @@ settings.register_profile(
     "nightly", settings.get_profile("ci"), derandomize=False, max_examples=5_000, stateful_step_count=60
 )
 settings.load_profile("ci")
+
+
+@pytest.fixture(scope="module")
+def one_lane() -> Iterator[None]:
+    """Flows in lanes have one by default, so that items come in the order of the stream itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.opened.LANES", 1)
+        yield
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

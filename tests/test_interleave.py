@@ -19,6 +19,8 @@ from penstock.nodes import By, Mix
 from penstock.order import WindowShuffle
 from penstock.testing import assert_covers, assert_elastic, assert_resumes
 
+pytestmark = pytest.mark.usefixtures("one_lane")
+
 
 def model(parts: Sequence[Sequence[int]], width: int) -> list[int]:
     """Slots in turn; one whose input has ended is filled again when its turn comes next."""

@@ -60,13 +60,13 @@ class Delivery:
             raise StopIteration
         began = world.sched.now()
         n = self._pace.size if self.most is None else min(self._pace.size, self.most)
-        if self._astray:
+        if careful := self._astray:
             n = self._back()
         self._astray = True
         try:
             chunk = self._tap.take(n)
-        except Exception:
-            if n == 1:
+        except Exception:  # of this item, or of one that was made ahead
+            if careful:
                 raise
             chunk = self._tap.take(self._back())
         self._pace.took(len(chunk.values), world.sched.now() - began)

@@ -10,17 +10,21 @@ import numpy as np
 
 from .barren import Barren
 from .rows import empty_rows, join_rows
+from .seams import world
 from .states import lane_number
 from .streams import Stream, Tap, as_int, bad_cursor, joined, stands_at
 from .trail import After, Chunk, Fixed, Offset, Trail
 from .types import Json
+from .work import Pace
 
 
 class _Lane:
-    """One lane: its stream, opened when it is first asked, and what was taken from it beforehand."""
+    """One lane: its stream, opened when it is first asked, and what was taken from it beforehand: a few items more than
+    were asked for, where items are cheap beside the asking.
+    """
 
-    def __init__(self, number: int, opened: Callable[[int], Stream]) -> None:
-        self.number, self._opened = number, opened
+    def __init__(self, number: int, opened: Callable[[int], Stream], most: int) -> None:
+        self.number, self._opened, self._most = number, opened, most
         self._tap: Tap | None = None
 
     @property
@@ -30,8 +34,9 @@ class _Lane:
         return self._tap
 
     def seek(self, epoch: int, cursor: Json) -> None:
-        self._epoch, self._fresh = epoch, cursor is None
-        self._chunk, self._used, self._over = Chunk([], empty_rows(0), Fixed(cursor)), 0, False
+        self._epoch, self._fresh, self._over = epoch, cursor is None, False
+        self._parts, self._left, self._pace = list[Chunk](), 0, Pace(self._most)
+        self.behind: tuple[Trail, int] = (Fixed(cursor), 0)
         if cursor is not None:
             self.tap.seek(epoch, cursor)
             if not stands_at(self.tap.cursor(), cursor):
@@ -41,34 +46,37 @@ class _Lane:
         if self._tap is not None:
             self._tap.stream.close()
 
-    @property
-    def behind(self) -> tuple[Trail, int]:
-        return self._chunk.trail, self._used
-
     def have(self, n: int) -> int:
         """Have `n` items at hand, or all that are left; how many that is."""
-        chunk, used = self._chunk, self._used
-        left = len(chunk.values) - used
-        if left < n and not self._over:
-            if self._fresh:
+        if self._left < n and not self._over:
+            wanted, first, began = max(n - self._left, self._pace.size), self._fresh, world.sched.now()
+            if first:
                 self.tap.seek(self._epoch, None)
                 self._fresh = False
-            more = self.tap.take(n - left)
-            self._over = len(more.values) < n - left
-            if more.values and left:
-                rest = Chunk(chunk.values[used:], chunk.rows.slice(used, used + left), Offset(chunk.trail, used))
-                self._chunk, self._used = joined([rest, more]), 0
-            elif more.values:
-                self._chunk, self._used = more._replace(trail=After(chunk.trail, used, more.trail)), 0
-        return min(n, len(self._chunk.values) - self._used)
+            more = self.tap.take(wanted)
+            self._pace.took(wanted, world.sched.now() - began)
+            self._over = len(more.values) < wanted
+            if more.values:
+                # What gave nothing stands at null, whether it was asked already or not.
+                self._parts += [more._replace(trail=After(Fixed(None), 0, more.trail)) if first else more]
+                self._left += len(more.values)
+        return min(n, self._left)
 
     def give(self, n: int) -> Chunk:
         """The next `n` items at hand."""
-        chunk, start = self._chunk, self._used
-        self._used = start + n
-        if start == 0 and n == len(chunk.values):
-            return chunk
-        return Chunk(chunk.values[start : start + n], chunk.rows.slice(start, start + n), chunk.trail)
+        given, missing = list[Chunk](), n
+        while missing:
+            values, rows, trail = part = self._parts.pop(0)
+            if (extra := len(values) - missing) > 0:
+                part = Chunk(values[:missing], rows.slice(0, missing), trail)
+                rest = Chunk(values[missing:], rows.slice(missing, missing + extra), Offset(trail, missing))
+                self._parts.insert(0, rest)
+            given += [part]
+            missing -= len(part.values)
+        chunk = joined(given)
+        self._left -= n
+        self.behind = chunk.trail, n
+        return chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ class Turned:
     ranks: int
     ended: Mapping[int, tuple[Trail, int]]
     order: Sequence[int]
-    behind: Sequence[tuple[Trail, int]]
+    behind: list[tuple[Trail, int]]
 
     def after(self, count: int) -> int:
         """The turn after so many items: whoever ended was passed over."""
@@ -112,10 +120,17 @@ class Lanes:
     """
 
     def __init__(
-        self, lanes: int, rank: int, ranks: int, limit: int | None, opened: Callable[[int], Stream], barren: Barren
+        self,
+        lanes: int,
+        rank: int,
+        ranks: int,
+        limit: int | None,
+        opened: Callable[[int], Stream],
+        barren: Barren,
+        most: int | None,
     ) -> None:
         self.lanes, self.rank, self.ranks, self.limit, self.barren = lanes, rank, ranks, limit, barren
-        self._opened = opened
+        self._opened, self._most = opened, 256 if most is None else most
         self._all = dict[int, _Lane]()
         self.seek(0, None)
         assert self._all[rank].tap  # compiles what all lanes share, and refuses now what cannot run
@@ -128,7 +143,7 @@ class Lanes:
         mine = [lane % self.lanes for lane in range(start, start + self.lanes, self.ranks)]
         for lane in mine:
             if lane not in self._all:
-                self._all[lane] = _Lane(lane, self._opened)
+                self._all[lane] = _Lane(lane, self._opened, self._most)
             self._all[lane].seek(epoch, found.at.get(lane))
         self._ended = {lane: self._all[lane].behind for lane in mine if lane in found.ended}
         self._order = [self._all[lane] for lane in mine if lane not in found.ended]
@@ -150,7 +165,7 @@ class Lanes:
     def pull(self, n: int, /) -> Chunk:
         if self.limit is not None:
             n = min(n, self.limit - self._drawn)
-        while n > 0 and self._order:
+        while n and self._order:
             count, cut = len(self._order), n
             for i, lane in enumerate(self._order[:n]):
                 wanted = -(-(n - i) // count)
@@ -159,7 +174,8 @@ class Lanes:
             if cut:
                 return self._dealt(cut)
             self._end()
-        self.barren.check(self._given)
+        if n:
+            self.barren.check(self._given)
         return Chunk([], empty_rows(0), Fixed(self.cursor()))
 
     def _end(self) -> None:
@@ -173,6 +189,7 @@ class Lanes:
         trail, count = self._trail(), len(self._order)
         full, part = divmod(n, count)
         parts = [lane.give(full + (i < part)) for i, lane in enumerate(self._order[:n])]
+        trail.behind[: len(parts)] = [(chunk.trail, 0) for chunk in parts]
         self._turn, self._drawn, self._given = trail.after(n), self._drawn + n, True
         self._order = self._order[part:] + self._order[:part]
         if count == 1:

@@ -11,8 +11,8 @@ from .build import Builder, endless
 from .deal import Spread
 from .lanes import Lanes
 from .nodes import Path
+from .reader import FirstPass, LaneOf, Reader
 from .run import Opener, laned
-from .shards import LaneOf, Reader
 from .streams import Stream
 from .work import Hired
 
@@ -49,7 +49,7 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread) -> Opened:
 def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int) -> Opened:
     """Any other flow: the lanes of this rank in turn, and over them the tail. The tree is compiled once for all."""
     rows, parts = laned(builder.root), dict[int, Opener]()
-    mine, readers, barren = range(rank, lanes, ranks), dict[int, Reader](), Barren(lanes // ranks, endless(rows.flow))
+    mine, readers, barren = range(rank, lanes, ranks), dict[Path, Reader](), Barren(lanes // ranks, endless(rows.flow))
     here = len(mine)
     most = None if hired.most is None else max(1, hired.most // here)
     each = replace(hired, window=hired.window and max(2, hired.window // here), most=most)
@@ -59,7 +59,7 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int
         return parts[lane].open(rows.flow, path=rows.path)
 
     limit = None if rows.limit is None else len(range(rank, rows.limit, ranks))
-    stream = Lanes(lanes, rank, ranks, limit, opened, barren)
+    stream = Lanes(lanes, rank, ranks, limit, opened, barren, most)
 
     def furthest(path: Path, _: int | None) -> int:
         stream.open_all()
@@ -70,5 +70,6 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int
         given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
         return {**dict.fromkeys(at["at"]), **{lane: parts[int(lane)].last_key(epoch, given[lane]) for lane in given}}
 
-    tail = Opener(builder, hired, Spread(), given=(rows, stream))
+    given = stream if limit is None else FirstPass(stream)
+    tail = Opener(builder, hired, Spread(), given=(rows, given))
     return Opened(tail.open(builder.root), builder, furthest, last)

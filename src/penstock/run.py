@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from .barren import Barren
 from .build import Builder, endless, require_indexed, why_not
 from .deal import Spread
 from .draws import mixture
@@ -18,6 +19,7 @@ from .errors import ConfigError, StateError
 from .feed import Positions, Upstream
 from .fold import ShuffleBuffer
 from .hold import Holding
+from .lanes import Lanes
 from .nodes import (
     Again,
     Batch,
@@ -41,13 +43,14 @@ from .order import Gap, Repeat, Slice
 from .pack import BestFit, FirstFit
 from .packed import PackProgram
 from .random import key_of
+from .reader import Dealt, FirstPass, LaneOf, Reader
 from .rounds import Rounds, Share
-from .shards import Dealt, LaneOf, Reader, Sharded
+from .shards import Sharded
 from .sources.identity import content
 from .step import Leaf
 from .streams import Batches, Stream
 from .tail import has_tail, tail_of
-from .turns import ByRule, ByWeight, Draws, FirstOnes, InCycle, InTurn, OneByOne, Passes
+from .turns import ByRule, ByWeight, Draws, InCycle, InTurn, OneByOne, Passes
 from .types import Fold, Json, Shards
 from .weave import Weave
 from .work import Hired, Work
@@ -181,10 +184,12 @@ class Opener:
                 return self._each(flow, self.open(below, seed, path, grain, laps), seed, path)
             case Mix((below,), _, Head()) if self._given:
                 return self.open(below, seed, (*path, 0), grain, laps)  # the lanes know their limit
+            case Mix((below,), _, Head(n)):
+                return self._dealt(path, lambda: self._first(below, n, seed, (*path, 0)))
             case Mix():
                 return self._weave(flow, seed, path, laps)
             case Read():
-                return self._sharded(self.builder.leaf(flow, path))
+                return self._sharded(self.builder.leaf(flow, path), path)
             case Reorder(_, order):
                 require_indexed(
                     flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
@@ -223,15 +228,32 @@ class Opener:
             self._furthest[path] = lambda _: weave.position
         return weave
 
-    def _sharded(self, leaf: Leaf) -> Stream:
-        if self.lane is None or self.lane.lanes == 1:
-            return Sharded(leaf)
-        lane, lanes, mine, readers, _ = self.lane
+    def _sharded(self, leaf: Leaf, path: Path) -> Stream:
+        lane, lanes = self.lane[:2] if self.lane else (0, 1)
         if len(cast(Shards, leaf.source).names()) >= lanes:
             return Sharded(leaf, lane, lanes)
-        if leaf.number not in readers:
-            readers[leaf.number] = Reader(leaf, mine)
-        return Dealt(readers[leaf.number], lane, lanes)
+        return self._dealt(path, lambda: Sharded(leaf))
+
+    def _first(self, below: Flow, n: int, seed: int, path: Path) -> Stream:
+        """The first `n` items of a flow: a run of its own, which every rank goes through."""
+        assert self.lane is not None
+        lanes, readers, barren = self.lane.lanes, dict[Path, Reader](), Barren(self.lane.lanes, endless(below))
+
+        def opened(lane: int) -> Stream:
+            of = LaneOf(lane, lanes, range(lanes), readers, barren)
+            return Opener(self.builder, self.hired, Spread(), of, path=path).open(below, seed, path)
+
+        return FirstPass(Lanes(lanes, 0, 1, n, opened, barren, self.hired.most))
+
+    def _dealt(self, path: Path, opened: Callable[[], Stream]) -> Stream:
+        """Our share of a stream that is read once for all lanes of the rank."""
+        assert self.lane is not None
+        lane, lanes, mine, readers, _ = self.lane
+        if lanes == 1:
+            return opened()
+        if path not in readers:
+            readers[path] = Reader(opened(), mine)
+        return Dealt(readers[path], lane, lanes)
 
     def _each(self, flow: Each, below: Stream, seed: int, path: Path) -> Stream:
         step = self.builder.step(flow, seed, path)
@@ -245,14 +267,23 @@ class Opener:
 
 
 def shared(fold: Fold, lanes: int) -> Fold:
-    """A lane's share of a fold: buffers and open rows are those of the run."""
+    """A lane's share of a fold: buffers, windows and open rows are those of the run. A few there are in any case, or
+    a lane could neither shuffle nor choose.
+    """
     match fold:
         case ShuffleBuffer(n):
-            return replace(fold, n=-(-n // lanes))
-        case FirstFit() | BestFit():
-            return replace(fold, open_rows=-(-fold.open_rows // lanes))
+            return replace(fold, n=_share(n, lanes, 2))
+        case FirstFit():
+            return replace(fold, open_rows=_share(fold.open_rows, lanes, 4))
+        case BestFit():
+            window = _share(fold.window, lanes, 64)
+            return replace(fold, open_rows=_share(fold.open_rows, lanes, 4), window=window)
         case _:
             return fold
+
+
+def _share(n: int, lanes: int, least: int) -> int:
+    return max(-(-n // lanes), min(n, least))
 
 
 def _one(value: Any) -> int:
@@ -279,8 +310,8 @@ def draws_of(flow: Mix, path: Path, lane: int = 0) -> Draws:
             return InTurn(len(flow.flows))
         case Chain():
             return OneByOne(len(flow.flows))
-        case Head(n):
-            return FirstOnes(n)
+        case Head():
+            raise AssertionError("a limit is a run of its own")
         case Again(epochs):
             return Passes(epochs)
         case Cycle(width):

@@ -8,7 +8,7 @@ from typing import Any
 from .build import why_not
 from .errors import StateError
 from .mix import Adopt, Exhausted, event_from_json
-from .nodes import Batch, Each, Flow, Hold, Mix, Path, inputs_of
+from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, inputs_of
 from .streams import as_int, as_list
 from .types import Json
 
@@ -39,10 +39,20 @@ def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -
                     "before the first step of a pass, or keep the mixture as it was"
                 )
             return [moved(below, inner, taken, epoch, path), oldest, number, *rest]
+        case Mix((below,), _, Head()):
+            return _limited(below, cursor, taken, (*path, 0))
         case Mix():
             return _mixed(flow, cursor, taken, epoch, path)
         case _:
             return cursor
+
+
+def _limited(below: Flow, cursor: Any, taken: Taken, path: Path) -> Json:
+    """The first items of a flow: lanes of their own, and where they are dealt out the number of the last one."""
+    if isinstance(cursor, list):
+        lanes, number = as_list(cursor)  # pyright: ignore[reportUnknownArgumentType]
+        return [_limited(below, lanes, taken, path), number]
+    return {**cursor, "at": {lane: moved(below, at, taken, 0, path) for lane, at in cursor["at"].items()}}
 
 
 def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Json:

@@ -77,27 +77,6 @@ class OneByOne:
 
 
 @dataclass(frozen=True)
-class FirstOnes:
-    """The first `n` samples of one input."""
-
-    n: int
-
-    eager, laps = False, 1
-
-    def choose(self, position: int, n: int, /) -> list[int]:
-        return [0] * min(n, self.n - position)
-
-    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
-        return self, "end"
-
-    def saved(self) -> Json:
-        return None
-
-    def restored(self, saved: Json, /) -> Draws:
-        return self
-
-
-@dataclass(frozen=True)
 class Passes:
     """`epochs` passes of one input, or endlessly many."""
 

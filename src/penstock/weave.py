@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .ints import distinct
+from .reader import LaneOf
 from .rows import Rows, empty_rows, join_rows
-from .shards import LaneOf
 from .streams import Stream, Tap, as_int, as_list
 from .trail import Chunk, Fixed, Trail
 from .turns import Draws, Outcome, Passes

@@ -559,8 +559,11 @@ def test_validation_on_several_ranks_gives_each_sample_once() -> None:
 
     assert sorted(chain(*(rank(r) for r in range(3)))) == sorted(f"a{i}" for i in range(23))
     assert [len(rank(r, limit=1)) for r in range(3)] == [4, 4, 4]
-    with pytest.raises(ps.ConfigError, match="multiple of 2"):
-        get_val_dataset(samples("a", 9), batch_size=1, limit=3, worker_config=WorkerConfig(0, 1, lanes=2))
+    for lanes in (1, 2, 4):
+        config = WorkerConfig(0, 1, lanes=lanes)
+        assert len(list(get_loader(get_val_dataset(samples("a", 9), batch_size=1, limit=3, worker_config=config)))) == 3
+    with pytest.raises(ps.ConfigError, match="at least one"):
+        get_val_dataset(samples("a", 9), batch_size=1, limit=0)
 
 
 # ---------------------------------------------------------------- loaders and states
@@ -768,7 +771,7 @@ def test_the_same_pipeline_by_this_api_and_by_the_core() -> None:
     )
     shuffled = samples("a", 40).shuffle(block=(5, 16)).repeat().seed(5)
     core = Texts().build(shuffled, batch_size=4, drops=True)
-    mine, theirs = get_savable_loader(face), ps.Loader(core)
+    mine, theirs = get_savable_loader(face), ps.Loader(core, lanes=1)
     a, b = iter(mine), iter(theirs)
     for _ in range(25):
         assert next(a) == next(b)
@@ -781,7 +784,7 @@ def test_a_blend_by_this_api_and_by_the_core() -> None:
         name: Plain().build(samples(name, n).shuffle().repeat().seed(0), batch_size=4, drops=True)
         for name, n in (("a", 40), ("b", 30))
     }
-    core = ps.Loader(ps.mix(parts, {"a": 0.6, "b": 0.4}, block_size=10))
+    core = ps.Loader(ps.mix(parts, {"a": 0.6, "b": 0.4}, block_size=10), lanes=1)
     a, b = iter(face), iter(core)
     for _ in range(25):
         assert next(a) == next(b)

@@ -12,7 +12,7 @@ from ...dataset import Dataset
 from ...errors import ConfigError
 from ...inputs import mix
 from .config import WorkerConfig, refuse
-from .datasets import Counts, SavableDataset, batched, block_of, by_lane, dealt, limited, total, unique
+from .datasets import Counts, SavableDataset, batched, block_of, dealt, limited, on_all_ranks, total, unique
 from .metadataset import Blend, Leaf, Tree, leaves, parse
 from .reading import KEEP, Encoder, Order, Reading
 
@@ -105,9 +105,9 @@ def get_val_dataset(
     [(dataset, _)] = found
     if limit is None:
         return dataset
-    share = by_lane(limit, dataset.worker_config)
-    once = None if dataset.once is None else limited(dataset.once, share)
-    return SavableDataset(dataset.core.limit(share), dataset.worker_config, name=dataset.name, once=once)
+    items = on_all_ranks(limit, dataset.worker_config)
+    once = None if dataset.once is None else limited(dataset.once, items)
+    return SavableDataset(dataset.core.limit(items), dataset.worker_config, name=dataset.name, once=once)
 
 
 def get_val_datasets(

@@ -11,10 +11,12 @@ from typing import Any, cast
 from ...dataset import Dataset
 from ...errors import ConfigError, IndexedError, Skip
 from ...inputs import mix
+from ...loader import Loader
+from ...tail import has_tail
 from .config import WorkerConfig, refuse
 
-Counts = Callable[[int], list[int]]
-"""How many items one pass gives on each lane of a run with so many lanes."""
+Counts = Callable[[int, int], list[int]]
+"""How many items a pass gives on each lane of a run with so many lanes: the first pass, or one of those that follow."""
 
 
 class SavableDataset:
@@ -39,7 +41,7 @@ class SavableDataset:
         self.once, self.endless, self.epoch_length = once, endless, epoch_length
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.core)
+        return iter(Loader(self.core, rank=0, world_size=1, lanes=1))
 
     def __len__(self) -> int:
         return self.items(self.worker_config, self.worker_config.lane_count())
@@ -51,7 +53,9 @@ class SavableDataset:
         if self.once is None:
             raise IndexedError(f"len() of {self.name}: how many items there are is known when they were packed")
         rank, world_size = config.place()
-        return sum(self.once(lanes)[rank::world_size])
+        if has_tail(self.core.flow):  # batches are those of a rank, whatever its lanes
+            return self.once(world_size, 0)[rank]
+        return sum(self.once(lanes, 0)[rank::world_size])
 
 
 def _parts(
@@ -156,7 +160,7 @@ class EpochizeDataset(SavableDataset):
             if part.once is None:
                 raise ConfigError("EpochizeDataset: num_epochs needs a dataset of known length; give length=")
             length = max(
-                1, sum(part.once(1 if part.endless else config.lane_count())) * num_epochs // config.place()[1]
+                1, sum(part.once(1 if part.endless else config.lane_count(), 0)) * num_epochs // config.place()[1]
             )
         core = part.core if part.endless else part.core.repeat()
         super().__init__(core, config, name=part.name, once=part.once, endless=True, epoch_length=length)
@@ -207,9 +211,9 @@ class LimitDataset(SavableDataset):
 
     def __init__(self, dataset: SavableDataset, length: int, worker_config: WorkerConfig | None = None) -> None:
         [part], config = _parts("LimitDataset", [dataset], worker_config)
-        share = by_lane(length, config)
-        once = limited(None if part.endless else part.once, share)
-        super().__init__(part.core.limit(share), config, name=part.name, once=once)
+        items = on_all_ranks(length, config)
+        once = limited(None if part.endless else part.once, items)
+        super().__init__(part.core.limit(items), config, name=part.name, once=once)
 
 
 class RepeatDataset(SavableDataset):
@@ -222,7 +226,7 @@ class RepeatDataset(SavableDataset):
         if repeats is not None and repeats != int(repeats):
             raise ConfigError(f"RepeatDataset: {repeats} passes; parts of passes are made by blend_epochized")
         core = part.core.repeat(None if repeats is None else int(repeats))
-        once = part.once if part.once is None or repeats is None else total([part.once] * int(repeats))
+        once = part.once if repeats is None else repeated(part.once, int(repeats))
         super().__init__(core, config, name=part.name, once=once, endless=repeats is None)
 
 
@@ -247,15 +251,11 @@ def copy_with(
     )
 
 
-def by_lane(length: int, config: WorkerConfig) -> int:
-    """How many items of each lane make `length` of a rank."""
-    share, rest = divmod(length * config.place()[1], config.lane_count())
-    if rest or length < 1:
-        raise ConfigError(
-            f"a limit of {length} items a rank cannot be shared out to {config.lane_count()} lanes on "
-            f"{config.place()[1]} ranks; choose a multiple of {config.lane_count() // config.place()[1]}"
-        )
-    return share
+def on_all_ranks(length: int, config: WorkerConfig) -> int:
+    """How many items of the run make `length` of every rank."""
+    if length < 1:
+        raise ConfigError(f"a limit of {length} items a rank: at least one")
+    return length * config.place()[1]
 
 
 def block_of(weights: Sequence[float]) -> int:
@@ -287,22 +287,31 @@ def unique(names: Sequence[str]) -> list[str]:
 def dealt(samples: int) -> Counts:
     """Samples shared out to lanes.
 
-    >>> dealt(7)(3)
-    [3, 2, 2]
+    >>> dealt(7)(3, 0), dealt(7)(3, 1)
+    ([3, 2, 2], [2, 3, 2])
     """
-    return lambda lanes: [len(range(lane, samples, lanes)) for lane in range(lanes)]
+    return lambda lanes, lap: [len(range((lane - lap * samples) % lanes, samples, lanes)) for lane in range(lanes)]
 
 
 def batched(once: Counts | None, size: int | None, drop_last: bool = False) -> Counts | None:
     """Batches of what each lane gives."""
     if once is None or size is None:
         return once
-    return lambda lanes: [count // size if drop_last else ceil(count / size) for count in once(lanes)]
+    return lambda lanes, lap: [count // size if drop_last else ceil(count / size) for count in once(lanes, lap)]
 
 
-def limited(once: Counts | None, share: int) -> Counts:
-    """At most `share` of every lane."""
-    return lambda lanes: [min(count, share) for count in once(lanes)] if once else [share] * lanes
+def limited(once: Counts | None, n: int) -> Counts:
+    """The first `n` items of a run."""
+    return lambda lanes, lap: dealt(min(n, sum(once(lanes, 0))) if once else n)(lanes, lap)
+
+
+def repeated(once: Counts | None, times: int) -> Counts | None:
+    """So many passes, one after the other."""
+    if once is None:
+        return None
+    return lambda lanes, lap: [
+        sum(lane) for lane in zip(*(once(lanes, lap * times + i) for i in range(times)), strict=True)
+    ]
 
 
 def total(counts: Iterable[Counts | None]) -> Counts | None:
@@ -311,7 +320,7 @@ def total(counts: Iterable[Counts | None]) -> Counts | None:
     known = [count for count in found if count is not None]
     if len(known) < len(found):
         return None
-    return lambda lanes: [sum(lane) for lane in zip(*(count(lanes) for count in known), strict=True)]
+    return lambda lanes, lap: list(map(sum, zip(*(count(lanes, lap) for count in known), strict=True)))
 
 
 class _Listed:
