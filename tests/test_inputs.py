@@ -7,7 +7,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -422,7 +422,7 @@ def test_a_stream_with_skip_is_not_read_again() -> None:
 def test_bad_streams_are_refused() -> None:
     refused(lambda: ps.from_iterable(WRONG), "list", "no function", "lambda")
     refused(lambda: ps.from_iterable(iter(WRONG)), "no function", "lambda")
-    sizes = iter([9, 3])
+    sizes = chain([9], repeat(3))
     ds = ps.from_iterable(lambda: iter(range(next(sizes))))
     it = iter(ds)
     list(islice(it, 5))

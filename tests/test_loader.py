@@ -54,7 +54,10 @@ def shown(batch: Any) -> str:
 
 def lockstep(make: Any, ranks: int, steps: int, states: Any = None, workers: int = 0) -> tuple[list[Any], list[Any]]:
     """Every rank's items of each step, and every rank's state (through JSON) at the end."""
-    loaders = [ps.Loader(make(), rank=r, world_size=ranks, lanes=LANES, workers=workers) for r in range(ranks)]
+    loaders = [
+        ps.Loader(make(), rank=r, world_size=ranks, lanes=LANES, workers=workers, remainder="keep")
+        for r in range(ranks)
+    ]
     try:
         if states is not None:
             for loader in loaders:
@@ -120,7 +123,7 @@ def test_a_batch_takes_the_next_rows_of_the_ranks_own_lanes_in_turn(ranks):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_a_limit_under_the_tail_counts_the_rows_of_the_run(ranks):
     for ds in (rows_by_lanes().limit(24).batch(4, collate=list), rows_by_lanes().batch(4, collate=list).limit(6)):
-        loaders = [ps.Loader(ds, rank=r, world_size=ranks, lanes=LANES) for r in range(ranks)]
+        loaders = [ps.Loader(ds, rank=r, world_size=ranks, lanes=LANES, remainder="keep") for r in range(ranks)]
         assert [sum(len(batch) for batch in loader) for loader in loaders] == [24 // ranks] * ranks
 
 
@@ -492,10 +495,10 @@ def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_wa
     def joined(first: list[Any], second: list[Any]) -> list[Any]:
         return first + second[first[-1] == second[0] :]
 
-    with ps.Loader(make({"a": 1, "b": 3}, "a", "b")) as loader:
+    with ps.Loader(make({"a": 1, "b": 3}, "a", "b"), lanes=1) as loader:
         before, state = draws(loader, 20), loader.state_dict()
         whole = joined(before, draws(loader, 20))
-    with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d")) as loader:
+    with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d"), lanes=1) as loader:
         with pytest.raises(ps.StateError, match=r"weights.a: saved 1, now 5"):
             loader.load_state_dict(state)
         loader.load_state_dict(state, on_mismatch="adopt")
@@ -509,7 +512,7 @@ def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_wa
         alone = [key for key in whole if key[0] == name]
         assert kept[: len(alone)] == alone[: len(kept)], "the source goes on in its own order"
     assert sum(key[0] == "d" for key in after) > len(after) * 0.3
-    with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d")) as loader:
+    with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d"), lanes=1) as loader:
         loader.load_state_dict(json.loads(json.dumps(again)))
         assert [shown(x) for x in islice(loader, 10)] == rest
 

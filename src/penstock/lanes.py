@@ -148,7 +148,6 @@ class Lanes:
         self._ended = {lane: self._all[lane].behind for lane in mine if lane in found.ended}
         self._order = [self._all[lane] for lane in mine if lane not in found.ended]
         self._given = any(at is not None for at in found.at.values())
-        self.barren.found.clear()
 
     def cursor(self) -> Json:
         return self._trail().at(0)

@@ -9,18 +9,19 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from .build import why_not
+from .build import endless, why_not
 from .dataset import Dataset
 from .deal import Remainder
 from .errors import ConfigError
 from .ints import whole
 from .iterator import refuse_copies
+from .nodes import Again, Flow, Mix
 from .quarantine import OnError, journal_to_json
 from .seams import lock, place, process, world
 from .session import Session
 from .setting import Setting
 from .streams import as_int
-from .tail import tail_of
+from .tail import below_tail, tail_of
 from .types import Flags
 
 Executor = Literal["inline", "threads"]
@@ -83,13 +84,14 @@ class Loader:
         self._hands = world.sched.spawn(threads) if threads else None
         window = (prefetch or 2 * threads) if threads else 0
         self._epoch_length = epoch_length
+        flow = _going_on(dataset.flow, world_size, remainder, epoch_length)
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window, remainder=remainder)
         self._closed, self._waited, self._items = False, 0.0, 0
         self._pass: _Pass | None = None
         self._told = False
         self._lock, self._process = lock(), process()
         try:
-            self._session = Session(dataset.flow, setting, self._hands)
+            self._session = Session(flow, setting, self._hands)
         except BaseException:
             if self._hands:
                 self._hands.close()
@@ -297,6 +299,21 @@ class _Pass(Iterator[Any]):
             self._over = True
             loader._end()  # pyright: ignore[reportPrivateUsage]
             raise
+
+
+def _going_on(flow: Flow, world_size: int, remainder: Remainder, epoch_length: int | None) -> Flow:
+    """The flow of a run. Lanes end at different items, so several ranks need one that never ends."""
+    if (reason := why_not(flow)) is None or endless(flow) or remainder == "keep":
+        return flow
+    if epoch_length is not None:
+        return below_tail(flow, lambda rows: Mix((rows,), ("",), Again(None)))
+    if world_size > 1:
+        raise ConfigError(
+            f"the ranks would end at different steps: {reason}, so nobody knows beforehand where a pass of each of "
+            f"{world_size} ranks ends; repeat() the dataset, give Loader(epoch_length=n), or let the ranks end as they "
+            "do with Loader(remainder='keep')"
+        )
+    return flow
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:

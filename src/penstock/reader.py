@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .barren import Barren
+from .errors import DataError
 from .nodes import Path
 from .rows import empty_rows, join_rows
 from .streams import Stream, Tap, as_int, as_list, bad_cursor, stands_at
@@ -76,9 +77,9 @@ class Reader:
                 found += [(start, Chunk(values[picks.start : picks.stop : step], rows.take(np.asarray(picks)), trail))]
         return found
 
-    def end(self, epoch: int) -> int:
-        """The number behind a pass that was read to its end."""
-        return self._ends[epoch]
+    def end(self, epoch: int) -> int | None:
+        """The number behind a pass, once it was read to its end."""
+        return self._ends.get(epoch)
 
     def _begin(self) -> None:
         """Go to the lane that is furthest behind: at first, after a resume, and where something was thrown."""
@@ -123,7 +124,7 @@ class Dealt:
         if cursor is None:
             # Items are dealt on over the end of a pass, so that a lane without a share of one has one of another.
             on = self._over and epoch == self._place.epoch + 1
-            self._place = Place(self.reader.end(epoch - 1) if on else 0, epoch, None)
+            self._place = Place((on and self.reader.end(epoch - 1)) or 0, epoch, None)
         else:
             below, number = as_list(cursor)
             self.reader.check(epoch, below)
@@ -140,6 +141,11 @@ class Dealt:
         parts = self.reader.items(first, first + (n - 1) * self.lanes + 1, self.lanes, epoch)
         values = [value for _, chunk in parts for value in chunk.values]
         self._over = len(values) < n
+        if (end := self.reader.end(epoch)) is not None and end < number:
+            raise DataError(
+                f"a stream ended after {end} samples, where sample {number} was to be found again: it must give the "
+                "same samples every time"
+            )
         if not values:
             return Chunk([], empty_rows(0), Fixed(None))
         trail = _DealtTrail(self._place, first, self.lanes, [(start, chunk.trail) for start, chunk in parts])

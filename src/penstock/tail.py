@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -54,6 +56,14 @@ class Tail(NamedTuple):
         for batch in self.batches:
             rows = rows // batch.n if batch.drop_remainder else -(-rows // batch.n)
         return rows
+
+
+def below_tail(flow: Flow, change: Callable[[Flow], Flow]) -> Flow:
+    """The tree with another flow of the rows of a run."""
+    if has_tail(flow):
+        assert isinstance(flow, Hold | Each)
+        return replace(flow, flow=below_tail(flow.flow, change))
+    return change(flow)
 
 
 def tail_of(flow: Flow) -> Tail:
