@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, note
+from hypothesis import given, note
 
 import penstock as ps
 from amounts import examples
@@ -117,6 +117,7 @@ def test_every_step_resumes_in_a_loader_over_two_passes(name: str, make: Stage) 
 
 @examples(500)
 @given(pipelines())
+@pytest.mark.usefixtures("one_lane")
 def test_random_pipelines_resume(recipe: Any) -> None:
     note(show(recipe))
     assert_resumes(lambda: build(recipe), steps=12 if endless(recipe) else None, at_most=6)
@@ -133,9 +134,4 @@ def test_random_pipelines_resume_in_a_loader(recipe: Any) -> None:
 @given(pipelines(3, endless=False))
 def test_random_pipelines_resume_in_lanes(recipe: Any) -> None:
     note(show(recipe))
-    try:
-        assert_resumes(lambda: ps.Loader(build(recipe), lanes=3), at_most=6)
-    except ps.errors.DataError as error:
-        # A lane whose share of an input is empty refuses to repeat it: that is told, not lost.
-        assume("a whole pass gave no sample" not in str(error))
-        raise
+    assert_resumes(lambda: ps.Loader(build(recipe), lanes=3), at_most=6)

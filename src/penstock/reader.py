@@ -129,8 +129,8 @@ class Dealt:
             below, number = as_list(cursor)
             self.reader.check(epoch, below)
             self._place = Place(as_int(number), epoch, below)
+            self.reader.want(self.lane, self._place)
         self._over = False
-        self.reader.want(self.lane, self._place)
 
     def close(self) -> None:
         self.reader.want(self.lane, None)
@@ -138,6 +138,7 @@ class Dealt:
     def pull(self, n: int, /) -> Chunk:
         number, epoch, _ = self._place
         first = number + (self.lane - number) % self.lanes
+        self.reader.want(self.lane, self._place)
         parts = self.reader.items(first, first + (n - 1) * self.lanes + 1, self.lanes, epoch)
         values = [value for _, chunk in parts for value in chunk.values]
         self._over = len(values) < n
