@@ -35,11 +35,13 @@ class DatasetIterator(Iterator[Any]):
     [2, 3, 4]
     """
 
-    def __init__(self, dataset: Described, workers: int = 0, ahead: int | None = None) -> None:
+    def __init__(
+        self, dataset: Described, workers: int = 0, ahead: int | None = None, lanes: int | None = None
+    ) -> None:
         refuse_copies("iter(ds)")
         hands = world.sched.spawn(workers) if workers else None
         self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
-        self._session = Session(dataset.flow, Setting(window=2 * workers, most=ahead), hands)
+        self._session = Session(dataset.flow, Setting(lanes=lanes, window=2 * workers, most=ahead), hands)
 
     def __next__(self) -> Any:
         return self._session.next()

@@ -65,7 +65,7 @@ def test_the_face_gives_what_the_core_gives() -> None:
 def test_the_face_over_streams_gives_what_the_core_gives() -> None:
     inputs = {name: ps.from_iterable(HubStream(stream)) for name, stream in STREAMS.items()}
     core = ps.mix(inputs, {"a": 0.3, "b": 0.7}, seed=42, block_size=10)
-    assert_same_run(lambda: mixed(STREAMS), lambda: core, steps=300)
+    assert_same_run(lambda: mixed(STREAMS), lambda: ps.Loader(core, lanes=1), steps=300)
 
 
 def test_a_mixed_source_gives_what_the_core_gives() -> None:
@@ -232,7 +232,7 @@ class Owner:
 
     def __init__(self, data: Any) -> None:
         self.data, self.rows = data, iter(data)
-        self.waiting: Any = iter(ps.Dataset(data._ex_iterable.flow)).state_dict()
+        self.waiting: Any = ps.Loader(ps.Dataset(data._ex_iterable.flow), lanes=1).state_dict()
 
     def __iter__(self) -> Owner:
         return self

@@ -37,7 +37,7 @@ class DatasetIterator(Iterator[Any]):
         self._place: int | None = 0
 
     def _opened(self, index: int) -> CoreIterator | Ahead:
-        source: CoreIterator | Ahead = CoreIterator(self._core, self._run.threads, self._run.ahead or None)
+        source: CoreIterator | Ahead = CoreIterator(self._core, self._run.threads, self._run.ahead or None, lanes=1)
         if index:
             source.seek(index)
         for stage in self._run.stages:
