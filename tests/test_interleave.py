@@ -57,7 +57,7 @@ def test_interleave_resumes_and_is_elastic() -> None:
     assert_resumes(interleaved)
     assert_resumes(lambda: ps.Loader(interleaved().repeat(2)))
     assert_elastic(
-        lambda rank, world: ps.Loader(interleaved(), lanes=4, rank=rank, world_size=world), (1, 2, 4), steps=8
+        lambda rank, world: ps.Loader(interleaved().repeat(), lanes=4, rank=rank, world_size=world), (1, 2, 4), steps=8
     )
     assert_covers(interleaved().repeat(2), [*range(9), 20, 21, *range(30, 37)], times=2)
 

@@ -94,13 +94,7 @@ class Machine(RuleBasedStateMachine):
         self.worlds = [w for w in (1, 2, 3, 4, 6) if w == 1 or self.indexed or lanes % w == 0]
         count = PASSES if again(recipe) else 1
         most = FEW if self.endless else 1000
-        try:
-            runs = [run(self.ds, k, most, lanes=lanes) for k in range(count)]
-        except ps.DataError as error:  # a lane without a share of a source that is to be repeated
-            assert lanes > 1 and "a whole pass gave no sample" in str(error)
-            lanes = self.lanes = 1
-            self.worlds = [w for w in self.worlds if self.indexed or w == 1]
-            runs = [run(self.ds, k, most) for k in range(count)]
+        runs = [run(self.ds, k, most, lanes=lanes) for k in range(count)]
         self.want = [found for found, _ in runs]
         self.rows = [rows_of(self.ds, k, len(found)) for k, found in enumerate(self.want)]
         if self.indexed:  # a pass without a whole step is refused
@@ -116,7 +110,7 @@ class Machine(RuleBasedStateMachine):
         """How many samples of pass `k` come before the first lane ends; after that the order depends on the ranks."""
         if self.indexed or self.endless or self.lanes == 1:
             return len(self.want[k])
-        options: Any = {"lanes": self.lanes, "world_size": self.lanes}
+        options: Any = {"lanes": self.lanes, "world_size": self.lanes, "remainder": "keep"}
         found = [run(self.ds, k, 1000, rank=r, **options)[0] for r in range(self.lanes)]
         assert sorted(map(repr, [x for lane in found for x in lane])) == sorted(map(repr, self.want[k]))
         return min(map(len, found)) * self.lanes
@@ -138,6 +132,7 @@ class Machine(RuleBasedStateMachine):
         if topology.simulation is not None:
             self.seams.enter_context(pretend(sched=SimSched(topology.simulation)))
         usual: Any = {"workers": topology.workers, "executor": topology.executor, "lanes": self.lanes}
+        usual |= {} if self.indexed else {"remainder": "keep"}
         self.loaders = [ps.Loader(self.ds, rank=r, world_size=self.world, **usual) for r in range(self.world)]
         self.its = None
         self.k = self.at = 0

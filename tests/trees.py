@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -63,14 +63,13 @@ class Fuse:
     """What the functions of a tree call: the n-th call from when it was set raises."""
 
     def __init__(self) -> None:
-        self.left, self.error = 0, None
+        self.set(0, None)
 
     def set(self, calls: int, error: BaseException | None) -> None:
-        self.left, self.error = calls, error
+        self.last, self.error, self.calls = calls, error, count(1)
 
     def __call__(self, x: Any) -> Any:
-        self.left -= 1
-        if self.left == 0 and self.error is not None:
+        if next(self.calls) == self.last and self.error is not None:  # several threads may call, only one is the n-th
             raise self.error
         return x
 

@@ -4,9 +4,11 @@ over five nodes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -229,9 +231,11 @@ class Opener:
         return weave
 
     def _sharded(self, leaf: Leaf, path: Path) -> Stream:
-        lane, lanes = self.lane[:2] if self.lane else (0, 1)
-        if len(cast(Shards, leaf.source).names()) >= lanes:
+        lane, lanes, mine = self.lane[:3] if self.lane else (0, 1, range(1))
+        if (shards := len(cast(Shards, leaf.source).names())) >= lanes:
             return Sharded(leaf, lane, lanes)
+        if len(mine) < lanes:
+            _tell_read_by_all(leaf.name, shards, lanes, lanes // len(mine))
         return self._dealt(path, lambda: Sharded(leaf))
 
     def _first(self, below: Flow, n: int, seed: int, path: Path) -> Stream:
@@ -264,6 +268,15 @@ class Opener:
             for place, line in self._furthest.items():
                 self._furthest[place] = lambda cursor, line=line: line(cursor) + work.inside
         return work
+
+
+@lru_cache(1000)
+def _tell_read_by_all(name: str, shards: int, lanes: int, ranks: int) -> None:
+    """Said once."""
+    logging.getLogger("penstock").warning(
+        "%s has %d shards, fewer than the %d lanes of the run: each of %d ranks reads all of it and keeps its share; more "
+        "shards, or fewer lanes, would be shared out", name, shards, lanes, ranks,
+    )  # fmt: skip
 
 
 def shared(fold: Fold, lanes: int) -> Fold:

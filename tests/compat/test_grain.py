@@ -20,6 +20,7 @@ import penstock.compat.grain as grain
 from penstock.ahead import Ahead
 from penstock.compat.grain.options import Run
 from penstock.errors import ConfigError, DataError, StateError
+from penstock.iterator import DatasetIterator
 from penstock.testing import assert_covers, assert_resumes, assert_same_run
 
 ex = grain.experimental
@@ -163,7 +164,7 @@ def test_face_is_core() -> None:
     ]  # fmt: skip
     there = grain.MapDataset.range(3).to_iter_dataset().core.flow.fn  # pyright: ignore[reportAttributeAccessIssue]
     for face, core in pairs:
-        left, right = iter(face.to_iter_dataset(INLINE)), iter(core.filter(there))
+        left, right = iter(face.to_iter_dataset(INLINE)), DatasetIterator(core.filter(there), lanes=1)
         for _ in range(20):
             assert next(left) == next(right)
             assert left.get_state() == right.state_dict()
@@ -175,7 +176,7 @@ def test_face_is_core() -> None:
         ),
     ]
     for face, core in streams:
-        left, right = iter(face), iter(core)
+        left, right = iter(face), DatasetIterator(core, lanes=1)
         for _ in range(20):
             assert next(left) == next(right)
             assert left.get_state() == right.state_dict()

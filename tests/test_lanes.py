@@ -1,0 +1,190 @@
+"""Lanes: the default, shares of positions, shards and buffers, limits, ends, and what is said where ranks would part."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.testing import recipes
+
+
+def numbers(n: int, name: str = "n") -> ps.Dataset:
+    return ps.from_sequence(range(n), name=name)
+
+
+def endless() -> ps.Dataset:
+    mixed = ps.mix({"a": numbers(50, "a").shuffle(), "b": numbers(70, "b").shuffle()}, {"a": 0.4, "b": 0.6})
+    return mixed.filter(recipes.most)
+
+
+def steps(loaders: list[Any], n: int) -> list[list[int]]:
+    """What all ranks together are given in each of the next steps."""
+    runs = [iter(loader) for loader in loaders]
+    return [sorted(x for run in runs for x in next(run)) for _ in range(n)]
+
+
+def ranks(ds: ps.Dataset, world_size: int, **options: Any) -> list[ps.Loader]:
+    return [ps.Loader(ds, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+
+
+def test_a_run_begun_on_one_rank_goes_on_on_others_without_a_word_of_lanes() -> None:
+    def batches(world: int) -> ps.Dataset:
+        return endless().batch(12 // world, collate=list)
+
+    with ps.Loader(batches(1)) as alone:
+        want = steps([alone], 24)
+    found, states = list[list[int]](), list[Any]()
+    for world in (1, 2, 4, 6, 3, 1):
+        loaders = ranks(batches(world), world)
+        for loader in loaders if states else ():
+            loader.load_state_dict(states)
+        found += steps(loaders, 4)
+        states = [json.loads(json.dumps(loader.state_dict())) for loader in loaders]
+        assert [state["lanes"] for state in states] == [48] * world
+    assert found == want
+
+
+def test_the_readmes_pipeline_runs_on_two_ranks_as_it_stands() -> None:
+    def tokens(x: int) -> Any:
+        return np.full(3 + x % 40, x, np.int32)
+
+    ds = ps.mix({"a": numbers(400, "a").shuffle(), "b": numbers(900, "b").shuffle()}, {"a": 0.3, "b": 0.7}, seed=42)
+    train = ds.map(tokens).pack(64)
+    alone = [row["tokens"].tolist() for row in islice(iter(train), 96)]
+    pair = [iter(loader) for loader in ranks(train.batch(4), 2)]
+    rows = [next(run)["tokens"].tolist() for _ in range(12) for run in pair]
+    dealt = [row for first, second in zip(rows[::2], rows[1::2], strict=True) for row in _in_turn(first, second)]
+    assert dealt == alone
+
+
+def _in_turn(first: list[Any], second: list[Any]) -> list[Any]:
+    return [row for pair in zip(first, second, strict=True) for row in pair]
+
+
+def test_a_default_loader_gives_what_iterating_gives() -> None:
+    ds = endless().shuffle_buffer(100).batch(5, collate=list)
+    with ps.Loader(ds) as loader:
+        assert list(islice(loader, 60)) == list(islice(iter(ds), 60))
+
+
+def test_a_loader_without_lanes_takes_those_of_the_state() -> None:
+    with ps.Loader(endless(), lanes=6) as loader:
+        before = list(islice(loader, 20))
+        state = loader.state_dict()
+        rest = list(islice(loader, 40))
+    with ps.Loader(endless()) as again:
+        again.load_state_dict(state)
+        assert list(islice(again, 40)) == rest and len(before) == 20
+    with ps.Loader(endless(), lanes=4) as other, pytest.raises(ps.StateError, match="6 lanes"):
+        other.load_state_dict(state)
+
+
+class Shelves:
+    """Shards of numbers that count how often each is opened."""
+
+    def __init__(self, shards: int, rows: int) -> None:
+        self.shards, self.rows, self.opened = shards, rows, Counter[str]()
+
+    def names(self) -> list[str]:
+        return [f"shard-{i}" for i in range(self.shards)]
+
+    def open(self, name: str, row: int, /) -> Iterator[int]:
+        self.opened[name] += 1
+        first = int(name[6:]) * self.rows
+        return iter(range(first + row, first + self.rows))
+
+    def describe(self) -> Any:
+        return {"shelves": self.shards, "rows": self.rows}
+
+
+def test_each_shard_is_opened_by_one_lane() -> None:
+    shelves = Shelves(4, 30)
+    found = [list(loader) for loader in ranks(ps.from_iterable(shelves, name="s"), 2, lanes=4, remainder="keep")]
+    assert shelves.opened == {f"shard-{i}": 1 for i in range(4)}
+    assert sorted(found[0]) == [*range(30), *range(60, 90)] and sorted(found[0] + found[1]) == list(range(120))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_fewer_shards_than_lanes_are_read_once_a_rank(world: int, caplog: pytest.LogCaptureFixture) -> None:
+    shelves = Shelves(2, 100)
+    found = [list(loader) for loader in ranks(ps.from_iterable(shelves, name="s"), world, remainder="keep")]
+    assert shelves.opened == {"shard-0": world, "shard-1": world}
+    assert found == [list(range(rank, 200, world)) for rank in range(world)]
+    assert len(caplog.records) == (world > 1) and all("2 shards, fewer than" in r.getMessage() for r in caplog.records)
+
+
+def test_one_reader_resumes_from_the_cursors_of_its_lanes() -> None:
+    def make() -> ps.Dataset:
+        return ps.from_iterable(Shelves(3, 50), name="s").filter(recipes.most).repeat()
+
+    with ps.Loader(make()) as loader:
+        want = list(islice(loader, 400))
+    for at in (0, 1, 47, 130, 260):
+        with ps.Loader(make()) as loader:
+            got = list(islice(loader, at))
+            state = json.loads(json.dumps(loader.state_dict()))
+        with ps.Loader(make()) as loader:
+            loader.load_state_dict(state)
+            assert got + list(islice(loader, 400 - at)) == want
+
+
+@pytest.mark.parametrize("top", [lambda ds: ds, lambda ds: ds.batch(4, collate=list)])
+def test_a_finite_pass_over_several_ranks_is_refused_with_the_remedies(top: Any) -> None:
+    ds = top(numbers(100).filter(recipes.most))
+    with pytest.raises(ps.ConfigError, match=r"repeat\(\).*epoch_length=n.*remainder='keep'"):
+        ps.Loader(ds, rank=0, world_size=2)
+    kept = [x for loader in ranks(ds, 2, remainder="keep") for x in loader]
+    flat = [y for x in kept for y in (x if isinstance(x, list) else [x])]
+    assert sorted(flat) == [x for x in range(100) if recipes.most(x)]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_an_epoch_length_gives_every_rank_as_many_items(world: int) -> None:
+    ds = numbers(40).filter(recipes.most)
+    loaders = ranks(ds, world, epoch_length=24)
+    for _ in range(4):
+        assert [len(list(loader)) for loader in loaders] == [24 // world] * world
+
+
+@pytest.mark.parametrize("lanes", [None, 1, 5])
+def test_a_limit_of_a_stream_gives_the_same_items_in_every_pass_and_place(lanes: int | None) -> None:
+    limited = numbers(200).shuffle().filter(recipes.most).limit(7)
+    with ps.Loader(limited, lanes=lanes) as loader:
+        first, second = list(loader), list(loader)
+    assert first == second and len(first) == 7
+    with ps.Loader(limited.repeat(3), lanes=lanes) as loader:
+        assert Counter(loader) == Counter(dict.fromkeys(first, 3))
+    with ps.Loader(limited.concat(numbers(3, "z").map(lambda x: -x - 1)), lanes=lanes) as loader:
+        assert sorted(loader) == sorted([*first, -1, -2, -3])
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 5, 8, 16])
+def test_every_source_has_its_share_on_every_lane(lanes: int) -> None:
+    weights = {"a": 0.5, "b": 0.3, "c": 0.15, "d": 0.05}
+    mixed = ps.mix({name: numbers(1_000, name) for name in weights}, weights).filter(lambda x: True)
+    for loader in ranks(mixed, lanes, lanes=lanes):
+        with loader:
+            n = sum(1 for _ in islice(loader, 2_000))
+            given = loader.stats()["samples"]
+        for name, weight in weights.items():
+            assert abs(given[name] - n * weight) <= 4 * (n * weight * (1 - weight)) ** 0.5 + 2, (name, given)
+
+
+def test_a_pass_without_a_sample_is_an_error_where_the_flow_would_go_on() -> None:
+    with pytest.raises(ps.errors.DataError, match="a whole pass gave no sample"):
+        next(iter(numbers(9).filter(lambda x: False).repeat()))
+    assert list(numbers(9).filter(lambda x: False)) == []
+
+
+def test_a_small_source_has_samples_for_every_rank_when_it_is_repeated() -> None:
+    ds = numbers(5).filter(recipes.most).repeat()
+    for loader in ranks(ds, 6):
+        with loader:
+            assert set(islice(loader, 200)) == {x for x in range(5) if recipes.most(x)}
