@@ -12,8 +12,9 @@ from .deal import Spread
 from .lanes import Lanes
 from .nodes import Path
 from .reader import FirstPass, LaneOf, Reader
-from .run import Opener, laned
+from .run import Opener
 from .streams import Stream
+from .tail import laned
 from .work import Hired
 
 LANES = 48

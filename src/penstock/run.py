@@ -9,7 +9,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from .shards import Sharded
 from .sources.identity import content
 from .step import Leaf
 from .streams import Batches, Stream
-from .tail import has_tail, tail_of
+from .tail import Laned, has_tail, tail_of
 from .turns import ByRule, ByWeight, Draws, InCycle, InTurn, OneByOne, Passes
 from .types import Fold, Json, Shards
 from .weave import Weave
@@ -78,34 +78,6 @@ def straight(flow: Flow, program: Any) -> Callable[[int], int] | None:
             return lambda position: line(program.drawn(position))
         case _:
             return None
-
-
-class Laned(NamedTuple):
-    """What the lanes of a run give: the flow below the tail and its limits, and how many rows these let through."""
-
-    flow: Flow
-    path: Path
-    limit: int | None
-
-
-def laned(flow: Flow) -> Laned:
-    """What lies below the tail: the last batches, the limits under them, and the maps above either."""
-    found, path, limit = Laned(flow, (), None), (), None
-    while True:
-        match flow:
-            case Hold(Mix(_, _, Turns()), Batch()):
-                return found  # the tuples of a zip are no batches
-            case Hold(below, Batch(n)):
-                flow, limit = below, limit and limit * n
-                found = Laned(flow, path, limit)
-            case Mix((below,), _, Head(n)):
-                flow, path = below, (*path, 0)
-                limit = n if limit is None else min(limit, n)
-                found = Laned(flow, path, limit)
-            case Each(below, "map" | "random" | "source"):
-                flow = below
-            case _:
-                return found
 
 
 def _mixed(flow: Flow) -> bool:
@@ -274,8 +246,8 @@ class Opener:
 def _tell_read_by_all(name: str, shards: int, lanes: int, ranks: int) -> None:
     """Said once."""
     logging.getLogger("penstock").warning(
-        "%s has %d shards, fewer than the %d lanes of the run: each of %d ranks reads all of it and keeps its share; more "
-        "shards, or fewer lanes, would be shared out", name, shards, lanes, ranks,
+        "%s has %d shards, fewer than the %d lanes of the run: each of %d ranks reads all of it and keeps its "
+        "share; more shards, or fewer lanes, would be shared out", name, shards, lanes, ranks,
     )  # fmt: skip
 
 

@@ -27,14 +27,14 @@ from .nodes import Flow, Path
 from .opened import Opened, lanes_for, open_lanes, open_positions
 from .quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
 from .recipe import fingerprint, identity, remembered
-from .run import laned, tail_group
+from .run import tail_group
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
 from .sizes import Size, logged, size_of, sizes_from_json
 from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
 from .streams import as_int, bad_cursor, stands_at
-from .tail import tail_of
+from .tail import laned, tail_of
 from .takeover import moved
 from .types import Json
 from .work import Hired

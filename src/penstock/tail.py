@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from .nodes import Batch, Each, Flow, Hold, Mix, Turns
+from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, Turns
 
 
 def has_tail(flow: Flow) -> bool:
@@ -75,3 +75,31 @@ def tail_of(flow: Flow) -> Tail:
             batches = (flow.fold, *batches)
         flow = flow.flow
     return Tail(flow, batches)
+
+
+class Laned(NamedTuple):
+    """What the lanes of a run give: the flow below the tail and its limits, and how many rows these let through."""
+
+    flow: Flow
+    path: Path
+    limit: int | None
+
+
+def laned(flow: Flow) -> Laned:
+    """What lies below the tail: the last batches, the limits under them, and the maps above either."""
+    found, path, limit = Laned(flow, (), None), (), None
+    while True:
+        match flow:
+            case Hold(Mix(_, _, Turns()), Batch()):
+                return found  # the tuples of a zip are no batches
+            case Hold(below, Batch(n)):
+                flow, limit = below, limit and limit * n
+                found = Laned(flow, path, limit)
+            case Mix((below,), _, Head(n)):
+                flow, path = below, (*path, 0)
+                limit = n if limit is None else min(limit, n)
+                found = Laned(flow, path, limit)
+            case Each(below, "map" | "random" | "source"):
+                flow = below
+            case _:
+                return found
