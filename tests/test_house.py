@@ -33,6 +33,7 @@ FLOORS = {
         "program",
         "packed",
         "without",
+        "history",
         "draws",
         "inverse",
         "build",
