@@ -47,6 +47,7 @@ from .program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram
 from .random import key_of
 from .schedule import Schedule
 from .step import Leaf, Step
+from .tail import grouped
 from .types import Ints, is_source
 from .without import WithoutProgram
 
@@ -91,19 +92,6 @@ def why_not(flow: Flow) -> str | None:
             if endless(below):
                 return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
             return None
-
-
-def grouped(flow: Flow) -> bool:
-    """Whether items of a flow are batches, packed rows or other groups. A zip's tuples are none."""
-    match flow:
-        case Read():
-            return False
-        case Mix(flows):
-            return any(map(grouped, flows))
-        case Hold(Mix(_, _, Turns()) as below, Batch()) | Reorder(below) | Each(below):
-            return grouped(below)
-        case Hold():
-            return True
 
 
 def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:

@@ -276,7 +276,7 @@ class Dataset:
 
         >>> import penstock as ps
         >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
-        >>> "".join(a.interleave(b, c, width=2))
+        >>> "".join(ps.Loader(a.interleave(b, c, width=2), lanes=1))
         'abaacc'
         """
         woven = _woven((self, *others), Cycle(whole(width, "interleave(width={})", 1)))
@@ -341,7 +341,7 @@ class Dataset:
         """Everything that `fn(x)` yields.
 
         >>> import penstock as ps
-        >>> list(ps.from_sequence(["a b", "c"]).flat_map(str.split))
+        >>> list(ps.Loader(ps.from_sequence(["a b", "c"]).flat_map(str.split), lanes=1))
         ['a', 'b', 'c']
         """
         return self._each("flat", fn)
@@ -400,7 +400,8 @@ class Dataset:
         """Batches of `n` rows, cut from batches of other sizes.
 
         >>> import penstock as ps, numpy as np
-        >>> [b.tolist() for b in ps.from_sequence([np.arange(3), np.arange(3, 8)]).rebatch(4)]
+        >>> batches = ps.from_sequence([np.arange(3), np.arange(3, 8)]).rebatch(4)
+        >>> [b.tolist() for b in ps.Loader(batches, lanes=1)]
         [[0, 1, 2, 3], [4, 5, 6, 7]]
         """
         n = whole(n, "rebatch({})", 1)
@@ -426,7 +427,8 @@ class Dataset:
         """Groups of `n` samples whose lengths lie between the same two bounds, so that padding is small.
 
         >>> import penstock as ps
-        >>> list(ps.from_sequence(["a", "bbbb", "c", "dddd"]).group_by_length([3], 2, collate=list))
+        >>> groups = ps.from_sequence(["a", "bbbb", "c", "dddd"]).group_by_length([3], 2, collate=list)
+        >>> list(ps.Loader(groups, lanes=1))
         [['a', 'c'], ['bbbb', 'dddd']]
         """
         if not isinstance(bounds, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -443,7 +445,8 @@ class Dataset:
         """Groups of neighbours that hold at most `max_tokens` together (`padded=True` counts padding to the longest).
 
         >>> import penstock as ps
-        >>> list(ps.from_sequence(["aa", "b", "ccc"]).batch_by_tokens(3, collate=list))
+        >>> batches = ps.from_sequence(["aa", "b", "ccc"]).batch_by_tokens(3, collate=list)
+        >>> list(ps.Loader(batches, lanes=1))
         [['aa', 'b'], ['ccc']]
         """
         return self._fold(BatchByTokens(max_tokens, padded), size, _collate(collate))
@@ -456,8 +459,8 @@ class Dataset:
         stays indexed.
 
         >>> import penstock as ps
-        >>> row = ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4).limit(1)
-        >>> {name: column.tolist() for name, column in next(iter(row)).items()}
+        >>> rows = ps.Loader(ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4), lanes=1)
+        >>> {name: column.tolist() for name, column in next(iter(rows)).items()}
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
         packing = Packing(length, method, **options)  # pyright: ignore[reportArgumentType]
@@ -468,7 +471,8 @@ class Dataset:
 
         >>> import penstock as ps
         >>> from penstock.fold import BatchByTokens
-        >>> list(ps.from_sequence(["aa", "b", "ccc"]).fold(BatchByTokens(3), build="".join))
+        >>> joined = ps.from_sequence(["aa", "b", "ccc"]).fold(BatchByTokens(3), build="".join)
+        >>> list(ps.Loader(joined, lanes=1))
         ['aab', 'ccc']
         """
         return self._fold(fold, size, build)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, Turns
+from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Turns
 
 
 def has_tail(flow: Flow) -> bool:
@@ -103,3 +103,16 @@ def laned(flow: Flow) -> Laned:
                 flow = below
             case _:
                 return found
+
+
+def grouped(flow: Flow) -> bool:
+    """Whether items of a flow are batches, packed rows or other groups. A zip's tuples are none."""
+    match flow:
+        case Read():
+            return False
+        case Mix(flows):
+            return any(map(grouped, flows))
+        case Hold(Mix(_, _, Turns()) as below, Batch()) | Reorder(below) | Each(below):
+            return grouped(below)
+        case Hold():
+            return True
