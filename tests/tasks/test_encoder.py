@@ -30,6 +30,8 @@ from penstock.tasks import (
 )
 from penstock.testing import assert_elastic, assert_resumes
 
+pytestmark = pytest.mark.usefixtures("one_lane")
+
 
 def texts(n: int) -> ps.Dataset:
     return ps.from_sequence([TextSample(__key__=f"k{i}", text=str(i)) for i in range(n)], name="texts")
@@ -234,7 +236,7 @@ def test_hooks_that_drop_work_on_several_ranks() -> None:
     ds = Odd().build(texts(160), batch_size=3, drops=True)
 
     def make(rank: int, world_size: int) -> ps.Loader:
-        return ps.Loader(ds, rank=rank, world_size=world_size, lanes=4)
+        return ps.Loader(ds.repeat(), rank=rank, world_size=world_size, lanes=4)
 
     assert_elastic(make, worlds=(1, 2, 4), steps=24)
 
