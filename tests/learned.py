@@ -58,7 +58,7 @@ class Orders:
     def __call__(self, node: Any, k: int):
         if (node, k) not in self._known:
             counts: list[Count] = []
-            order, whole = run(build(self._over_places(node, counts)), k, MOST, restart=counts)
+            order, whole = run(build(self._over_places(node, counts)), k, MOST, restart=counts, lanes=1)
             found = allowed(node, k, order, whole, self)
             assert not found, f"pass {k} of {show(node)}: {found}"
             self._known[node, k] = order, whole

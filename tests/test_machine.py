@@ -6,10 +6,10 @@ The judge is the first uninterrupted run on one rank, and that is judged by the 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +189,10 @@ class Machine(RuleBasedStateMachine):
         except Interrupt:
             return next(it, END)
 
+    def rest(self, it: Any) -> Iterator[Any]:
+        while True:
+            yield self.one(it)
+
     def dealt(self, found: list[Any]) -> bool:
         """Whether the ranks share the rows of a whole step; they end together where there is no whole one any more."""
         rows = self.rows[self.k][self.at : self.at + self.world]
@@ -204,7 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     def tail(self) -> bool:
         """The rest of a pass whose lanes end one after the other: nothing lost, nothing doubled."""
-        found = [repr(x) for it in self.its or [] for x in iter(partial(self.one, it), END)]
+        found = [repr(x) for it in self.its or [] for x in takewhile(lambda x: x is not END, self.rest(it))]
         assert sorted(found) == sorted(map(repr, self.want[self.k][self.at :])), "the rest of the lanes"
         self.its, self.k, self.at = None, self.k + 1, 0
         return False

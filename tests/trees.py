@@ -66,11 +66,12 @@ class Fuse:
         self.set(0, None)
 
     def set(self, calls: int, error: BaseException | None) -> None:
-        self.last, self.error, self.calls = calls, error, count(1)
+        self.now = calls, error, count(1)  # one thing, since calls may be under way
 
     def __call__(self, x: Any) -> Any:
-        if next(self.calls) == self.last and self.error is not None:  # several threads may call, only one is the n-th
-            raise self.error
+        last, error, calls = self.now
+        if next(calls) == last and error is not None:  # several threads may call, only one is the n-th
+            raise error
         return x
 
 

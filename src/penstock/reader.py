@@ -45,7 +45,7 @@ class Reader:
         self._tap, self._pending, self._wanted = Tap(stream), set(lanes), dict[int, Place]()
         self._parts = list[tuple[int, Chunk]]()  # what was read, each with the number of its first item
         self._ends = dict[int, int]()  # the number behind each pass that was read to its end
-        self._stop, self._epoch, self._lost = 0, 0, True
+        self._base, self._stop, self._epoch, self._lost = 0, 0, 0, True
 
     def want(self, lane: int, place: Place | None) -> None:
         """A lane goes on behind this place; None where it needs no more."""
@@ -65,7 +65,7 @@ class Reader:
 
     def items(self, first: int, stop: int, step: int, epoch: int) -> list[tuple[int, Chunk]]:
         """Every `step`-th item of `[first, stop)` that is of this pass, with the number of the first of each chunk."""
-        if self._lost or (self._parts and first < self._parts[0][0]):
+        if self._lost or first < self._base:
             self._begin()
         while self._stop < stop and epoch not in self._ends:
             self._read(stop - self._stop)
@@ -86,7 +86,7 @@ class Reader:
         number, self._epoch, cursor = min(self._wanted.values(), key=lambda place: place.number)
         self._lost = True
         self._tap.seek(self._epoch, cursor)
-        self._parts, self._ends, self._stop, self._lost = [], {}, number, False
+        self._parts, self._ends, self._base, self._stop, self._lost = [], {}, number, number, False
 
     def _read(self, n: int) -> None:
         """Up to `n` items more, or over the end of a pass."""
@@ -104,8 +104,8 @@ class Reader:
     def trim(self) -> None:
         """Forget the items that every lane has taken."""
         if not self._pending:
-            least = min(place.number for place in self._wanted.values())
-            self._parts = [part for part in self._parts if part[0] + len(part[1].values) > least]
+            self._base = min(place.number for place in self._wanted.values())
+            self._parts = [part for part in self._parts if part[0] + len(part[1].values) > self._base]
 
 
 class Dealt:
