@@ -33,7 +33,6 @@ FLOORS = {
         "program",
         "packed",
         "without",
-        "history",
         "draws",
         "inverse",
         "build",

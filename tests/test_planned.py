@@ -168,14 +168,7 @@ class Planned(RuleBasedStateMachine):
     @property
     def end(self) -> int:
         """A pass after the one in which another mixture took over is that mixture's own: nothing is said of it."""
-        plan = self.plan()
-        try:
-            plan.at(step=1 << 20)
-        except StateError:  # weights were set that change how long a pass is
-            return plan.size
-        except IndexError:
-            pass
-        return (plan.size if self.adopted else None) or 1 << 60
+        return (self.plan().size if self.adopted else None) or 1 << 60
 
     @property
     def log(self) -> list[list[Key]]:

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from .draws import schedule_of
+from .draws import Spliced, schedule_of
 from .errors import IndexedError
-from .history import History, by_pass, history
 from .inverse import find, period
+from .mix import Mixture
 from .nodes import (
     Again,
     Batch,
@@ -160,8 +160,7 @@ class Builder:
     root: Flow
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
-    mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
-    mixed: dict[Path, Program] = field(default_factory=dict[Path, Program])
+    mixtures: dict[Path, Mixture | Spliced] = field(default_factory=dict[Path, "Mixture | Spliced"])
     _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
     _programs: dict[tuple[int, int, Path], Program] = field(default_factory=dict[tuple[int, int, Path], Program])
     _marks: int = 0
@@ -262,12 +261,10 @@ class Builder:
                 owner = np.full(len(self.leaves), -1, np.int64)
                 for i, (child, place) in enumerate(inputs):
                     owner[self._numbers(child, place)] = i
+                schedule = schedule_of(flow, programs, path)
                 if isinstance(rule, Weighted):
-                    sizes = tuple(program.size for program in programs)
-                    self.mixtures[path] = found = history(rule, flow.names, sizes, path)
-                    self.mixed[path] = by_pass(found, programs, owner)
-                    return self.mixed[path]
-                return MixProgram(programs, schedule_of(flow, programs), owner, isinstance(rule, By))
+                    self.mixtures[path] = cast("Mixture | Spliced", schedule)
+                return MixProgram(programs, schedule, owner, isinstance(rule, By))
             case Each(below):
                 return EachProgram(self.program(below, seed, path), self.step(flow, seed, path), self.mark())
             case Hold(below, Batch(n, drop)):

@@ -14,7 +14,7 @@ import numpy as np
 from .ints import distinct
 from .order import Gap, Repeat, Replay, Slice
 from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
+from .program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
 from .types import Ints, Order
 from .without import WithoutProgram
 
@@ -42,10 +42,6 @@ def find(program: Program, leaf: int, index: Ints, low: int, high: int, lap: int
             return _reordered(program, leaf, index, low, high, lap)
         case MixProgram():
             return _mixed(program, leaf, index, low, high, lap)
-        case PassesProgram():
-            pieces = program.pieces(low, high)
-            found = [find(part, leaf, index, a + shift, b + shift, lap) - shift for part, shift, a, b in pieces]
-            return np.concatenate(found)
         case BatchProgram():
             return _batched(program, leaf, index, low, high, lap)
         case PackProgram():
@@ -95,7 +91,7 @@ def settled(program: Program) -> int:
             return program.settled
         case EachProgram(flow) | ReorderProgram(flow) | BatchProgram(flow) | PackProgram(flow):
             return settled(flow)
-        case MixProgram(flows) | PassesProgram(flows):
+        case MixProgram(flows):
             return max(map(settled, flows))
         case _:
             return 0

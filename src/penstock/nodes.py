@@ -137,9 +137,8 @@ class Sizer:
 
 @dataclass(frozen=True)
 class Weighted:
-    """By weight: see `penstock.mix`. `events` are the changes made during a run, each with the pass in which it was
-    made; cursors carry them. `now` is the pass in which the run stands, where that is a pass of the mixture. `lengths`
-    are the mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
+    """By weight: see `penstock.mix`. `events` are the changes made during a run; cursors carry them. `lengths` are the
+    mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -149,13 +148,12 @@ class Weighted:
     unit: str
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
-    events: tuple[tuple[int, Event], ...] = ()
+    events: tuple[Event, ...] = ()
     past: Past | None = None
-    now: int | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
 
     @cached_property
-    def compiled(self) -> dict[Any, Any]:
+    def compiled(self) -> dict[Any, Mixture]:
         """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans and passes share
         what one of them has worked out.
         """
@@ -167,14 +165,10 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Past:
-    """The mixture that another one took over from at position `at` of a pass, what had happened to it, and the mixture
-    before it.
-    """
+    """The mixture that another one took over from at position `at`, None while it has not yet; and the one before."""
 
     mixture: Mixture
-    events: tuple[tuple[int, Event], ...]
-    lap: int
-    at: int
+    at: int | None
     earlier: Past | None = None
 
 

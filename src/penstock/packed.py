@@ -14,7 +14,7 @@ import numpy as np
 from .errors import DataError
 from .ints import distinct, within_reach
 from .pack import Columns, Missing, Pieces, Plan, fitted, plan, settled
-from .program import EachProgram, PassesProgram, Program, ReorderProgram
+from .program import Program
 from .rows import HOLE, Rows, bounds_of, empty_rows, join_rows
 from .step import Failed
 from .types import Fold, Ints, Source
@@ -52,15 +52,7 @@ class PackProgram:
 
     @cached_property
     def _first(self) -> Pass:
-        return self._planned(self._reference)
-
-    @cached_property
-    def _reference(self) -> int:
-        """The pass that the others have as many groups as: the first that is told."""
-        below = self.flow
-        while isinstance(below, EachProgram | ReorderProgram):
-            below = below.flow
-        return below.first if isinstance(below, PassesProgram) else 0
+        return self._planned(0)
 
     @property
     def depth(self) -> int:
@@ -68,7 +60,7 @@ class PackProgram:
 
     def planned(self, epoch: int) -> Pass:
         """The samples of a pass and the groups that they make."""
-        if epoch == self._reference:
+        if epoch == 0:
             return self._first
         if (found := self._plans.get(epoch)) is None:
             found = self._planned(epoch)
@@ -82,7 +74,7 @@ class PackProgram:
         within_reach(epoch, samples)
         rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
         sizes = self._sizes(rows)
-        if epoch == self._reference:
+        if epoch == 0:
             return Pass(rows, sizes, plan(self.fold, sizes, self.key), True)
         first = self._first
         if np.array_equal(sizes, first.sizes):

@@ -7,8 +7,6 @@ programs, a map, a batch, a pack whose lengths are known.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +14,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .errors import StateError
 from .ints import within_reach
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .step import Leaf, Step, failed
@@ -177,75 +174,6 @@ class MixProgram:
                 return None
             found += source.read(index[a:b])
         return found
-
-
-@dataclass
-class PassesProgram:
-    """A mixture that ends and was changed on the way: from pass `laps[i]`, at position `starts[i]`, it is `parts[i]`,
-    of the same inputs. With `even` all passes count `size` positions, and those that have another number are not told.
-    """
-
-    flows: tuple[Program, ...]
-    laps: tuple[int, ...]
-    starts: tuple[int, ...]
-    parts: tuple[MixProgram, ...]
-    size: int
-    even: bool
-
-    @property
-    def depth(self) -> int:
-        return self.parts[0].depth
-
-    @property
-    def source(self) -> Source | None:
-        return None
-
-    @cached_property
-    def first(self) -> int:
-        """The first pass that is told."""
-        return next(lap for lap, part in zip(self.laps, self.parts, strict=True) if part.size == self.size)
-
-    def pieces(self, low: int, high: int) -> Iterator[tuple[MixProgram, int, int, int]]:
-        """Positions `[low, high)`, cut where the mixture changed: what it is there, and what is to be added to a
-        position to have that of this part.
-        """
-        for part, shift, a, b in self._cut(low, high):
-            if self.even and part.size != self.size:
-                raise StateError(
-                    f"pass {a // self.size} of the mixture has {part.size} positions, the present one {self.size}: a "
-                    "change on the way changed how long a pass is; ask the plan of a state saved in such a pass"
-                )
-            yield part, shift, a, b
-
-    def _cut(self, low: int, high: int) -> Iterator[tuple[MixProgram, int, int, int]]:
-        edges = [min(max(start, low), high) for start in (*self.starts, max(high, low))]
-        for lap, start, part, a, b in zip(self.laps, self.starts, self.parts, edges, edges[1:], strict=False):
-            if a < b:
-                yield part, lap * (part.size or 0) - start, a, b
-
-    def place(self, position: int) -> tuple[MixProgram, int]:
-        """What the mixture is at a position, and which position that is of it."""
-        ((part, shift, _, _),) = self._cut(position, position + 1)
-        return part, position + shift
-
-    def position(self, lap: int, place: int) -> int:
-        """The position of a place of a pass."""
-        i = bisect_right(self.laps, lap) - 1
-        return self.starts[i] + (lap - self.laps[i]) * (self.parts[i].size or 0) + place
-
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
-        order = np.argsort(positions, kind="stable")
-        ordered, parts = positions[order], [empty_rows(self.depth)]
-        if len(ordered):
-            for part, shift, a, b in self.pieces(int(ordered[0]), int(ordered[-1]) + 1):
-                here = order[slice(*np.searchsorted(ordered, [a, b]).tolist())]
-                parts.append(part.locate(positions[here] + shift, laps[here]))
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return join_rows(parts).take(back)
-
-    def values(self, rows: Rows) -> list[Any]:
-        return self.parts[0].values(rows)
 
 
 def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:

@@ -12,14 +12,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from .adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
+from .adopt import Places, adopted, standing, without_takeovers
 from .adopt import told as told_of
 from .build import Builder
 from .cursor import seal, unseal
 from .deal import spread_of
 from .delivery import Delivery
 from .digests import code_notes, code_of, compared, data_of
-from .edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures, own_pass
+from .edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures
 from .errors import ConfigError, PenstockError, StateError
 from .ints import whole, within_reach
 from .mix import SetWeights
@@ -126,7 +126,8 @@ class Session:
     def next_pass(self) -> None:
         """Go to the beginning of the next pass."""
         self.epoch += 1
-        self.flow = changed(self.base, self.changes, self.epoch)
+        self.changes = without_takeovers(self.changes)
+        self.flow = changed(self.base, self.changes)
         self._open(None)
 
     def rows(self) -> int | None:
@@ -196,9 +197,9 @@ class Session:
         if body.get("fingerprint") != fingerprint(description) or body.get("pipeline") != description:
             if on_mismatch != "adopt":
                 raise of_another(body.get("pipeline"), self.description)
-            epoch = as_int(body.get("epoch"))
-            found = adopted(base, changes, body["mixtures"], epoch, self._places(body, cursors))
-            changes, rows = found.edits, laned(base)
+            found = adopted(base, changes, body["mixtures"], self._places(body, cursors))
+            changes, epoch = found.edits, as_int(body["epoch"])
+            rows = laned(base)
             cursors = {
                 lane: moved(rows.flow, cursor, found.streams, epoch, rows.path) for lane, cursor in cursors.items()
             }
@@ -209,9 +210,8 @@ class Session:
         before = self.flow, self.epoch, self.given, self.changes, self.journal, self.sizes, self.lanes
         made = self.base, self.description
         try:
+            self.base, self.description, self.flow, self.changes = base, description, changed(base, changes), changes
             self.epoch = as_int(body.get("epoch"))
-            self.base, self.description, self.changes = base, description, changes
-            self.flow = changed(base, changes, self.epoch)
             self.given = as_int(body.get("given", 0))
             noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
             self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
@@ -254,7 +254,7 @@ class Session:
         """Where the mixtures of a tree stand that goes on at these cursors."""
         epoch = as_int(body["epoch"])
 
-        def places(flow: Flow) -> Mapping[Path, Place]:
+        def places(flow: Flow) -> Mapping[Path, int]:
             if self.group:
                 return standing(flow, epoch, as_int(cursors[0]))
             probe = Session(flow, replace(self.setting, window=0), None)
@@ -263,21 +263,18 @@ class Session:
 
         return places
 
-    def _furthest(self, path: Path, epoch: int, cursor: Json) -> Place:
-        """The first place of a mixture that is not part of what was delivered up to a cursor. What workers made
+    def _furthest(self, path: Path, epoch: int, cursor: Json) -> int:
+        """The first position of a mixture that is not part of what was delivered up to a cursor. What workers made
         ahead does not count: lanes are opened anew there, without any.
         """
         if self.group:
-            return standing(self.flow, epoch, as_int(cursor)).get(path) or refused_inside()
+            return self._run.furthest(path, as_int(cursor))
         opened = self._opened()
         try:
             opened.stream.seek(epoch, cursor)
-            at = opened.furthest(path, None)
+            return opened.furthest(path, None)
         finally:
             opened.stream.close()
-        if own_pass(self.base, path):
-            return epoch, at
-        return refused_inside() if ends(opened.builder, path) else (0, at)
 
     # ------------------------------------------------------------ changes and failures
 
@@ -292,10 +289,10 @@ class Session:
             raise ConfigError(
                 "set_weights over several ranks with lanes needs at=, the same on all: ranks cannot see each other"
             )
-        events = [(edit.lap, edit.event.at) for edit in self.changes if isinstance(edit, Change) and edit.path == path]
-        cursor, builder = self.last.cursor(), self._run.builder
-        reached = self._furthest(path, self.epoch, cursor)
-        furthest = position_in(builder, path, *max([reached, *events]))
+        cursor = self.last.cursor()
+        furthest = self._furthest(path, self.epoch, cursor)
+        events = [edit.event.at for edit in self.changes if isinstance(edit, Change) and edit.path == path]
+        furthest = max([furthest, *events])
         position = furthest if at is None else whole(at, "set_weights(at={})")
         within_reach(position)
         if position < furthest:
@@ -303,9 +300,8 @@ class Session:
                 f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past "
                 "is fixed"
             )
-        lap, place = place_in(builder, path, position, reached[0])
-        change = Change(path, lap, SetWeights(place, weights))
-        flow = changed(self.base, (*self.changes, change), self.epoch)
+        change = Change(path, SetWeights(position, weights))
+        flow = changed(self.base, (*self.changes, change))
         before = self.flow, self.changes
         try:
             self.flow, self.changes = flow, (*self.changes, change)

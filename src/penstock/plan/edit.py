@@ -12,7 +12,7 @@ from ..ints import whole
 from ..inverse import Counted, below_batch, lap_of, leaf_of
 from ..order import Gap, Repeat, Replay, Slice
 from ..packed import PackProgram
-from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
+from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from ..without import WithoutProgram
 from .records import Sample
 
@@ -44,9 +44,6 @@ def reached(program: Program, leaf: int, name: str, position: int, lap: int = 0)
             own, place = divmod(position, size or 1)
             if not _goes_round(flow, size or 1):
                 return reached(flow, leaf, name, place, lap + own)
-        case PassesProgram():
-            part, place = program.place(position)
-            return reached(part, leaf, name, place, lap)
         case MixProgram(flows, schedule) if isinstance(schedule, Counted):
             i, epoch = int(program.owner[leaf]), 0 if program.size is None else position // program.size
             drawn = int(schedule.counts(position - epoch * (program.size or 0))[i])
@@ -68,7 +65,7 @@ def _goes_round(program: Program, stop: int) -> bool:
             return stop > around[0] or _goes_round(flow, around[2])
         case BatchProgram(flow):
             return _goes_round(flow, below_batch(program, stop))
-        case MixProgram(flows) | PassesProgram(flows):
+        case MixProgram(flows):
             return any(_goes_round(flow, stop) for flow in flows)
         case EachProgram(flow) | ReorderProgram(flow):
             return _goes_round(flow, stop)

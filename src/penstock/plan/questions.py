@@ -15,7 +15,7 @@ from ..ints import whole, within_reach
 from ..inverse import find
 from ..nodes import Flow
 from ..packed import PackProgram
-from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
+from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
 from ..quarantine import Draw, Entry
 from ..rows import Rows
 from ..sizes import Size
@@ -278,7 +278,7 @@ class Questions:
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """The samples of a global step, with the positions of the items of this dataset that hold them."""
         group, size = tail_of(self.flow).group, self._row_program.size
-        taken = rows_of(self.flow, self._row_program, self._sizes, step, world_size)
+        taken = rows_of(self.flow, size, self._sizes, step, world_size)
         rows = np.arange(taken.start, taken.stop)
         if size is None:
             items = rows // group
@@ -332,7 +332,7 @@ def _packs(program: Program) -> list[PackProgram]:
     match program:
         case PackProgram(flow):
             return [program, *_packs(flow)]
-        case MixProgram(flows) | PassesProgram(flows):
+        case MixProgram(flows):
             return [pack for flow in flows for pack in _packs(flow)]
         case EachProgram(flow) | BatchProgram(flow) | ReorderProgram(flow):
             return _packs(flow)

@@ -12,7 +12,7 @@ from ..inverse import Counted, below_batch, lap_of, leaf_of, same_each_pass
 from ..order import Gap, Repeat
 from ..pack import BestFit, FirstFit
 from ..packed import PackProgram
-from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
+from ..program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
 from ..types import Ints
 from ..without import WithoutProgram
 
@@ -38,9 +38,6 @@ class Tally:
                 self._reordered(program, start, stop, times)
             case MixProgram():
                 self._mixed(program, start, stop, times)
-            case PassesProgram():
-                for part, shift, a, b in program.pieces(start, stop):
-                    self.add(part, a + shift, b + shift, times)
             case BatchProgram():
                 self._batched(program, start, stop, times)
             case PackProgram():
@@ -205,8 +202,8 @@ def pass_sizes(program: Program, leaves: int) -> Ints:
         match program:
             case ReadProgram():
                 out[program.leaf.number] = program.size
-            case MixProgram(flows) | PassesProgram(flows):
-                for flow in flows:
+            case MixProgram():
+                for flow in program.flows:
                     walk(flow)
             case ReorderProgram(flow, order):
                 walk(flow)
