@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import note
@@ -91,7 +91,8 @@ class Planned(RuleBasedStateMachine):
     def start(self, tree: Tree, topology: Topology, spoiled: bool) -> None:
         done["planned runs"] += 1
         self.tree = changed(tree, spoiled_too) if spoiled else tree
-        self.asked, self.answer = None, None
+        self.asked: tuple[str, ps.Dataset] | None = None
+        self.answer: Any = None
         self.dead = False  # at a row that cannot be given, and none in its place
         self.adopted = False
         self.edited = False
@@ -124,7 +125,8 @@ class Planned(RuleBasedStateMachine):
             ps.Loader(ds, rank=rank, world_size=world, remainder="pad" if world > 1 else "keep", **options)
             for rank in range(world)
         ]
-        self.its, self.size = [None] * world, world * size
+        self.its: list[Iterator[Any] | None] = [None] * world
+        self.size = world * size
 
     def above(self) -> list[str]:
         """The steps above the mixture."""
@@ -158,9 +160,8 @@ class Planned(RuleBasedStateMachine):
     def one(self, rank: int) -> list[Key] | None:
         """The keys of a rank's next step, of the next pass if need be."""
         for _ in range(3):
-            if self.its[rank] is None:
-                self.its[rank] = iter(self.loaders[rank])
-            if next(self.its[rank], None) is not None:
+            it = self.its[rank] = self.its[rank] or iter(self.loaders[rank])
+            if next(it, None) is not None:
                 return self.loaders[rank].keys()
             self.its[rank] = None
         return None
@@ -213,6 +214,7 @@ class Planned(RuleBasedStateMachine):
         except (DataError, StateError) as error:
             assert any(why in str(error) for why in HOPELESS), error
             self.dead = True
+            assert self.asked is not None
             self.go_to(json.loads(self.asked[0]))
             return False
         want, start = flat([*rows, *more]), self.at
