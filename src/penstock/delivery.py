@@ -91,7 +91,7 @@ class Delivery:
         return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
 
     def upcoming(self) -> Any:
-        """The next item, after `start`."""
+        """The next item, after `ready`."""
         return self._chunk.values[self._used]
 
     def rows(self) -> Rows:

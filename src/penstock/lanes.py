@@ -27,8 +27,7 @@ class _Lane:
         self.number, self._opened, self._most = number, opened, most
         self._tap: Tap | None = None
 
-    @property
-    def tap(self) -> Tap:
+    def open(self) -> Tap:
         if self._tap is None:
             self._tap = Tap(self._opened(self.number))
         return self._tap
@@ -38,8 +37,9 @@ class _Lane:
         self._parts, self._left, self._pace = list[Chunk](), 0, Pace(self._most)
         self.behind: tuple[Trail, int] = (Fixed(cursor), 0)
         if cursor is not None:
-            self.tap.seek(epoch, cursor)
-            if not stands_at(self.tap.cursor(), cursor):
+            tap = self.open()
+            tap.seek(epoch, cursor)
+            if not stands_at(tap.cursor(), cursor):
                 raise bad_cursor(cursor, "a place of this pipeline")
 
     def close(self) -> None:
@@ -49,11 +49,16 @@ class _Lane:
     def have(self, n: int) -> int:
         """Have `n` items at hand, or all that are left; how many that is."""
         if self._left < n and not self._over:
-            wanted, first, began = max(n - self._left, self._pace.size), self._fresh, world.sched.now()
+            wanted, first, began, tap = (
+                max(n - self._left, self._pace.size),
+                self._fresh,
+                world.sched.now(),
+                self.open(),
+            )
             if first:
-                self.tap.seek(self._epoch, None)
+                tap.seek(self._epoch, None)
                 self._fresh = False
-            more = self.tap.take(wanted)
+            more = tap.take(wanted)
             self._pace.took(wanted, world.sched.now() - began)
             self._over = len(more.values) < wanted
             if more.values:
@@ -133,7 +138,7 @@ class Lanes:
         self._opened, self._most = opened, 256 if most is None else most
         self._all = dict[int, _Lane]()
         self.seek(0, None)
-        assert self._all[rank].tap  # compiles what all lanes share, and refuses now what cannot run
+        self._all[rank].open()  # compiles what all lanes share, and refuses now what cannot run
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         found = _found(cursor)
@@ -203,7 +208,7 @@ class Lanes:
     def open_all(self) -> None:
         """Open every lane, also those that nobody asked yet."""
         for lane in self._all.values():
-            assert lane.tap
+            lane.open()
 
 
 class _Found(NamedTuple):

@@ -42,9 +42,10 @@ class Loader:
       left out ("drop"); filled up from the beginning of the pass ("pad"), with `valid` False for the rows that fill;
       or shared out as they are ("keep"), so that ranks may give different numbers of items.
     - `epoch_length`: a `for` ends when all ranks together gave so many items (as many on each, rounded up), and the
-      next one goes on from there; for datasets that never end.
+      next one goes on from there. For datasets that never end, and for lanes, which then go on over the end of a pass.
     - `lanes`: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
-      multiple of every world size it may ever have. Fixed for a run.
+      multiple of every world size it may ever have. Fixed for a run; by default the least multiple of the world size
+      that is at least 48, or what a loaded state says. 1 keeps everything in strict order.
     - `on_error`: "raise"; "quarantine" puts another sample of the same source in the place of a bad one, keeps a
       journal in the state, and raises beyond `max_errors` bad samples.
 

@@ -150,10 +150,9 @@ class Opener:
                 return Batches(self.open(below, seed, path, grain * n, laps), n, drop)
             case Hold(below, fold, size):
                 assert not isinstance(fold, Batch)
-                lane, lanes = self.lane[:2] if self.lane else (0, 1)
-                key = self.builder.hold_key(flow, seed, path) + lane & (1 << 64) - 1
+                key = self.builder.hold_key(flow, seed, path) + self._share.lane & (1 << 64) - 1
                 stream = self.open(below, seed, path, laps=laps)
-                return Holding(stream, shared(fold, lanes), size or Sizer(_one), key)
+                return Holding(stream, shared(fold, self._share.lanes), size or Sizer(_one), key)
             case Each(below):
                 return self._each(flow, self.open(below, seed, path, grain, laps), seed, path)
             case Mix((below,), _, Head()) if self._given:
@@ -169,6 +168,11 @@ class Opener:
                     flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
                 )
                 raise AssertionError("an indexed reorder is a program")
+
+    @property
+    def _share(self) -> LaneOf:
+        assert self.lane is not None, "only lanes have streams that are no programs"
+        return self.lane
 
     def _paired(self) -> Opener:
         """The opener of what is zipped: a sample that failed would take the partner of another."""
@@ -191,19 +195,18 @@ class Opener:
         return work
 
     def _weave(self, flow: Mix, seed: int, path: Path, laps: int | None) -> Stream:
-        rule, lane = flow.rule, self.lane.lane if self.lane else 0
-        inner, draws = rule.seed if isinstance(rule, Weighted) else seed, draws_of(flow, path, lane)
+        rule = flow.rule
+        inner, draws = rule.seed if isinstance(rule, Weighted) else seed, draws_of(flow, path, self._share.lane)
         laps = None if laps is None or endless(flow) else laps * draws.laps
         opener = self._paired() if isinstance(rule, Turns) else self
         streams = [opener.open(child, inner, place, laps=laps) for child, place in inputs_of(flow, path)]
-        assert self.lane is not None, "only lanes have streams to mix"
-        weave = Weave(streams, flow.names, draws, depth_of(flow), self.lane)
+        weave = Weave(streams, flow.names, draws, depth_of(flow), self._share)
         if isinstance(rule, Weighted):
             self._furthest[path] = lambda _: weave.position
         return weave
 
     def _sharded(self, leaf: Leaf, path: Path) -> Stream:
-        lane, lanes, mine = self.lane[:3] if self.lane else (0, 1, range(1))
+        lane, lanes, mine = self._share[:3]
         if (shards := len(cast(Shards, leaf.source).names())) >= lanes:
             return Sharded(leaf, lane, lanes)
         if len(mine) < lanes:
@@ -212,8 +215,8 @@ class Opener:
 
     def _first(self, below: Flow, n: int, seed: int, path: Path) -> Stream:
         """The first `n` items of a flow: a run of its own, which every rank goes through."""
-        assert self.lane is not None
-        lanes, readers, barren = self.lane.lanes, dict[Path, Reader](), Barren(self.lane.lanes, endless(below))
+        lanes, readers = self._share.lanes, dict[Path, Reader]()
+        barren = Barren(lanes, endless(below))
 
         def opened(lane: int) -> Stream:
             of = LaneOf(lane, lanes, range(lanes), readers, barren)
@@ -223,8 +226,7 @@ class Opener:
 
     def _dealt(self, path: Path, opened: Callable[[], Stream]) -> Stream:
         """Our share of a stream that is read once for all lanes of the rank."""
-        assert self.lane is not None
-        lane, lanes, mine, readers, _ = self.lane
+        lane, lanes, mine, readers, _ = self._share
         if lanes == 1:
             return opened()
         if path not in readers:

@@ -15,7 +15,7 @@ from .rows import Rows, empty_rows
 from .step import Leaf
 from .streams import as_int, as_list
 from .trail import Chunk, Fixed
-from .types import Ints, Json, Shards
+from .types import Json, Shards
 
 
 class Shelf:
@@ -70,11 +70,16 @@ class Sharded:
     def pull(self, n: int, /) -> Chunk:
         while self._shard < len(self._shelf.names):
             if values := self._shelf.read(self._shard, self._row, n):
-                trail, index = _ShardTrail(self._shard, self._row), np.arange(self._row, self._row + len(values))
+                chunk = Chunk(values, self._rows(len(values)), _ShardTrail(self._shard, self._row))
                 self._row += len(values)
-                return Chunk(values, rows_of(self.leaf, self._epoch, index, self._shard), trail)
+                return chunk
             self._shard, self._row = self._shard + self._lanes, 0
         return Chunk([], empty_rows(0), Fixed(None))
+
+    def _rows(self, n: int) -> Rows:
+        index = np.arange(self._row, self._row + n)
+        zeros = np.zeros_like(index)
+        return Rows(zeros + self.leaf.number, zeros + self._epoch, index, zeros + self._shard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +89,3 @@ class _ShardTrail:
 
     def at(self, count: int, /) -> Json:
         return [self.shard, self.row + count]
-
-
-def rows_of(leaf: Leaf, epoch: int, index: Ints, shard: Ints | int) -> Rows:
-    """Where rows of shards come from."""
-    zeros = np.zeros_like(index)
-    return Rows(zeros + leaf.number, zeros + epoch, index, zeros + shard)

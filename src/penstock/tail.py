@@ -90,9 +90,7 @@ def laned(flow: Flow) -> Laned:
     found, path, limit = Laned(flow, (), None), (), None
     while True:
         match flow:
-            case Hold(Mix(_, _, Turns()), Batch()):
-                return found  # the tuples of a zip are no batches
-            case Hold(below, Batch(n)):
+            case Hold(below, Batch(n)) if has_tail(flow):
                 flow, limit = below, limit and limit * n
                 found = Laned(flow, path, limit)
             case Mix((below,), _, Head(n)):

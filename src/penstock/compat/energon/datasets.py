@@ -11,7 +11,7 @@ from typing import Any, cast
 from ...dataset import Dataset
 from ...errors import ConfigError, IndexedError, Skip
 from ...inputs import mix
-from ...loader import Loader
+from ...iterator import DatasetIterator
 from ...tail import has_tail
 from .config import WorkerConfig, refuse
 
@@ -41,7 +41,7 @@ class SavableDataset:
         self.once, self.endless, self.epoch_length = once, endless, epoch_length
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(Loader(self.core, rank=0, world_size=1, lanes=1))
+        return DatasetIterator(self.core, lanes=1)
 
     def __len__(self) -> int:
         return self.items(self.worker_config, self.worker_config.lane_count())
