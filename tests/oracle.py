@@ -54,7 +54,7 @@ def again(d):
     """Whether it is said what a second pass is: not of what draws on a pass that never ends, say."""
     if d[0] == "mix" and d[4] == "all_exhausted_oversample" and not indexed(d):
         return False
-    if leaf(d) or d[0] in ("slice", "shard") or (d[0] == "limit" and indexed(d[1])):
+    if leaf(d) or d[0] in ("slice", "shard", "limit"):
         return True
     return not endless(d) and all(map(again, children(d)))
 
@@ -95,8 +95,8 @@ def passes(d, k, orders):
             yield from list(below(0))[i::n]
         case ("stride", _, i, n):  # lane `i` of `n`: the same places, but in every pass
             yield from list(below())[i::n]
-        case ("limit", child, n):
-            yield from islice(below(0 if indexed(child) else k), n)
+        case ("limit", _, n):
+            yield from islice(below(0), n)
         case ("concat", inputs):
             for c in inputs:
                 yield from passes(c, k, orders)

@@ -27,6 +27,7 @@ FLOORS = {
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
     "describe": (
         "nodes",
+        "ends",
         "tail",
         "step",
         "retry",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -163,6 +164,52 @@ def test_a_limit_of_a_stream_gives_the_same_items_in_every_pass_and_place(lanes:
         assert Counter(loader) == Counter(dict.fromkeys(first, 3))
     with ps.Loader(limited.concat(numbers(3, "z").map(lambda x: -x - 1)), lanes=lanes) as loader:
         assert Counter(loader) == Counter([*first, -1, -2, -3])
+
+
+def test_a_limit_of_a_stream_that_ends_is_that_of_the_run_on_every_world_size() -> None:
+    limited = numbers(10).filter(recipes.even).limit(3)  # one of two lanes gives nothing
+    for world in (1, 2):
+        given = [list(ps.Loader(limited, lanes=2, rank=r, world_size=world, remainder="keep")) for r in range(world)]
+        assert sorted(x for rank in given for x in rank) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("caps", [2, {"a": 1, "b": 2, "c": 3}])
+@pytest.mark.parametrize("laps", [1, 3])
+def test_what_is_read_once_a_rank_goes_on_where_it_stood_in_any_pass(caps: Any, laps: int) -> None:
+    def made() -> ps.Dataset:
+        inputs = {"a": ps.from_iterable(partial(iter, range(4)), name="a"), "b": numbers(10, "b"), "c": numbers(5, "c")}
+        return (
+            ps.mix(inputs, {"a": 4, "b": 2, "c": 1}, seed=0, max_epochs=caps)
+            .repeat(laps)
+            .map(recipes.mapping)
+            .with_source()
+        )
+
+    def key(x: Any) -> Any:
+        return x["__source__"], x["__epoch__"], x["__index__"]
+
+    with ps.Loader(made(), lanes=6) as loader:
+        passes = [[key(x) for x in loader] for _ in range(3)]
+    for found in passes:  # nothing twice, nothing lost
+        assert Counter(found) == Counter(dict.fromkeys(found, 1))
+        assert Counter((name, i) for name, _, i in found) == Counter(
+            {
+                (name, i): (2 if caps == 2 else caps[name]) * laps
+                for name, n in (("a", 4), ("b", 10), ("c", 5))
+                for i in range(n)
+            }
+        )
+    for k, cut in ((0, 3), (1, 0), (1, 1), (1, 4), (2, 2)):
+        loaders = [ps.Loader(made(), lanes=6, rank=r, world_size=3, remainder="keep") for r in range(3)]
+        for loader in loaders:
+            for _ in range(k):
+                list(loader)
+        given = [key(x) for steps in zip(*(islice(loader, cut) for loader in loaders), strict=True) for x in steps]
+        states = [loader.state_dict() for loader in loaders]
+        with ps.Loader(made(), lanes=6) as loader:
+            loader.load_state_dict(states)
+            given += [key(x) for x in loader]
+        assert given == passes[k], (k, cut)
 
 
 @pytest.mark.parametrize("lanes", [2, 3, 5, 8, 16])

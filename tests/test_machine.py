@@ -6,7 +6,8 @@ The judge is the first uninterrupted run on one rank, and that is judged by the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, takewhile
@@ -32,6 +33,7 @@ from learned import Orders, model, plain, run
 from meter import our_threads
 from oracle import again, endless, indexed
 from penstock.seams import pretend, write_whole
+from penstock.tail import has_tail
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
 from penstock.testing.asserts import difference
 from penstock.testing.recipes import number
@@ -65,13 +67,28 @@ def through_json(state: Any) -> Any:
     return json.loads(json.dumps(state, allow_nan=False))
 
 
-def rows_of(ds: ps.Dataset, k: int, most: int) -> list[tuple[int, list[Any]]]:
+def rows_of(ds: ps.Dataset, k: int, most: int, **options: Any) -> list[tuple[int, list[Any]]]:
     """The number of rows of each item of a pass, and the keys of their samples."""
-    with ps.Loader(ds) as loader:
+    with ps.Loader(ds, **options) as loader:
         for _ in range(k):
             for _ in loader:
                 pass
         return [(len(loader.valid), loader.keys()) for _ in islice(loader, most)]
+
+
+def whole(recipe: Any) -> Any:
+    """The same, but the last batches keep what does not fill them."""
+    match recipe:
+        case ("batch", below, n, _):
+            return ("batch", whole(below), n, False)
+        case ("map" | "random_map" | "with_source" | "seed", below, *rest):
+            return (recipe[0], whole(below), *rest)
+        case _:
+            return recipe
+
+
+def keys_of(rows: Iterable[tuple[int, list[Any]]]) -> Counter[Any]:
+    return Counter(key for _, keys in rows for key in keys)
 
 
 class Machine(RuleBasedStateMachine):
@@ -96,7 +113,13 @@ class Machine(RuleBasedStateMachine):
         most = FEW if self.endless else 1000
         runs = [run(self.ds, k, most, lanes=lanes) for k in range(count)]
         self.want = [found for found, _ in runs]
-        self.rows = [rows_of(self.ds, k, len(found)) for k, found in enumerate(self.want)]
+        self.rows = [rows_of(self.ds, k, len(found), lanes=lanes) for k, found in enumerate(self.want)]
+        # Lanes whose rows are batched last: how the rows of a step come to be in batches depends on the ranks.
+        self.batched = not self.indexed and has_tail(self.ds.flow)
+        self.all = [Counter[Any]()] * count
+        if self.batched and not self.endless:
+            keeping = build(whole(recipe))
+            self.all = [keys_of(rows_of(keeping, k, 1000, lanes=lanes)) for k in range(count)]
         if self.indexed:  # a pass without a whole step is refused
             steps = min(sum(count == rows[0][0] for count, _ in rows) for rows in self.rows)
             self.worlds = [w for w in self.worlds if w == 1 or w <= steps]
@@ -108,12 +131,24 @@ class Machine(RuleBasedStateMachine):
 
     def lanes_even(self, k: int) -> int:
         """How many samples of pass `k` come before the first lane ends; after that the order depends on the ranks."""
-        if self.indexed or self.endless or self.lanes == 1:
+        if self.indexed or self.endless or (self.lanes == 1 and not self.batched):
             return len(self.want[k])
         options: Any = {"lanes": self.lanes, "world_size": self.lanes, "remainder": "keep"}
+        if self.batched:
+            lanes = [rows_of(self.ds, k, 1000, rank=r, **options) for r in range(self.lanes)]
+            assert self.rest_of(k, 0, sum(map(keys_of, lanes), Counter()))
+            full = max(count for count, _ in self.rows[k]) if self.rows[k] else 1
+            return min(sum(count == full for count, _ in lane) for lane in lanes) * self.lanes
         found = [run(self.ds, k, 1000, rank=r, **options)[0] for r in range(self.lanes)]
         assert sorted(map(repr, [x for lane in found for x in lane])) == sorted(map(repr, self.want[k]))
         return min(map(len, found)) * self.lanes
+
+    def rest_of(self, k: int, at: int, found: Counter[Any]) -> bool:
+        """Whether these rows are what a pass of batched lanes has after so many items, but for batches that a rank
+        cannot fill: nothing lost, nothing doubled.
+        """
+        rest = self.all[k] - keys_of(self.rows[k][:at])
+        return found == rest if self.all[k] == keys_of(self.rows[k]) else found <= rest
 
     def judge(self, recipe: Any, runs: list[tuple[list[Any], bool]]) -> None:
         orders = Orders(recipe)
@@ -155,10 +190,12 @@ class Machine(RuleBasedStateMachine):
         """One sample on every rank; false at the end of the pass, which all ranks must reach in the same round."""
         if self.its is None:
             self.its = [iter(loader) for loader in self.loaders]
-        if self.even[self.k] < min(self.at + self.world, len(self.want[self.k])):
+        if self.even[self.k] < (
+            self.at + self.world if self.batched else min(self.at + self.world, len(self.want[self.k]))
+        ):
             return self.tail()
         found = [self.one(it) for it in self.its]
-        if self.indexed and self.world > 1:
+        if self.batched or (self.indexed and self.world > 1):
             return self.dealt(found)
         want = self.want[self.k][self.at :]
         if self.endless and len(want) < self.world:
@@ -183,11 +220,16 @@ class Machine(RuleBasedStateMachine):
         return False
 
     def one(self, it: Any) -> Any:
-        """The next sample of a rank; where somebody interrupts it, it is asked again."""
-        try:
-            return next(it, END)
-        except Interrupt:
-            return next(it, END)
+        """The next sample of a rank; where somebody interrupts it, it is asked again.
+
+        An interrupt of an earlier rule may wait in what was computed ahead, so there can be several.
+        """
+        for _ in range(10):
+            try:
+                return next(it, END)
+            except Interrupt:
+                continue
+        raise AssertionError("interrupted more often than anybody did")
 
     def rest(self, it: Any) -> Iterator[Any]:
         while True:
@@ -208,6 +250,14 @@ class Machine(RuleBasedStateMachine):
 
     def tail(self) -> bool:
         """The rest of a pass whose lanes end one after the other: nothing lost, nothing doubled."""
+        if self.batched:
+            found = Counter[Any]()
+            for loader, it in zip(self.loaders, self.its or [], strict=True):
+                while self.one(it) is not END:
+                    found.update(loader.keys())
+            assert self.rest_of(self.k, self.at, found), "the rest of the lanes, in batches"
+            self.its, self.k, self.at = None, self.k + 1, 0
+            return False
         found = [repr(x) for it in self.its or [] for x in takewhile(lambda x: x is not END, self.rest(it))]
         assert sorted(found) == sorted(map(repr, self.want[self.k][self.at :])), "the rest of the lanes"
         self.its, self.k, self.at = None, self.k + 1, 0

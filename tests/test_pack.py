@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -662,7 +662,7 @@ def test_a_later_pass_is_made_to_have_as_many_rows(fold: Any, sizes: list[int], 
     before = np.array(sizes)
     order = np.array(random.sample(range(len(sizes)), len(sizes)))
     first, own = plan(fold, before, 3), plan(fold, before[order], 3)
-    made = fitted(own, before[order], first, before)
+    made = fitted(own, before[order], first, before, fold)
     assert len(made) == len(first)
     for item in range(len(sizes)):
         mine = made.item == item
@@ -673,8 +673,19 @@ def test_a_later_pass_is_made_to_have_as_many_rows(fold: Any, sizes: list[int], 
 
 
 def test_a_pass_of_other_lengths_gives_up_its_last_rows() -> None:
-    first, own = plan(FirstFit(4), [2, 2, 2]), plan(FirstFit(4), [3, 3, 3])
-    made = fitted(own, np.array([3, 3, 3]), first, np.array([2, 2, 2]))
+    first, own, fold = plan(FirstFit(4), [2, 2, 2]), plan(FirstFit(4), [3, 3, 3]), FirstFit(4)
+    made = fitted(own, np.array([3, 3, 3]), first, np.array([2, 2, 2]), fold)
     assert made.item.tolist() == [0, 1] and made.bounds.tolist() == [0, 1, 2]
     with pytest.raises(ps.DataError, match="the first pass fills 3 rows, a later one of 1 documents cannot"):
-        fitted(plan(FirstFit(4), [1]), np.array([1]), own, np.array([3, 3, 3]))
+        fitted(plan(FirstFit(4), [1]), np.array([1]), own, np.array([3, 3, 3]), fold)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 5), st.integers(1, 60))
+def test_a_pass_of_fewer_tokens_is_cut_into_as_many_rows(sizes: list[int], length: int, rows: int) -> None:
+    fold, lengths = ConcatSplit(length), np.array(sizes)
+    own, first = plan(fold, lengths), plan(fold, [length] * rows)
+    assume(len(own) < rows <= sum(sizes))
+    made = fitted(own, lengths, first, np.full(rows, length), fold)
+    assert len(made) == rows and (made.stop > made.start).all()
+    given = [(i, t) for i, a, b in zip(made.item, made.start, made.stop, strict=True) for t in range(a, b)]
+    assert sorted(given) == [(i, t) for i, size in enumerate(sizes) for t in range(size)]

@@ -10,7 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from .build import STEP, Builder, endless, name_of, require_indexed, why_not
+from .build import STEP, Builder, name_of, require_indexed, why_not
+from .ends import endless
 from .errors import ConfigError, DataError, IndexedError
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
 from .ints import whole, within_reach

@@ -9,9 +9,10 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from .build import endless, why_not
+from .build import why_not
 from .dataset import Dataset
 from .deal import Remainder
+from .ends import endless
 from .errors import ConfigError
 from .ints import whole
 from .iterator import refuse_copies

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .barren import Barren
-from .build import Builder, endless
+from .build import Builder
 from .deal import Spread
+from .ends import endless
 from .lanes import Lanes
 from .nodes import Path
 from .reader import FirstPass, LaneOf, Reader

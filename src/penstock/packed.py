@@ -81,7 +81,7 @@ class PackProgram:
             return Pass(rows, sizes, first.plan, True)
         own = plan(self.fold, sizes, self.key)
         alike = len(own) == len(first.plan)
-        return Pass(rows, sizes, own if alike else fitted(own, sizes, first.plan, first.sizes), alike)
+        return Pass(rows, sizes, own if alike else fitted(own, sizes, first.plan, first.sizes, self.fold), alike)
 
     def drawn(self, position: int) -> int:
         """How many samples of the flow below had to be seen to decide on the groups before a position."""

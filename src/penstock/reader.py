@@ -29,23 +29,54 @@ class LaneOf(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Between two items of a stream: how many came before, over all passes, and the pass and the cursor there."""
+    """Between two items of a stream: the pass, the number of the next item, and the cursor there."""
 
-    number: int
     epoch: int
+    number: int
     cursor: Json
+
+
+class Laps(NamedTuple):
+    """How many passes of a flow a pass of the run goes through (None: endlessly many), and how many a pass of the rule
+    above it: those follow one another without a break.
+    """
+
+    run: int | None
+    own: int
+
+
+ONCE = Laps(1, 1)
+
+
+class _Part(NamedTuple):
+    epoch: int
+    start: int
+    chunk: Chunk
 
 
 class Reader:
     """Reads a stream once for all lanes of a rank, and holds the items between the lane that is furthest behind and the
     one that is furthest ahead.
+
+    The items of a pass are numbered; number `n` is of lane `n mod lanes`. Passes that follow one another are numbered
+    on, so that a lane without a share of one has one of another. Others begin where the position of the run alone
+    says.
     """
 
-    def __init__(self, stream: Stream, lanes: Iterable[int]) -> None:
-        self._tap, self._pending, self._wanted = Tap(stream), set(lanes), dict[int, Place]()
-        self._parts = list[tuple[int, Chunk]]()  # what was read, each with the number of its first item
+    def __init__(self, stream: Stream, lanes: Iterable[int], laps: Laps) -> None:
+        self._tap, self._pending, self._wanted, self._laps = Tap(stream), set(lanes), dict[int, Place](), laps
         self._ends = dict[int, int]()  # the number behind each pass that was read to its end
-        self._base, self._stop, self._epoch, self._lost = 0, 0, 0, True
+        self._drop()
+
+    def _drop(self) -> None:
+        """Stand nowhere: at first, and where something was thrown."""
+        self._epoch, self._parts = -1, list[_Part]()
+        self._held = dict[int, tuple[int, int]]()  # from and up to which number the items of a pass are at hand
+
+    def first(self, epoch: int) -> int:
+        """The number of the first item of a pass."""
+        run, own = self._laps
+        return self._ends[epoch - 1] if epoch % own else (epoch % run if run else epoch) // own
 
     def want(self, lane: int, place: Place | None) -> None:
         """A lane goes on behind this place; None where it needs no more."""
@@ -58,19 +89,17 @@ class Reader:
 
     def check(self, epoch: int, cursor: Json) -> None:
         """Refuse a cursor that is no place of the stream."""
-        self._lost = True
+        self._drop()
         self._tap.seek(epoch, cursor)
         if not stands_at(self._tap.cursor(), cursor):
             raise bad_cursor(cursor, "a place of this pipeline")
 
-    def items(self, first: int, stop: int, step: int, epoch: int) -> list[tuple[int, Chunk]]:
-        """Every `step`-th item of `[first, stop)` that is of this pass, with the number of the first of each chunk."""
-        if self._lost or first < self._base:
-            self._begin()
-        while self._stop < stop and epoch not in self._ends:
-            self._read(stop - self._stop)
-        found, stop = list[tuple[int, Chunk]](), min(stop, self._ends.get(epoch, stop))
-        for start, (values, rows, trail) in self._parts:
+    def items(self, place: Place, first: int, stop: int, step: int) -> list[tuple[int, Chunk]]:
+        """Every `step`-th item of `[first, stop)` behind a place, with the number of the first of each chunk."""
+        epoch, found = place.epoch, list[tuple[int, Chunk]]()
+        while not self._has(epoch, first, stop):
+            self._approach(place, stop)
+        for start, (values, rows, trail) in [part[1:] for part in self._parts if part.epoch == epoch]:
             begin = first + max(0, -(-(start - first) // step)) * step
             picks = range(begin - start, min(stop - start, len(values)), step)
             if picks:
@@ -81,31 +110,49 @@ class Reader:
         """The number behind a pass, once it was read to its end."""
         return self._ends.get(epoch)
 
-    def _begin(self) -> None:
-        """Go to the lane that is furthest behind: at first, after a resume, and where something was thrown."""
-        number, self._epoch, cursor = min(self._wanted.values(), key=lambda place: place.number)
-        self._lost = True
+    def _has(self, epoch: int, first: int, stop: int) -> bool:
+        low, high = self._held.get(epoch, (first, -1))
+        return low <= first and (stop <= high or high == self._ends.get(epoch))
+
+    def _approach(self, place: Place, stop: int) -> None:
+        """A step towards what is behind a place."""
+        epoch, own = self._epoch, self._laps.own
+        if epoch < 0 or place.epoch < epoch or place.number < self._held.get(place.epoch, (0, 0))[0]:
+            self._drop()
+            self._go(min(self._wanted.values(), key=lambda wanted: wanted[:2]))
+        elif place.epoch // own > epoch // own:
+            self._go(place)
+        elif place.epoch > epoch and self._ends.get(epoch) == self._held[epoch][1]:
+            self._go(Place(epoch + 1, self.first(epoch + 1), None))
+        else:
+            self._read(max(1, stop - self._held[epoch][1]))
+
+    def _go(self, place: Place) -> None:
+        self._epoch, number, cursor = place
         self._tap.seek(self._epoch, cursor)
-        self._parts, self._ends, self._base, self._stop, self._lost = [], {}, number, number, False
+        self._held[self._epoch] = number, number
 
     def _read(self, n: int) -> None:
-        """Up to `n` items more, or over the end of a pass."""
-        self._lost = True
+        """Up to `n` items more of the pass."""
+        epoch, self._epoch = self._epoch, -1
         chunk = self._tap.take(n)
+        low, high = self._held[epoch]
         if chunk.values:
-            self._parts += [(self._stop, chunk)]
-            self._stop += len(chunk.values)
+            self._parts += [_Part(epoch, high, chunk)]
+        self._held[epoch] = low, high + len(chunk.values)
         if len(chunk.values) < n:
-            self._ends[self._epoch] = self._stop
-            self._epoch += 1
-            self._tap.seek(self._epoch, None)
-        self._lost = False
+            self._ends[epoch] = high + len(chunk.values)
+        self._epoch = epoch
 
     def trim(self) -> None:
         """Forget the items that every lane has taken."""
         if not self._pending:
-            self._base = min(place.number for place in self._wanted.values())
-            self._parts = [part for part in self._parts if part[0] + len(part[1].values) > self._base]
+            epoch, number, _ = base = min(self._wanted.values(), key=lambda wanted: wanted[:2])
+            self._parts = [part for part in self._parts if (part.epoch, part.start + len(part.chunk.values)) > base[:2]]
+            self._held = {at: held for at, held in self._held.items() if at >= epoch}
+            if epoch in self._held:
+                low, high = self._held[epoch]
+                self._held[epoch] = max(low, number), high
 
 
 class Dealt:
@@ -114,34 +161,30 @@ class Dealt:
     """
 
     def __init__(self, reader: Reader, lane: int, lanes: int) -> None:
-        self.reader, self.lane, self.lanes, self._over = reader, lane, lanes, False
-        self._place = Place(0, 0, None)
+        self.reader, self.lane, self.lanes = reader, lane, lanes
+        self._place = Place(0, reader.first(0), None)
 
     def cursor(self) -> Json:
         return [self._place.cursor, self._place.number]
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         if cursor is None:
-            # Items are dealt on over the end of a pass, so that a lane without a share of one has one of another.
-            on = self._over and epoch == self._place.epoch + 1
-            self._place = Place((on and self.reader.end(epoch - 1)) or 0, epoch, None)
+            self._place = Place(epoch, self.reader.first(epoch), None)
         else:
             below, number = as_list(cursor)
             self.reader.check(epoch, below)
-            self._place = Place(as_int(number), epoch, below)
+            self._place = Place(epoch, as_int(number), below)
             self.reader.want(self.lane, self._place)
-        self._over = False
 
     def close(self) -> None:
         self.reader.want(self.lane, None)
 
     def pull(self, n: int, /) -> Chunk:
-        number, epoch, _ = self._place
+        epoch, number, _ = self._place
         first = number + (self.lane - number) % self.lanes
         self.reader.want(self.lane, self._place)
-        parts = self.reader.items(first, first + (n - 1) * self.lanes + 1, self.lanes, epoch)
+        parts = self.reader.items(self._place, first, first + (n - 1) * self.lanes + 1, self.lanes)
         values = [value for _, chunk in parts for value in chunk.values]
-        self._over = len(values) < n
         if (end := self.reader.end(epoch)) is not None and end < number:
             raise DataError(
                 f"a stream ended after {end} samples, where sample {number} was to be found again: it must give the "
@@ -168,10 +211,10 @@ class _DealtTrail:
             return self.before
         last = self.first + (count - 1) * self.lanes
         start, trail = self.parts[bisect_right(self.parts, last, key=lambda part: part[0]) - 1]
-        return Place(last + 1, self.before.epoch, trail.at(last - start + 1))
+        return Place(self.before.epoch, last + 1, trail.at(last - start + 1))
 
     def at(self, count: int, /) -> Json:
-        number, _, cursor = self.place(count)
+        _, number, cursor = self.place(count)
         return [cursor, number]
 
 

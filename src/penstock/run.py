@@ -14,9 +14,10 @@ from typing import Any, cast
 import numpy as np
 
 from .barren import Barren
-from .build import Builder, endless, require_indexed, why_not
+from .build import Builder, require_indexed, why_not
 from .deal import Spread
 from .draws import mixture
+from .ends import endless
 from .errors import ConfigError, StateError
 from .feed import Positions, Upstream
 from .fold import ShuffleBuffer
@@ -45,7 +46,7 @@ from .order import Gap, Repeat, Slice
 from .pack import BestFit, FirstFit
 from .packed import PackProgram
 from .random import key_of
-from .reader import Dealt, FirstPass, LaneOf, Reader
+from .reader import ONCE, Dealt, FirstPass, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .shards import Sharded
 from .sources.identity import content
@@ -139,8 +140,8 @@ class Opener:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
-    def open(self, flow: Flow, seed: int = 0, path: Path = (), grain: int = 1, laps: int | None = 1) -> Stream:
-        """The stream of a flow. `laps`: how many passes of it a pass of the run goes through (None: endlessly many)."""
+    def open(self, flow: Flow, seed: int = 0, path: Path = (), grain: int = 1, laps: Laps = ONCE) -> Stream:
+        """The stream of a flow, that many passes of which follow one another."""
         if self._given and flow is self._given[0].flow and path == self._given[0].path:
             return self._given[1]
         if why_not(flow) is None and (self.lane or not has_tail(flow)):
@@ -158,11 +159,11 @@ class Opener:
             case Mix((below,), _, Head()) if self._given:
                 return self.open(below, seed, (*path, 0), grain, laps)  # the lanes know their limit
             case Mix((below,), _, Head(n)):
-                return self._dealt(path, lambda: self._first(below, n, seed, (*path, 0)))
+                return self._dealt(path, lambda: self._first(below, n, seed, (*path, 0)), laps)
             case Mix():
                 return self._weave(flow, seed, path, laps)
             case Read():
-                return self._sharded(self.builder.leaf(flow, path), path)
+                return self._sharded(self.builder.leaf(flow, path), path, laps)
             case Reorder(_, order):
                 require_indexed(
                     flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
@@ -180,13 +181,13 @@ class Opener:
         twin.hired = replace(self.hired, paired=True)
         return twin
 
-    def _program(self, flow: Flow, seed: int, path: Path, grain: int, laps: int | None) -> Stream:
+    def _program(self, flow: Flow, seed: int, path: Path, grain: int, laps: Laps) -> Stream:
         program, lanes = self.builder.compiled(flow, seed, path), 1
         if self.lane is None:
             feed = Positions(program, self.spread)
         else:
             lanes = self.lane.lanes
-            feed = Rounds(program, Share(self.lane.lane, lanes, _mixed(flow), laps))
+            feed = Rounds(program, Share(self.lane.lane, lanes, _mixed(flow), laps.run))
         if path == self.path:
             self._feed = feed
         work = Work(feed, program, [], self.hired, grain)
@@ -194,10 +195,10 @@ class Opener:
             self._furthest[path] = lambda cursor: line(lanes * (work.furthest() if cursor is None else cursor))
         return work
 
-    def _weave(self, flow: Mix, seed: int, path: Path, laps: int | None) -> Stream:
+    def _weave(self, flow: Mix, seed: int, path: Path, laps: Laps) -> Stream:
         rule = flow.rule
         inner, draws = rule.seed if isinstance(rule, Weighted) else seed, draws_of(flow, path, self._share.lane)
-        laps = None if laps is None or endless(flow) else laps * draws.laps
+        laps = Laps(None if laps.run is None or endless(flow) else laps.run * draws.laps, draws.laps)
         opener = self._paired() if isinstance(rule, Turns) else self
         streams = [opener.open(child, inner, place, laps=laps) for child, place in inputs_of(flow, path)]
         weave = Weave(streams, flow.names, draws, depth_of(flow), self._share)
@@ -205,13 +206,13 @@ class Opener:
             self._furthest[path] = lambda _: weave.position
         return weave
 
-    def _sharded(self, leaf: Leaf, path: Path) -> Stream:
+    def _sharded(self, leaf: Leaf, path: Path, laps: Laps) -> Stream:
         lane, lanes, mine = self._share[:3]
         if (shards := len(cast(Shards, leaf.source).names())) >= lanes:
             return Sharded(leaf, lane, lanes)
         if len(mine) < lanes:
             _tell_read_by_all(leaf.name, shards, lanes, lanes // len(mine))
-        return self._dealt(path, lambda: Sharded(leaf))
+        return self._dealt(path, lambda: Sharded(leaf), laps)
 
     def _first(self, below: Flow, n: int, seed: int, path: Path) -> Stream:
         """The first `n` items of a flow: a run of its own, which every rank goes through."""
@@ -224,13 +225,13 @@ class Opener:
 
         return FirstPass(Lanes(lanes, 0, 1, n, opened, barren, self.hired.most))
 
-    def _dealt(self, path: Path, opened: Callable[[], Stream]) -> Stream:
+    def _dealt(self, path: Path, opened: Callable[[], Stream], laps: Laps) -> Stream:
         """Our share of a stream that is read once for all lanes of the rank."""
         lane, lanes, mine, readers, _ = self._share
         if lanes == 1:
             return opened()
         if path not in readers:
-            readers[path] = Reader(opened(), mine)
+            readers[path] = Reader(opened(), mine, laps)
         return Dealt(readers[path], lane, lanes)
 
     def _each(self, flow: Each, below: Stream, seed: int, path: Path) -> Stream:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from .ends import endless
 from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Turns
 
 
@@ -86,14 +87,17 @@ class Laned(NamedTuple):
 
 
 def laned(flow: Flow) -> Laned:
-    """What lies below the tail: the last batches, the limits under them, and the maps above either."""
+    """What lies below the tail: the last batches, the limits under them of what never ends, and the maps above either.
+
+    Ranks cannot share out a limit where the lanes of some may end before they gave their share of it.
+    """
     found, path, limit = Laned(flow, (), None), (), None
     while True:
         match flow:
             case Hold(below, Batch(n)) if has_tail(flow):
                 flow, limit = below, limit and limit * n
                 found = Laned(flow, path, limit)
-            case Mix((below,), _, Head(n)):
+            case Mix((below,), _, Head(n)) if endless(below):
                 flow, path = below, (*path, 0)
                 limit = n if limit is None else min(limit, n)
                 found = Laned(flow, path, limit)

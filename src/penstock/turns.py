@@ -13,6 +13,7 @@ from .streams import as_int, as_list
 from .types import Json, Mixing
 
 Outcome = Literal["again", "end", "redraw"]
+MANY = 1 << 20  # passes where nobody can know how many; enough that none is begun twice
 
 
 class Draws(Protocol):
@@ -87,7 +88,7 @@ class Passes:
 
     @property
     def laps(self) -> int:
-        return self.epochs or 1
+        return self.epochs or MANY
 
     def choose(self, position: int, n: int, /) -> list[int]:
         return [] if self.done == self.epochs else [0] * n
@@ -177,9 +178,9 @@ class ByWeight:
 
     @property
     def laps(self) -> int:
-        if self.stop == "all_exhausted_oversample":
-            return 1 << 20  # nobody can know; enough that no pass is begun twice
-        return max((cap for cap in self.caps if cap is not None), default=1)
+        if self.stop in ("first_exhausted", "all_exhausted"):
+            return 1
+        return max(MANY if cap is None else cap for cap in self.caps)
 
     def choose(self, position: int, n: int, /) -> list[int]:
         return [] if self.over else self.mixture.at(np.arange(position, position + n))[0].tolist()

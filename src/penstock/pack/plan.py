@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import DataError
 from ..types import Fold, Ints, Item, Part
-from .folds import ConcatSplit, Piece, negative
+from .folds import BestFit, ConcatSplit, FirstFit, Piece, negative
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +51,12 @@ def settled(fold: Fold, lengths: Ints, key: int, made: Plan, groups: int) -> int
     return len(lengths)
 
 
-def fitted(own: Plan, lengths: Ints, first: Plan, before: Ints) -> Plan:
+def fitted(own: Plan, lengths: Ints, first: Plan, before: Ints, fold: Fold) -> Plan:
     """The plan of a later pass, made to have as many groups as that of the first pass, so that passes stay as long.
 
     Groups that are missing come from cutting the last ones in two. Where that does not do, each document takes a place
-    that one of its length has in the first pass. A pass of other lengths gives up the groups at its end.
+    that one of its length has in the first pass; fewer tokens are cut into as many pieces. A pass of other
+    lengths gives up the groups at its end.
     """
     more = len(first) - len(own)
     inside = np.ones(len(own.item), np.bool_)
@@ -69,12 +70,34 @@ def fitted(own: Plan, lengths: Ints, first: Plan, before: Ints) -> Plan:
         place[was] = now
         return replace(first, item=place[first.item])
     if more > 0:
-        raise DataError(
-            f"pack: the first pass fills {len(first)} rows, a later one of {len(lengths)} documents cannot; pack "
-            "passes that hold the same documents"
-        )
+        return _halved(own, len(first), isinstance(fold, ConcatSplit | FirstFit | BestFit))
     bounds = own.bounds[: len(first) + 1]
     return Plan(bounds, *(column[: int(bounds[-1])] for column in (own.item, own.start, own.stop)))
+
+
+def _halved(own: Plan, groups: int, divisible: bool) -> Plan:
+    """So many groups of one piece each: the longest pieces are cut in two until there are enough."""
+    item, start, stop = own.item, own.start, own.stop
+    while (missing := groups - len(item)) > 0:
+        sizes = stop - start
+        cut = np.argsort(-sizes, kind="stable")[: min(missing, np.count_nonzero(sizes > 1) if divisible else 0)]
+        if not cut.size:
+            raise DataError(
+                f"pack: the first pass fills {groups} rows, a later one of {len(np.unique(own.item))} documents "
+                "cannot; pack passes that hold the same documents"
+            )
+        middle = (start + stop) // 2
+        times = np.ones(len(item), np.int64)
+        times[cut] = 2
+        piece = np.repeat(np.arange(len(item)), times)
+        second = np.append(False, piece[1:] == piece[:-1])
+        halved = times[piece] == 2
+        item, start, stop = (
+            item[piece],
+            np.where(second, middle[piece], start[piece]),
+            np.where(halved & ~second, middle[piece], stop[piece]),
+        )
+    return Plan(np.arange(len(item) + 1), item, start, stop)
 
 
 def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Plan:

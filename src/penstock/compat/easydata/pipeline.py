@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from ...build import endless, why_not
+from ...build import why_not
 from ...dataset import Dataset
+from ...ends import endless
 from ...errors import ConfigError, missing_extra
 from ...inputs import mix, read
 from ...loader import Loader

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...build import endless
+from ...ends import endless
 from ...errors import ConfigError, missing_extra
 from ...inputs import from_sequence
 from . import functions as f
