@@ -117,6 +117,7 @@ class Machine(RuleBasedStateMachine):
         # Lanes whose rows are batched last: how the rows of a step come to be in batches depends on the ranks.
         self.batched = not self.indexed and has_tail(self.ds.flow)
         self.all = [Counter[Any]()] * count
+        self.keeps = whole(recipe) == recipe
         if self.batched and not self.endless:
             keeping = build(whole(recipe))
             self.all = [keys_of(rows_of(keeping, k, 1000, lanes=lanes)) for k in range(count)]
@@ -148,7 +149,7 @@ class Machine(RuleBasedStateMachine):
         cannot fill: nothing lost, nothing doubled.
         """
         rest = self.all[k] - keys_of(self.rows[k][:at])
-        return found == rest if self.all[k] == keys_of(self.rows[k]) else found <= rest
+        return found == rest if self.keeps else found <= rest
 
     def judge(self, recipe: Any, runs: list[tuple[list[Any], bool]]) -> None:
         orders = Orders(recipe)
