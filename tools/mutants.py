@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE = "program packed run work feed streams weave turns hold lane session quarantine deal tail".split()
+CORE = """program packed run opened work feed streams weave turns hold lanes rounds reader shards delivery session
+quarantine deal tail""".split()
 # From the quickest and most telling on; what only compares with peers, draws or talks is left out.
-TESTS = """golden interleave hold weave order loader cursor interrupt adopt quarantine pack fold planned one_function
-resume semantics machine recipe""".split()
+TESTS = """golden interleave hold weave lanes tail order loader cursor interrupt adopt quarantine pack fold planned
+one_function resume semantics machine recipe""".split()
 MIXING = ["mix", "schedule"]
 
 
