@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.nodes import By, Mix
 from penstock.testing import recipes
 
 
@@ -23,6 +25,10 @@ def numbers(n: int, name: str = "n") -> ps.Dataset:
 def endless() -> ps.Dataset:
     mixed = ps.mix({"a": numbers(50, "a").shuffle(), "b": numbers(70, "b").shuffle()}, {"a": 0.4, "b": 0.6})
     return mixed.filter(recipes.most)
+
+
+def kept(_: Any) -> bool:
+    return True
 
 
 def steps(loaders: list[Any], n: int) -> list[list[int]]:
@@ -222,6 +228,49 @@ def test_every_source_has_its_share_on_every_lane(lanes: int) -> None:
             given = loader.stats()["samples"]
         for name, weight in weights.items():
             assert abs(given[name] - n * weight) <= 4 * (n * weight * (1 - weight)) ** 0.5, (name, given)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5, 48])
+def test_lanes_make_the_draws_of_the_mixture_round_by_round(lanes: int) -> None:
+    """Also under schedules, and where weights change during the run: steps are those of the run on every lane."""
+    weights = ps.Schedule([(0, {"a": 1, "b": 0, "c": 2}), (300, {"a": 1, "b": 5, "c": 0})], "linear", start={"b": 96})
+    inputs = {name: numbers(n, name) for name, n in (("a", 7), ("b", 50), ("c", 400))}
+    indexed = ps.mix(inputs, weights, seed=3)
+    streams = ps.mix({name: flow.filter(kept) for name, flow in inputs.items()}, weights, seed=3)
+    with ps.Loader(indexed) as one, ps.Loader(streams, lanes=lanes) as loader:
+        for part in (10, 3, 9):
+            _ = list(islice(one, part * lanes)), list(islice(loader, part * lanes))
+            assert loader.stats()["samples"] == one.stats()["samples"]
+        new = {"a": 1, "b": 1, "c": 8}
+        at = loader.set_weights(new)
+        assert at == one.set_weights(new) == 22 * lanes
+        _ = list(islice(one, 30 * lanes)), list(islice(loader, 30 * lanes))
+        assert loader.stats()["samples"] == one.stats()["samples"]
+
+
+@dataclass(frozen=True)
+class TwoToOne:
+    """Two of the first, one of the second; so many in all."""
+
+    total: int
+
+    def size(self, sizes: Sequence[int | None], /) -> int | None:
+        return self.total
+
+    def at(self, positions: Any, /) -> tuple[Any, Any]:
+        turn, place = np.divmod(positions, 3)
+        return np.where(place < 2, 0, 1), np.where(place < 2, 2 * turn + place, turn)
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": "two to one"}
+
+
+def test_a_rule_of_ones_own_is_that_of_the_run_in_lanes() -> None:
+    inputs = tuple(numbers(400, name).filter(kept).flow for name in "ab")
+    ds = ps.Dataset(Mix(inputs, ("a", "b"), By(TwoToOne(100))))
+    for lanes in (1, 4, 7):
+        with ps.Loader(ds, lanes=lanes) as loader:
+            assert Counter(loader.keys()[0][0] for _ in loader) == {"a": 67, "b": 33}
 
 
 @pytest.mark.parametrize("taken", [1, 7, 60])

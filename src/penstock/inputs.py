@@ -16,11 +16,11 @@ from .errors import ConfigError
 from .ints import whole
 from .lengths import weighed
 from .nodes import Mix, Read, Weighted
-from .run import draws_of
 from .schedule import Schedule, by_name, plain
 from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
+from .turns import draws_of
 from .types import Shards, Source
 
 

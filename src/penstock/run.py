@@ -16,7 +16,6 @@ import numpy as np
 from .barren import Barren
 from .build import Builder, require_indexed, why_not
 from .deal import Spread
-from .draws import mixture
 from .ends import endless
 from .errors import ConfigError, StateError
 from .feed import Positions, Upstream
@@ -24,11 +23,8 @@ from .fold import ShuffleBuffer
 from .hold import Holding
 from .lanes import Lanes
 from .nodes import (
-    Again,
     Batch,
     By,
-    Chain,
-    Cycle,
     Each,
     Flow,
     Head,
@@ -45,7 +41,6 @@ from .nodes import (
 from .order import Gap, Repeat, Slice
 from .pack import BestFit, FirstFit
 from .packed import PackProgram
-from .random import key_of
 from .reader import ONCE, Dealt, FirstPass, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .shards import Sharded
@@ -53,7 +48,7 @@ from .sources.identity import content
 from .step import Leaf
 from .streams import Batches, Stream
 from .tail import Laned, has_tail, tail_of
-from .turns import ByRule, ByWeight, Draws, InCycle, InTurn, OneByOne, Passes
+from .turns import draws_of
 from .types import Fold, Json, Shards
 from .weave import Weave
 from .work import Hired, Work
@@ -197,13 +192,14 @@ class Opener:
 
     def _weave(self, flow: Mix, seed: int, path: Path, laps: Laps) -> Stream:
         rule = flow.rule
-        inner, draws = rule.seed if isinstance(rule, Weighted) else seed, draws_of(flow, path, self._share.lane)
+        inner, draws = rule.seed if isinstance(rule, Weighted) else seed, draws_of(flow, path, *self._share[:2])
         laps = Laps(None if laps.run is None or endless(flow) else laps.run * draws.laps, draws.laps)
         opener = self._paired() if isinstance(rule, Turns) else self
         streams = [opener.open(child, inner, place, laps=laps) for child, place in inputs_of(flow, path)]
         weave = Weave(streams, flow.names, draws, depth_of(flow), self._share)
         if isinstance(rule, Weighted):
-            self._furthest[path] = lambda _: weave.position
+            lanes = self._share.lanes
+            self._furthest[path] = lambda _: weave.position * lanes
         return weave
 
     def _sharded(self, leaf: Leaf, path: Path, laps: Laps) -> Stream:
@@ -289,46 +285,3 @@ def depth_of(flow: Flow) -> int:
             return depth_of(below) + 1
         case Reorder(below) | Each(below):
             return depth_of(below)
-
-
-def draws_of(flow: Mix, path: Path, lane: int = 0) -> Draws:
-    """The rule of a mix of streams at run time. Lanes draw in orders of their own, or all would ask for one input."""
-    match flow.rule:
-        case Turns():
-            return InTurn(len(flow.flows))
-        case Chain():
-            return OneByOne(len(flow.flows))
-        case Head():
-            raise AssertionError("a limit is a run of its own")
-        case Again(epochs):
-            return Passes(epochs)
-        case Cycle(width):
-            return InCycle.of(len(flow.flows), width)
-        case By(mixing):
-            return ByRule(mixing, mixing.size((None,) * len(flow.flows)))
-        case Weighted() as rule:
-            if rule.unit == "tokens":
-                raise ConfigError(
-                    "mix(unit='tokens') needs inputs with random access, to know their lengths; filter before writing "
-                    "the data, "
-                    "or weight by samples"
-                )
-            endless = (None,) * len(flow.flows)
-            seed = key_of(rule.seed, lane) if lane else rule.seed
-            schedule = mixture(replace(rule, max_epochs=None, stop="restart", seed=seed), flow.names, endless, path)
-            return ByWeight(schedule, rule.stop, _caps(rule, flow.names), (0,) * len(flow.flows))
-
-
-def _caps(rule: Weighted, names: tuple[str, ...]) -> tuple[int | None, ...]:
-    """How many whole passes each input may make."""
-    asked = dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else dict.fromkeys(names, rule.max_epochs)
-    out = list[int | None]()
-    for name in names:
-        cap = asked.get(name)
-        if cap is not None and cap != int(cap):
-            raise ConfigError(
-                f"max_epochs of {name!r} is {cap}, but its length is not known beforehand (see its steps), so only "
-                "whole passes can be counted"
-            )
-        out.append(None if cap is None else int(cap))
-    return tuple(out)

@@ -35,7 +35,7 @@ from .sizes import Size, logged, size_of, sizes_from_json
 from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
 from .streams import as_int, bad_cursor, stands_at
 from .tail import laned, tail_of
-from .takeover import moved
+from .takeover import Taken, moved
 from .types import Json
 from .work import Hired
 
@@ -199,10 +199,8 @@ class Session:
                 raise of_another(body.get("pipeline"), self.description)
             found = adopted(base, changes, body["mixtures"], self._places(body, cursors))
             changes, epoch = found.edits, as_int(body["epoch"])
-            rows = laned(base)
-            cursors = {
-                lane: moved(rows.flow, cursor, found.streams, epoch, rows.path) for lane, cursor in cursors.items()
-            }
+            rows, taken = laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
+            cursors = {lane: moved(rows.flow, cursor, taken, epoch, rows.path) for lane, cursor in cursors.items()}
         adopt = on_mismatch == "adopt"
         notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])

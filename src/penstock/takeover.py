@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .build import why_not
 from .errors import StateError
-from .mix import Adopt, Exhausted, event_from_json
+from .mix import Exhausted, event_from_json
 from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, inputs_of
 from .streams import as_int, as_list
 from .types import Json
 
-Taken = Mapping[Path, Sequence[str]]
-"""The mixtures of streams that were taken over, by their places: the names that their inputs had."""
+
+class Taken(NamedTuple):
+    """The mixtures of streams that were taken over in a run of so many lanes: by their places, the names that their
+    inputs had.
+    """
+
+    names: Mapping[Path, Sequence[str]]
+    lanes: int
 
 
 def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -> Json:
@@ -33,7 +39,7 @@ def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -
             return moved(below, cursor, taken, epoch, path)
         case Hold(below):
             inner, oldest, number, *rest = as_list(cursor, 6)
-            if oldest != number and any(place[: len(path)] == path for place in taken):
+            if oldest != number and any(place[: len(path)] == path for place in taken.names):
                 raise StateError(
                     f"a {type(flow.fold).__name__} holds samples of a mixture of streams that is to be changed; adopt "
                     "before the first step of a pass, or keep the mixture as it was"
@@ -58,10 +64,10 @@ def _limited(below: Flow, cursor: Any, taken: Taken, path: Path) -> Json:
 def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Json:
     position, draws, drawn, inputs = as_list(cursor, 4)
     places = dict(enumerate(range(len(inputs))))
-    if path in taken:
-        was = list(taken[path])
+    if path in taken.names:
+        was = list(taken.names[path])
         places = {i: was.index(name) for i, name in enumerate(flow.names) if name in was}
-        draws = _draws(flow, was, as_int(position), draws, drawn)
+        draws = _draws(flow, was, as_int(position) * taken.lanes, draws, drawn)
         drawn = [drawn[places[i]] if i in places else 0 for i in range(len(flow.flows))]
     below = list[Json]()
     for i, (child, place) in enumerate(inputs_of(flow, path)):
@@ -71,11 +77,11 @@ def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Jso
 
 
 def _draws(flow: Mix, was: list[str], position: int, saved: Any, drawn: Any) -> Json:
-    """The draws of a mixture that goes on at a position with the counts that another one had there."""
+    """The draws of a mixture that goes on where another one stood at a position of the run."""
     passes, over, events = as_list(saved, 3)
     counts = {name: as_int(count) for name, count in zip(was, drawn, strict=True) if name in flow.names}
     gone = [event for event in map(event_from_json, events) if isinstance(event, Exhausted) and event.source in counts]
-    log = [Adopt(position, counts), *(Exhausted(position, event.source, event.count) for event in gone)]
+    log = [Exhausted(position, event.source, event.count) for event in gone]
     given = dict(zip(was, passes, strict=True))
     fresh = [name for name in flow.names if name not in counts]
     return [[given.get(name, 0) for name in flow.names], bool(over) and not fresh, [event.to_json() for event in log]]

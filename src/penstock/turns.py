@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from .mix import Adopt, Event, Exhausted, Mixture, event_from_json
+from .draws import mixture
+from .errors import ConfigError
+from .mix import Exhausted, Mixture, event_from_json
+from .nodes import Again, By, Chain, Cycle, Head, Mix, Path, Turns, Weighted
+from .rounds import Share
 from .streams import as_int, as_list
 from .types import Json, Mixing
 
@@ -141,16 +145,20 @@ class InCycle:
 
 @dataclass(frozen=True)
 class ByRule:
-    """A mixing rule of the user's, up to its own `size` where it has one; the first input that ends, ends all."""
+    """A lane's share of a mixing rule of the user's, up to its own `size` where it has one; the first input that ends,
+    ends all.
+    """
 
     mixing: Mixing
+    share: Share
     size: int | None
 
     eager, laps = False, 1
 
     def choose(self, position: int, n: int, /) -> list[int]:
-        stop = position + n if self.size is None else min(position + n, self.size)
-        return self.mixing.at(np.arange(position, stop))[0].tolist() if stop > position else []
+        places = self.share.places(np.arange(position, position + n), 0)
+        places = places if self.size is None else places[places < self.size]
+        return self.mixing.at(places)[0].tolist() if len(places) else []
 
     def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return self, "end"
@@ -164,9 +172,12 @@ class ByRule:
 
 @dataclass(frozen=True)
 class ByWeight:
-    """A weighted mixture over inputs of unknown length. `lapped` are the inputs that were given whole at least once."""
+    """A lane's share of a weighted mixture over inputs of unknown length, of which it made so many `passes`. The
+    mixture is that of the run, but for the inputs that ended here.
+    """
 
     mixture: Mixture
+    share: Share
     stop: str
     caps: tuple[int | None, ...]
     passes: tuple[int, ...]
@@ -183,7 +194,8 @@ class ByWeight:
         return max(MANY if cap is None else cap for cap in self.caps)
 
     def choose(self, position: int, n: int, /) -> list[int]:
-        return [] if self.over else self.mixture.at(np.arange(position, position + n))[0].tolist()
+        places = self.share.places(np.arange(position, position + n), 0)
+        return [] if self.over else self.mixture.at(places)[0].tolist()
 
     def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         passes = tuple(done + (i == source) for i, done in enumerate(self.passes))
@@ -198,22 +210,66 @@ class ByWeight:
         return self._with(passes=passes), "again"
 
     def _dropped(self, source: int, at: int, passes: tuple[int, ...], drawn: Sequence[int]) -> tuple[Draws, Outcome]:
+        at *= self.share.lanes  # a position of the run
         mixture = self.mixture.with_event(Exhausted(at, self.mixture.names[source], drawn[source]))
         left = mixture.live(at)
         return self._with(mixture=mixture, passes=passes, over=not left), "redraw" if left else "end"
 
     def _with(self, **changes: Any) -> ByWeight:
-        fields = {name: getattr(self, name) for name in ("mixture", "stop", "caps", "passes", "over")}
+        fields = {name: getattr(self, name) for name in ("mixture", "share", "stop", "caps", "passes", "over")}
         return ByWeight(**{**fields, **changes})
 
     def saved(self) -> Json:
-        events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted | Adopt)]
+        events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted)]
         return [list(self.passes), self.over, events]
 
     def restored(self, saved: Json, /) -> Draws:
         passes, over, events = as_list(saved, 3)
-        mixture, known = self.mixture, list[Event](self.mixture.log)
+        mixture = self.mixture
         for event in map(event_from_json, events):
-            known.append(event)
-        mixture = mixture.with_log(tuple(sorted(known, key=lambda event: event.at)))
+            mixture = mixture.with_event(event)
         return self._with(mixture=mixture, passes=tuple(passes), over=bool(over))
+
+
+def draws_of(flow: Mix, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
+    """The rule of a mix of streams at run time, as a lane has it."""
+    share = Share(lane, lanes, mixed=True)
+    match flow.rule:
+        case Turns():
+            return InTurn(len(flow.flows))
+        case Chain():
+            return OneByOne(len(flow.flows))
+        case Head():
+            raise AssertionError("a limit is a run of its own")
+        case Again(epochs):
+            return Passes(epochs)
+        case Cycle(width):
+            return InCycle.of(len(flow.flows), width)
+        case By(mixing):
+            return ByRule(mixing, share, mixing.size((None,) * len(flow.flows)))
+        case Weighted() as rule:
+            if rule.unit == "tokens":
+                raise ConfigError(
+                    "mix(unit='tokens') needs inputs with random access, to know their lengths; filter before writing "
+                    "the data, "
+                    "or weight by samples"
+                )
+            if (key := (flow.names, path)) not in rule.compiled:  # apart from those of the same inputs as positions
+                endless = (None,) * len(flow.flows)
+                rule.compiled[key] = mixture(replace(rule, max_epochs=None, stop="restart"), flow.names, endless, path)
+            return ByWeight(rule.compiled[key], share, rule.stop, _caps(rule, flow.names), (0,) * len(flow.flows))
+
+
+def _caps(rule: Weighted, names: tuple[str, ...]) -> tuple[int | None, ...]:
+    """How many whole passes each input may make."""
+    asked = dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else dict.fromkeys(names, rule.max_epochs)
+    out = list[int | None]()
+    for name in names:
+        cap = asked.get(name)
+        if cap is not None and cap != int(cap):
+            raise ConfigError(
+                f"max_epochs of {name!r} is {cap}, but its length is not known beforehand (see its steps), so only "
+                "whole passes can be counted"
+            )
+        out.append(None if cap is None else int(cap))
+    return tuple(out)

@@ -138,7 +138,7 @@ class Mixture:
         """The mixture with one more event, at its place in the log."""
         place = bisect_right(self.log, event.at, key=lambda other: other.at)
         other = self.with_log((*self.log[:place], event, *self.log[place:]))
-        if place == len(self.log) and "_eras" in self.__dict__ and not isinstance(event, Adopt):
+        if place == len(self.log) and not isinstance(event, Adopt):
             other.__dict__["_eras"] = (*self._eras, other._after(self._eras[-1].plan, event))
         return other
 
