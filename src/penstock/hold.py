@@ -40,7 +40,7 @@ class Moment(NamedTuple):
     number: int
     flushed: bool
     log: list[Stretch]
-    end: Trail | None
+    end: Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,7 @@ class Holding:
         return cursor_of(self._moment())
 
     def _moment(self) -> Moment:
-        end = Fixed(self.tap.cursor())
-        return Moment(self._carry, self._pending, self._number, self._flushed, self._log, end)
+        return Moment(self._carry, self._pending, self._number, self._flushed, self._log, self.tap.behind())
 
     def close(self) -> None:
         self.tap.stream.close()
@@ -159,7 +158,7 @@ class Holding:
 def cursor_of(moment: Moment) -> Json:
     """The cursor of a moment: six entries, plain JSON."""
     oldest = min(numbers((moment.carry, moment.pending)), default=moment.number)
-    below = moment.end.at(0) if moment.end else None
+    below = moment.end.at(0)
     if oldest < moment.number:
         stretch = moment.log[bisect_right(moment.log, oldest, key=lambda stretch: stretch.first) - 1]
         below = stretch.trail.at(oldest - stretch.first)

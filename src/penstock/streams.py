@@ -43,9 +43,11 @@ class Tap:
 
     def cursor(self) -> Json:
         """The cursor after the last item taken."""
-        if self._rest is None:
-            return self._end[0].at(self._end[1])
-        return self._rest.trail.at(self._used)
+        return self.behind().at(0)
+
+    def behind(self) -> Trail:
+        """The same, to be made later."""
+        return Offset(*self._end) if self._rest is None else Offset(self._rest.trail, self._used)
 
     def _fill(self, n: int) -> bool:
         chunk = self.stream.pull(n)
