@@ -23,7 +23,7 @@ from penstock.types import Item, Part
 
 pytestmark = pytest.mark.usefixtures("one_lane")
 
-ITEMS = st.integers(0, 30).map(lambda number: Item(number, number % 7, f"value {number}"))
+ITEMS = st.integers(0, 30).map(lambda number: Item(number, 20 + number % 7, f"value {number}"))
 PARTS = st.builds(Part, ITEMS, st.integers(0, 9), st.integers(10, 19))
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 60), 1 << 60), st.floats(allow_nan=False, allow_infinity=False),
@@ -87,7 +87,19 @@ def test_what_json_cannot_hold_is_refused_by_its_type(thing: Any) -> None:
 
 @pytest.mark.parametrize(
     "saved",
-    [{"@": 99}, {"?": 1}, {"@": [1]}, {"@": None}, {"(@": 3}, {"{": [[1]]}, {"a": 1, "b": 2}, {}, {"(": None}],
+    [
+        {"@": 99},
+        {"?": 1},
+        {"@": [1]},
+        {"@": [0, 0, 2]},
+        {"@": [0, 1, 1]},
+        {"@": None},
+        {"(@": 3},
+        {"{": [[1]]},
+        {"a": 1, "b": 2},
+        {},
+        {"(": None},
+    ],
     ids=str,
 )
 def test_a_damaged_carry_is_a_state_error(saved: Any) -> None:

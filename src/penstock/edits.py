@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from .build import Builder
 from .errors import ConfigError, StateError
+from .ints import whole, within_reach
 from .mix import Event, event_from_json, mixture_from_json, mixture_to_json
 from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Reorder, Weighted, Without, inputs_of, under
 from .order import Gap
@@ -39,7 +40,7 @@ class Change:
         try:
             past = _past_from_json(saved["past"]) if "past" in saved else None
             return Change(tuple(saved["path"]), event_from_json(saved["event"]), past)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise StateError(
                 f"a change in the state cannot be read ({error}); it is damaged or of another version"
             ) from error
@@ -79,11 +80,11 @@ def edit_from_json(saved: Any) -> Edit:
     """The change that `to_json` wrote."""
     try:
         if "skip" in saved:
-            return Skip(int(saved["skip"]), int(saved["count"]))
+            return Skip(_number(saved["skip"]), _number(saved["count"]))
         if "exclude" in saved:
-            indices = tuple(map(int, saved["indices"]))
-            return Exclude(str(saved["exclude"]), int(saved["since"]), indices, int(saved["lap"]))
-    except (KeyError, TypeError, ValueError) as error:
+            indices = tuple(map(_number, saved["indices"]))
+            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, _number(saved["lap"]))
+    except (LookupError, TypeError, ValueError) as error:
         raise StateError(f"an edit in the state cannot be read ({error}); it is damaged") from error
     return Change.from_json(saved)
 
@@ -181,4 +182,11 @@ def _past_to_json(past: Past) -> dict[str, Json]:
 
 def _past_from_json(saved: Any) -> Past:
     earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
-    return Past(mixture_from_json(saved["mixture"]), int(saved["at"]), earlier)
+    return Past(mixture_from_json(saved["mixture"]), _number(saved["at"]), earlier)
+
+
+def _number(saved: Any) -> int:
+    """A position or a count that was saved."""
+    number = whole(saved, "{}", 0)
+    within_reach(number)
+    return number

@@ -13,7 +13,7 @@ from math import isqrt
 from .errors import ConfigError, DataError
 from .ints import whole
 from .random import pick
-from .tree import grown
+from .tree import grown, regrown
 from .types import Carry, Item, Json
 
 Groups = list[list[Item]]
@@ -69,6 +69,11 @@ class ShuffleBuffer:
             out.append([left.pop()])
         return out
 
+    def restored(self, carry: Carry, /) -> Carry:
+        key, drawn = whole(carry["key"], "the key {}", 0), whole(carry["drawn"], "{} draws", 0)
+        held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
+        return {"key": key, "drawn": drawn, "held": regrown(held, isqrt(self.n) + 1)}
+
     def describe(self) -> Json:
         return {"fold": "shuffle_buffer", "n": self.n}
 
@@ -112,6 +117,12 @@ class GroupByLength:
 
     def flush(self, carry: Carry, /) -> Groups:
         return [bucket for bucket in carry["buckets"] if bucket]
+
+    def restored(self, carry: Carry, /) -> Carry:
+        again = self.init(0)
+        for item in (item for bucket in carry["buckets"] for item in bucket):
+            again, _ = self.step(again, item)
+        return again
 
     def describe(self) -> Json:
         return {"fold": "group_by_length", "bounds": list(self.bounds), "n": self.n}
@@ -160,6 +171,12 @@ class BatchByTokens:
 
     def flush(self, carry: Carry, /) -> Groups:
         return [carry["held"]] if carry["held"] else []
+
+    def restored(self, carry: Carry, /) -> Carry:
+        again = self.init(0)
+        for item in carry["held"]:
+            again, _ = self.step(again, item)
+        return again
 
     def describe(self) -> Json:
         return {"fold": "batch_by_tokens", "max_tokens": self.max_tokens, "padded": self.padded}

@@ -8,7 +8,7 @@ those items again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple, cast
@@ -19,9 +19,10 @@ from .nodes import Sizer
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .streams import Stream, Tap, as_int, as_list, bad_cursor
 from .trail import Chunk, Fixed, Trail
-from .types import Fold, Item, Json, Part
+from .types import Carry, Fold, Item, Json, Part
 
 Group = Sequence[Item | Part]
+_LONGEST = 1 << 24  # no item is held while so many are pulled
 
 
 class Stretch(NamedTuple):
@@ -83,14 +84,16 @@ class Holding:
         below, first, number, carry, pending, flushed = as_list(cursor, 6)
         self.tap.seek(epoch, below)
         self._number = as_int(first)
-        self._limit = as_int(number) - self._number + 64  # the carry that holds these items is set at the end
+        self._limit = (
+            as_int(as_int(number) - self._number, _LONGEST) + 64
+        )  # the carry that holds these items is set at the end
         held = dict[int, Item]()
         while self._number < as_int(number):
             if (item := self._take()) is None:
                 raise bad_cursor(cursor, "a cursor of this data (it ends too early)")
             held[item.number] = item
             self._took()
-        self._carry = decode(carry, held)
+        self._carry = decode(carry, held, getattr(self.fold, "restored", None))
         self._pending, self._flushed = decode_groups(pending, held), bool(flushed)
 
     def _take(self) -> Item | None:
@@ -235,11 +238,12 @@ def _is_group(group: Any) -> bool:
     return bool(group) and isinstance(group, list) and all(isinstance(one, Item | Part) for one in cast("Any", group))
 
 
-def decode(tree: Json, held: dict[int, Item]) -> Any:
-    """The carry that `encode` saved, with the items put back."""
+def decode(tree: Json, held: dict[int, Item], restored: Callable[[Carry], Carry] | None = None) -> Any:
+    """The carry that `encode` saved, with the items put back, as its fold makes it of that."""
     try:
-        return _decode(tree, held)
-    except (KeyError, TypeError, ValueError) as error:
+        carry = _decode(tree, held)
+        return restored(carry) if restored else carry
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise bad_cursor(tree, "a carry of this pipeline's folds") from error
 
 
@@ -252,6 +256,8 @@ def _decode(tree: Any, held: dict[int, Item]) -> Any:
     match mark:
         case "@" if isinstance(body, list):
             number, start, stop = cast("list[int]", body)
+            if not as_int(start) < as_int(stop) <= held[number].size:
+                raise ValueError(f"a part from {start} to {stop}")
             return Part(held[number], start, stop)
         case "@":
             return held[body]

@@ -142,6 +142,8 @@ class Lanes:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         found = _found(cursor)
+        if self.limit is not None and found.drawn > self.limit:
+            raise bad_cursor(found.drawn, f"a number of items up to {self.limit}")
         self._turn, self._drawn = found.turn, found.drawn
         self._first = (self.rank - self._turn) % self.ranks  # from the turn to the first lane of ours
         start = self._turn + self._first

@@ -24,11 +24,13 @@ from .retry import TRIES as RETRIES
 from .retry import is_storage
 from .rows import HOLE, Rows, join_rows
 from .step import Failed, Leaf
+from .streams import as_int, as_list
 from .trail import Origin
 from .types import Ints
 from .without import WithoutProgram
 
 TRIES = 16
+_MOST_RANKS = 1 << 20
 _ENDLESS = 1 << 20  # among so many positions of an endless zip another tuple is chosen
 
 OnError = Literal["raise", "quarantine"]
@@ -87,8 +89,9 @@ def journal_from_json(saved: Iterable[Any]) -> dict[Draw, Entry]:
     found = dict[Draw, Entry]()
     for entry in saved:
         try:
-            draw = Draw(str(entry["source"]), int(entry["epoch"]), int(entry["index"]), int(entry.get("part", 0)))
-            used, at = (None if entry.get(name) is None else int(entry[name]) for name in ("used", "at"))
+            numbers = entry["epoch"], entry["index"], entry.get("part", 0)
+            draw = Draw(str(entry["source"]), *map(as_int, numbers))
+            used, at = (None if entry.get(name) is None else as_int(entry[name]) for name in ("used", "at"))
             told = Entry(str(entry["error"]), used, at)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StateError(f"an entry of the state's journal names no sample ({entry!r}); it is damaged") from error
@@ -101,9 +104,9 @@ def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]
     """A note where not the states of all ranks are at hand: the run goes on alike, but tries again what the others
     replaced.
     """
-    told = [body["journal_of"] for body in bodies if "journal_of" in body]
-    of = max((world for _, world in told), default=0)
-    missing = sorted(set(range(of)) - {rank for rank, _ in told})
+    told = [as_list(body["journal_of"]) for body in bodies if "journal_of" in body]
+    of = max((as_int(world, _MOST_RANKS) for _, world in told), default=0)
+    missing = sorted(set(range(of)) - {as_int(rank, of) for rank, _ in told})
     named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
     return [
         f"the journal of {named} is missing: bad samples that were replaced there are tried again, and the plan does "

@@ -28,6 +28,9 @@ class LaneOf(NamedTuple):
     barren: Barren
 
 
+_APART = 1 << 24  # so many items are never held for the lane that is furthest behind
+
+
 class Place(NamedTuple):
     """Between two items of a stream: the pass, the number of the next item, and the cursor there."""
 
@@ -123,9 +126,11 @@ class Reader:
         elif place.epoch // own > epoch // own:
             self._go(place)
         elif place.epoch > epoch and self._ends.get(epoch) == self._held[epoch][1]:
-            self._go(Place(epoch + 1, self.first(epoch + 1), None))
+            if place.number < (first := self.first(epoch + 1)):
+                raise bad_cursor(place.number, f"a number from {first} on")
+            self._go(Place(epoch + 1, first, None))
         else:
-            self._read(max(1, stop - self._held[epoch][1]))
+            self._read(as_int(max(1, stop - self._held[epoch][1]), _APART))
 
     def _go(self, place: Place) -> None:
         self._epoch, number, cursor = place

@@ -39,7 +39,7 @@ from .takeover import Taken, moved
 from .types import Json
 from .work import Hired
 
-_ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
+_ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What comes of a cursor of another shape."""
 
 
@@ -76,18 +76,26 @@ class Session:
 
     # ------------------------------------------------------------ items
 
-    def _open(self, cursor: Json, last: Mapping[str, Any] | None = None) -> None:
-        """Open the current tree, and go where the cursor says; where `last` tells of other items that lead up to it,
-        the run stays where it was.
+    def _open(self, cursor: Json) -> None:
+        """Open the current tree, and go where the cursor says."""
+        self._go_on(*self._reached(cursor))
+
+    def _reached(self, cursor: Json, last: Mapping[str, Any] | None = None) -> tuple[Opened, Delivery]:
+        """The current tree, opened where the cursor says; an error where `last` tells of other items that lead up to
+        it.
         """
         opened = self._opened(self.setting.window, self.hands)
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
         out = Delivery(opened.stream, opened.builder.leaves, wide, self.setting.most)
         out.seek(self.epoch, cursor)
-        if self.group and cursor is not None and not stands_at(out.cursor(), cursor):
+        if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
         if last is not None and any(last.get(lane) != key for lane, key in opened.last(self.epoch, cursor).items()):
             raise out_of_order()
+        return opened, out
+
+    def _go_on(self, opened: Opened, out: Delivery) -> None:
+        """Give out what was opened in the place of what was."""
         self.close()
         self._run, self._out, self.leaves = opened, out, opened.builder.leaves
 
@@ -188,46 +196,47 @@ class Session:
 
     def load(self, states: Any, on_mismatch: str) -> None:
         """Go where a state says. Whatever is wrong with it, the run then stays where it was."""
+        before = dict(vars(self))
+        try:
+            self._load(states, on_mismatch == "adopt")
+        except BaseException as error:
+            changes = self.changes
+            vars(self).update(before)
+            if isinstance(error, StateError) or not isinstance(error, _ODD):
+                raise
+            if not isinstance(error, PenstockError):
+                raise StateError(f"the state does not fit this pipeline: {error!r}; it is damaged") from error
+            what = "the changes in the state do" if changes and isinstance(error, ConfigError) else "the state does"
+            raise StateError(f"{what} not fit this pipeline: {error}") from error
+
+    def _load(self, states: Any, adopt: bool) -> None:
         bodies = [unseal(state) for state in (states if isinstance(states, list | tuple) else [states])]  # pyright: ignore[reportUnknownVariableType]
         if not bodies:
             raise StateError("an empty list of states; pass one state, or those of all ranks")
         body, cursors = merged(bodies)
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
-        base, description = remembered(self.base, body.get("pipeline"))
-        if body.get("fingerprint") != fingerprint(description) or body.get("pipeline") != description:
-            if on_mismatch != "adopt":
-                raise of_another(body.get("pipeline"), self.description)
+        base, description = remembered(self.base, body["pipeline"])
+        self.epoch, self.given = as_int(body["epoch"]), as_int(body["given"])
+        if body["fingerprint"] != fingerprint(description) or body["pipeline"] != description:
+            if not adopt:
+                raise of_another(body["pipeline"], self.description)
             found = adopted(base, changes, body["mixtures"], self._places(body, cursors))
-            changes, epoch = found.edits, as_int(body["epoch"])
-            rows, taken = laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
-            cursors = {lane: moved(rows.flow, cursor, taken, epoch, rows.path) for lane, cursor in cursors.items()}
-        adopt = on_mismatch == "adopt"
+            changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
+            cursors = {lane: moved(rows.flow, cursor, taken, self.epoch, rows.path) for lane, cursor in cursors.items()}
         notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         notes += whose_journals_are_missing(bodies)
-        before = self.flow, self.epoch, self.given, self.changes, self.journal, self.sizes, self.lanes
-        made = self.base, self.description
-        try:
-            self.base, self.description, self.flow, self.changes = base, description, changed(base, changes), changes
-            self.epoch = as_int(body.get("epoch"))
-            self.given = as_int(body.get("given", 0))
-            noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
-            self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
-            cursor = self._cursor_in(body, cursors)
-            log = sizes_from_json(body["sizes"]) if self.group else ()
-            self._open(cursor, None if adopt else body["last"])
-            if self.group:
-                rows = self.rows()
-                self.sizes = logged(log, self.epoch * (rows or 0) + as_int(cursor), self._size, rows)
-        except BaseException as error:
-            self.flow, self.epoch, self.given, self.changes, self.journal, self.sizes, self.lanes = before
-            self.base, self.description = made
-            if changes and isinstance(error, ConfigError):
-                raise StateError(f"the changes in the state do not fit this pipeline: {error}") from error
-            if isinstance(error, _ODD) and not isinstance(error, PenstockError):
-                raise StateError(f"the state does not fit this pipeline: {error!r}; it is damaged") from error
-            raise
+        self.base, self.description, self.changes = base, description, changes
+        self.flow = changed(base, changes)
+        noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
+        self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
+        cursor = self._cursor_in(body, cursors)
+        opened, out = self._reached(cursor, None if adopt else body["last"])
+        if self.group:
+            position = self.epoch * (opened.rows or 0) + as_int(cursor)
+            self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
         self.notes = told(notes)
+        self._go_on(opened, out)
 
     def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:
         """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none takes the state's."""
@@ -240,13 +249,12 @@ class Session:
         check_lanes(body, cursors, self.lanes, mine)
         if self.group:
             return cursors[0]
-        ended, total = entries_of(body, "ended"), as_int(body.get("drawn", 0))
-        return {
+        cursor: dict[str, Json] = {
             "at": {str(lane): cursors[lane] for lane in mine},
             "turn": as_int(body["turn"]),
-            "ended": [lane for lane in ended if lane in mine],
-            "drawn": len(range(rank, total, ranks)),
+            "ended": [lane for lane in entries_of(body, "ended") if lane in mine],
         }
+        return cursor if "drawn" not in body else {**cursor, "drawn": len(range(rank, as_int(body["drawn"]), ranks))}
 
     def _places(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Places:
         """Where the mixtures of a tree stand that goes on at these cursors."""

@@ -17,6 +17,8 @@ from .streams import as_int, as_list
 from .trail import Chunk, Fixed
 from .types import Json, Shards
 
+_LONGEST = 1 << 36  # rows of a shard: they are passed one by one
+
 
 class Shelf:
     """The shards of a source, of which one is open: it is read on where it stands, or opened at another row."""
@@ -62,7 +64,7 @@ class Sharded:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         shard, row = (self._lane, 0) if cursor is None else as_list(cursor)
-        self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row)
+        self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row, _LONGEST)
 
     def close(self) -> None:
         self._shelf.close()

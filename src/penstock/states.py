@@ -63,8 +63,8 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the "
             "same step"
         )
-    drawn = sum(as_int(other.get("drawn", 0)) for other in bodies)
-    return {**body, "turn": max(turns), "ended": ended, "drawn": drawn}, cursors
+    drawn = {"drawn": sum(as_int(other.get("drawn")) for other in bodies)} if "drawn" in body else {}
+    return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
 
 
 def check_lanes(body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]) -> None:

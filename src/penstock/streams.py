@@ -117,10 +117,10 @@ class Batches:
 _FURTHEST = 1 << 53  # no run gets there; what lies behind is damage
 
 
-def as_int(cursor: Json) -> int:
+def as_int(cursor: Json, most: int = _FURTHEST) -> int:
     """A cursor that must be a position."""
-    if isinstance(cursor, bool) or not isinstance(cursor, int) or not 0 <= cursor < _FURTHEST:
-        raise bad_cursor(cursor, "a position")
+    if isinstance(cursor, bool) or not isinstance(cursor, int) or not 0 <= cursor < most:
+        raise bad_cursor(cursor, "a position" if most == _FURTHEST else f"a number below {most}")
     return cursor
 
 

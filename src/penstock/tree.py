@@ -327,3 +327,12 @@ def grown(chunks: Sequence[list[T]], item: T, width: int) -> list[list[T]]:
     if chunks and len(chunks[-1]) < width:
         return [*chunks[:-1], [*chunks[-1], item]]
     return [*chunks, [item]]
+
+
+def regrown(entries: Sequence[T], width: int) -> list[list[T]]:
+    """What `grown` makes of these entries, one after the other.
+
+    >>> regrown([1, 2, 3, 4, 5], width=2)
+    [[1, 2], [3, 4], [5]]
+    """
+    return [list(entries[i : i + width]) for i in range(0, len(entries), width)]

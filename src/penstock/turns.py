@@ -13,7 +13,7 @@ from .errors import ConfigError
 from .mix import Exhausted, Mixture, event_from_json
 from .nodes import Again, By, Chain, Cycle, Head, Mix, Path, Turns, Weighted
 from .rounds import Share
-from .streams import as_int, as_list
+from .streams import as_int, as_list, bad_cursor
 from .types import Json, Mixing
 
 Outcome = Literal["again", "end", "redraw"]
@@ -140,7 +140,10 @@ class InCycle:
 
     def restored(self, saved: Json, /) -> Draws:
         start, ring, fresh = as_list(saved, 3)
-        return InCycle(self.n, tuple(map(as_int, ring)), as_int(fresh), as_int(start))
+        begun = tuple(map(as_int, ring))
+        if len(set(begun)) < len(begun) or not max(begun, default=-1) < as_int(fresh) <= self.n:
+            raise bad_cursor(saved, f"a ring of {self.n} inputs")
+        return InCycle(self.n, begun, fresh, as_int(start))
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,8 @@ class ByWeight:
         mixture = self.mixture
         for event in map(event_from_json, events):
             mixture = mixture.with_event(event)
-        return self._with(mixture=mixture, passes=tuple(passes), over=bool(over))
+        passes = tuple(map(as_int, as_list(passes, len(self.passes))))
+        return self._with(mixture=mixture, passes=passes, over=bool(over))
 
 
 def draws_of(flow: Mix, path: Path, lane: int = 0, lanes: int = 1) -> Draws:

@@ -106,6 +106,9 @@ class Fold(Protocol):
     `step` takes the carry and the next item and returns the new carry and the groups that became
     ready, each a list of `Item` or `Part`. `flush` gives the groups that remain at the end of a
     pass. `key` is the fold's own randomness (most ignore it).
+
+    A fold may have `restored(carry)` as well: given a carry from a state, it returns it with all that follows from the
+    items made anew, and raises ValueError where it is none of the fold's. A state that differs from it is refused.
     """
 
     def init(self, key: int, /) -> Carry: ...

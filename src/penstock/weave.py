@@ -115,11 +115,14 @@ class Weave:
                 each.seek(self._epochs[0], None)
         else:
             position, draws, drawn, inputs = as_list(cursor, 4)
-            self.position, self._draws, self._drawn = as_int(position), self.start.restored(draws), list(drawn)
+            self.position, self._drawn = as_int(position), [as_int(count) for count in as_list(drawn, len(self.inputs))]
+            self._draws = self.start.restored(draws)
             self._epochs = tuple(as_int(own) for own, _ in as_list(inputs, len(self.inputs)))
             for each, (own, below) in zip(self.inputs, inputs, strict=True):
                 each.seek(own, below)
         self._choices = list[int]()
+        if cursor is not None:
+            self._choose(1)  # refuses now where nothing can be drawn
 
     def cursor(self) -> Json:
         return self._trail([]).at(0)

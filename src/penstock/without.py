@@ -100,7 +100,8 @@ class WithoutProgram:
 
     def __post_init__(self) -> None:
         self.settled = max(lap for lap, _, _ in self.gaps) + 1  # laps from here on are all alike
-        self._laps = [self._in(lap) for lap in range(self.settled + 1)]
+        self._laps = dict[int, Gaps]()
+        self.in_lap(self.settled)  # refuses now what leaves nothing
 
     def _in(self, lap: int) -> Gaps:
         """What began in an earlier lap is gone from the beginning."""
@@ -109,7 +110,10 @@ class WithoutProgram:
 
     def in_lap(self, lap: int) -> Gaps:
         """The gaps of a lap."""
-        return self._laps[min(lap, self.settled)]
+        lap = min(lap, self.settled)
+        if lap not in self._laps:
+            self._laps[lap] = self._in(lap)
+        return self._laps[lap]
 
     @property
     def size(self) -> int | None:

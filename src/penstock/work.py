@@ -18,7 +18,7 @@ from .retry import patiently
 from .rows import Rows, bounds_of, empty_rows
 from .seams import Hands, world
 from .step import Failed, Leaf, Step
-from .streams import as_int, as_list
+from .streams import as_int, as_list, bad_cursor
 from .trail import Chunk, Fixed, Offset, Origin, Trail
 from .types import Json
 
@@ -124,6 +124,8 @@ class Work:
                 trail = Origin(trail, done.origin or range(len(done.values)), self.many)
             chunk = Chunk(done.values, done.rows, trail)
             if self._skip and chunk.values:
+                if [*(done.origin or [])][self._skip : self._skip + 1] != [0]:
+                    raise bad_cursor(self._skip, "the number of pieces of a sample that were given already")
                 skip, self._skip = self._skip, 0
                 chunk = Chunk(chunk.values[skip:], chunk.rows.slice(skip, len(chunk.values)), Offset(trail, skip))
             if chunk.values:

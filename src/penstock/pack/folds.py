@@ -14,7 +14,8 @@ from math import isqrt
 from typing import Any, Literal, TypeAlias, cast
 
 from ..errors import ConfigError, DataError
-from ..tree import cut, grown, join
+from ..ints import whole
+from ..tree import cut, grown, join, regrown
 from ..types import Carry, Item, Json, Part
 
 Long: TypeAlias = Literal["split", "refuse", "cut"]
@@ -66,6 +67,9 @@ class ConcatSplit:
     def flush(self, carry: Carry, /) -> list[Row]:
         return [carry["held"]] if carry["held"] else []
 
+    def restored(self, carry: Carry, /) -> Carry:
+        return _refilled(carry, self.length)
+
     def describe(self) -> Json:
         return {"fold": "concat_split", "length": self.length, "max_segments": self.max_segments}
 
@@ -93,6 +97,9 @@ class Rebatch:
 
     def flush(self, carry: Carry, /) -> list[Row]:
         return [carry["held"]] if carry["held"] and not self.drop_remainder else []
+
+    def restored(self, carry: Carry, /) -> Carry:
+        return _refilled(carry, self.n)
 
     def describe(self) -> Json:
         return {"fold": "rebatch", "n": self.n, "drop_remainder": self.drop_remainder}
@@ -122,6 +129,20 @@ def _fill(carry: Carry, item: Item, length: int, max_segments: int | None) -> tu
             ready.append(held)
             held, room = [], length
     return {"held": held, "room": room}, ready
+
+
+def _refilled(carry: Carry, length: int) -> Carry:
+    """What `_fill` left, made anew."""
+    held = [*carry["held"]]
+    return {"held": held, "room": _room(held, length)}
+
+
+def _room(row: Row, length: int) -> int:
+    """What is left of an open row."""
+    room = length - sum(map(_size, row))
+    if room < 1:
+        raise ValueError(f"{room} tokens left in an open row")
+    return room
 
 
 # ---------------------------------------------------------------- folds that keep documents whole
@@ -176,6 +197,10 @@ class FirstFit:
     def flush(self, carry: Carry, /) -> list[Row]:
         return [*carry["rows"]]
 
+    def restored(self, carry: Carry, /) -> Carry:
+        rows = [[*row] for row in carry["rows"] if row]
+        return {"rows": rows, "space": [_room(row, self.length) for row in rows]}
+
     def describe(self) -> Json:
         return {"fold": "first_fit", **_settings(self)}
 
@@ -223,6 +248,19 @@ class BestFit:
     def flush(self, carry: Carry, /) -> list[Row]:
         carry, closed = self._place(carry, carry["window"])
         return closed + _arranged(carry["rows"])
+
+    def restored(self, carry: Carry, /) -> Carry:
+        window = [piece for chunk in carry["window"] for piece in chunk if _size(piece)]
+        rows = sorted(([*row] for row in carry["rows"] if row), key=lambda row: _room(row, self.length))
+        space, opened = [_room(row, self.length) for row in rows], whole(carry["opened"], "{} rows", 0)
+        born = [whole(birth, "row {}", 0) for _, birth in zip(rows, carry["born"], strict=True)]
+        return {
+            "window": regrown(window, isqrt(self.window) + 1),
+            "rows": rows,
+            "space": space,
+            "born": born,
+            "opened": opened,
+        }
 
     def describe(self) -> Json:
         return {"fold": "best_fit", **_settings(self)}
