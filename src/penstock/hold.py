@@ -84,9 +84,8 @@ class Holding:
         below, first, number, carry, pending, flushed = as_list(cursor, 6)
         self.tap.seek(epoch, below)
         self._number = as_int(first)
-        self._limit = (
-            as_int(as_int(number) - self._number, _LONGEST) + 64
-        )  # the carry that holds these items is set at the end
+        again = as_int(as_int(number) - self._number, _LONGEST)
+        self._limit = again + 64  # the carry that holds these items is set at the end
         held = dict[int, Item]()
         while self._number < as_int(number):
             if (item := self._take()) is None:
