@@ -84,31 +84,24 @@ class Holding:
         below, first, number, carry, pending, flushed = as_list(cursor, 6)
         self.tap.seek(epoch, below)
         self._number = as_int(first)
-        again = as_int(as_int(number) - self._number, _LONGEST)
-        self._limit = again + 64  # the carry that holds these items is set at the end
-        held = dict[int, Item]()
-        while self._number < as_int(number):
-            if (item := self._take()) is None:
+        again, held = as_int(as_int(number) - self._number, _LONGEST), dict[int, Item]()
+        while again:
+            chunk = self.tap.take(min(again, 1024))
+            if not chunk.values:
                 raise bad_cursor(cursor, "a cursor of this data (it ends too early)")
-            held[item.number] = item
-            self._took()
+            held |= {number: self._item(number, value) for number, value in enumerate(chunk.values, self._number)}
+            self._took(chunk)
+            again -= len(chunk.values)
         self._carry = decode(carry, held, getattr(self.fold, "restored", None))
         self._pending, self._flushed = decode_groups(pending, held), bool(flushed)
 
-    def _take(self) -> Item | None:
-        """The next item, numbered and measured."""
-        chunk = self._pulled = self.tap.take(1)
-        if not chunk.values:
-            return None
-        size = int(self.size.measure(chunk.values[0])) + self.size.extra
-        return Item(self._number, size, chunk.values[0])
+    def _item(self, number: int, value: Any) -> Item:
+        return Item(number, int(self.size.measure(value)) + self.size.extra, value)
 
-    def _took(self) -> None:
-        """The item went into the carry."""
-        self._log.append(Stretch(self._number, self._pulled.rows, self._pulled.trail))
-        self._number += 1
-        if len(self._log) > self._limit:
-            self._trim()
+    def _took(self, chunk: Chunk) -> None:
+        """Items went into the carry."""
+        self._log.append(Stretch(self._number, chunk.rows, chunk.trail))
+        self._number += len(chunk.values)
 
     def _trim(self) -> None:
         """Forget the way back to items that are gone. Trails made so far keep the old list."""
@@ -136,13 +129,16 @@ class Holding:
 
     def _step(self) -> None:
         """One item into the fold, or the end of the pass."""
-        if (item := self._take()) is None:
-            ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self.key), True
+        chunk = self.tap.take(1)
+        if chunk.values:
+            self._carry, ready = self.fold.step(self._carry, self._item(self._number, chunk.values[0]))
         else:
-            self._carry, ready = self.fold.step(self._carry, item)
+            ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self.key), True
         self._pending = tuple(group for group in ready if len(group))
-        if item is not None:
-            self._took()
+        if chunk.values:
+            self._took(chunk)
+            if len(self._log) > self._limit:
+                self._trim()
 
     def _rows(self, group: Group) -> Rows:
         """Where the items of a group come from; pieces of a document get part numbers of their own."""
