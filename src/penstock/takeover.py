@@ -10,6 +10,7 @@ from .errors import StateError
 from .mix import Exhausted, event_from_json
 from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, inputs_of
 from .streams import as_int, as_list
+from .turns import draws_of
 from .types import Json
 
 
@@ -71,8 +72,8 @@ def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Jso
         drawn = [drawn[places[i]] if i in places else 0 for i in range(len(flow.flows))]
     below = list[Json]()
     for i, (child, place) in enumerate(inputs_of(flow, path)):
-        own, inner = inputs[places[i]] if i in places else (epoch, None)
-        below.append([own, moved(child, inner, taken, epoch, place)])
+        own, inner = inputs[places[i]] if i in places else (epoch * draws_of(flow, path).laps, None)
+        below.append([own, moved(child, inner, taken, as_int(own), place)])
     return [position, draws, drawn, below]
 
 
