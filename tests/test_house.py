@@ -34,6 +34,7 @@ FLOORS = {
         "program",
         "packed",
         "without",
+        "history",
         "draws",
         "inverse",
         "build",

@@ -288,20 +288,27 @@ def _more(worlds: list[tuple[int, int]]) -> list[list[Any]]:
     return out
 
 
-def test_a_pass_that_gets_longer_after_its_short_step_keeps_its_steps() -> None:
+def test_weights_set_after_the_short_step_of_a_pass_hold_from_the_next_one() -> None:
+    """Where a pass ends the next one begins; the plan tells the passes that are as long as the present one."""
     flows = {"a": numbers(2), "b": numbers(10)}
     ds = ps.mix(flows, {"a": 1, "b": 1}, stop="first_exhausted").batch(2, collate=list)
     with ps.Loader(ds) as run:
         it = iter(run)
-        want = [(next(it), run.keys())[1] for _ in range(3)]
-        assert [len(keys) for keys in want] == [2, 2, 1]
+        assert [(next(it), len(run.keys()))[1] for _ in range(3)] == [2, 2, 1]
         assert run.set_weights({"a": 0, "b": 1}) == 5
         state = json.loads(json.dumps(run.state_dict()))
     with ps.Loader(ds) as run:
         run.load_state_dict(state)
-        want += [run.keys() for _ in islice(run, 3)]
+        assert not list(run)
+        it = iter(run)
+        keys = [(next(it), run.keys())[1] for _ in range(3)]
         plan = ds.plan.after(run.state_dict())
-    assert [[sample.key for sample in plan.at(step=step)] for step in range(6)] == want
+        keys += [run.keys() for _ in it]
+    assert [[key[0] for key in batch] for batch in keys] == [["b", "b"]] * 5
+    assert plan.position == 8
+    assert [[sample.key for sample in plan.at(place)] for place in range(5, 10)] == keys
+    with pytest.raises(ps.StateError, match="5 from pass 0 on, 10 from pass 1 on.* steps cannot be counted"):
+        plan.at(step=3)
 
 
 def test_the_plan_of_a_run_whose_batches_got_smaller_knows_the_short_steps_of_before() -> None:

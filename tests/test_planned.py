@@ -37,6 +37,7 @@ NOT_ADOPTED = (
     "known lengths",
 )
 HOPELESS = ("tried in its place, are bad too", "no longer in the mixture is still needed")
+NOT_CHANGED = ("packed", "weight", "the end of the mixture", "not drawn from in its own order")
 REFUSED = ("left out", "own order", "later pass", "within one pass", "known lengths")
 
 
@@ -169,7 +170,14 @@ class Planned(RuleBasedStateMachine):
     @property
     def end(self) -> int:
         """A pass after the one in which another mixture took over is that mixture's own: nothing is said of it."""
-        return (self.plan().size if self.adopted else None) or 1 << 60
+        plan = self.plan()
+        try:
+            plan.at(step=1 << 20)
+        except StateError:  # weights were set that change how long a pass is
+            return plan.size
+        except IndexError:
+            pass
+        return (plan.size if self.adopted else None) or 1 << 60
 
     @property
     def log(self) -> list[list[Key]]:
@@ -303,7 +311,7 @@ class Planned(RuleBasedStateMachine):
         try:
             assert len({loader.set_weights(asked) for loader in self.loaders}) == 1
         except ConfigError as error:
-            assert any(why in str(error) for why in ("packed", "weight", "the end of the mixture")), error
+            assert any(why in str(error) for why in NOT_CHANGED), error
             return
         self.from_here()
 

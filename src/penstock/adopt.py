@@ -4,45 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from .build import Builder, why_not
-from .draws import FURTHEST, Spliced, mixture
-from .edits import Change, Edit, changed
-from .errors import StateError
+from .edits import Change, Edit, changed, events_from_json
+from .errors import ConfigError, StateError
+from .history import FURTHEST, History, Spliced, history, one_pass_of
 from .inverse import Counted, below_batch
-from .mix import Adopt, Mixture, mixture_from_json, mixture_to_json
+from .mix import Adopt, mixture_from_json, mixture_to_json
 from .nodes import Flow, Mix, Past, Path, Read, Weighted, inputs_of, under
 from .order import Gap, Repeat, Replay, Slice
 from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
+from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
 from .recipe import canonical
 from .tail import tail_of
 from .types import Json
 
-Places = Callable[[Flow], Mapping[Path, int]]
-"""Where in its pass each mixture of a tree stands; mixtures of which that cannot be said are left out."""
+Place = tuple[int, int]
+"""A pass of a mixture, and a position in it."""
+
+Places = Callable[[Flow], Mapping[Path, Place]]
+"""Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
 
 
 def told(builder: Builder) -> list[Json]:
     """What a state tells of the mixtures of a tree: everything that their order depends on."""
-    found = {path: _present(each) for path, each in builder.mixtures.items()} | _woven(builder)
-    return [{"path": list(path), "mixture": mixture_to_json(each)} for path, each in found.items()]
-
-
-def _woven(builder: Builder) -> dict[Path, Mixture]:
-    """The mixtures of streams."""
-    out = dict[Path, Mixture]()
-    for path, flow in builder.woven.items():
-        assert isinstance(flow.rule, Weighted)
-        out[path] = mixture(flow.rule, flow.names, (None,) * len(flow.names), path)
+    out = list[Json]()
+    for path, found in {**builder.mixtures, **_woven(builder)}.items():
+        events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
+        out.append({"path": list(path), "mixture": mixture_to_json(found.mixture), "events": events})
     return out
 
 
-def _present(found: Mixture | Spliced) -> Mixture:
-    return found.present if isinstance(found, Spliced) else found
+def _woven(builder: Builder) -> dict[Path, History]:
+    """The mixtures of streams."""
+    out = dict[Path, History]()
+    for path, flow in builder.woven.items():
+        assert isinstance(flow.rule, Weighted)
+        out[path] = history(flow.rule, flow.names, (None,) * len(flow.names), path)
+    return out
 
 
 class Adopted(NamedTuple):
@@ -54,8 +56,8 @@ class Adopted(NamedTuple):
     streams: dict[Path, tuple[str, ...]]
 
 
-def adopted(base: Flow, edits: Sequence[Edit], saved: Any, places: Places) -> Adopted:
-    """How the mixtures of a tree go on where those that a state tells of stand, each input where it was."""
+def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
+    """How the mixtures of a tree go on in a pass where those that a state tells of stand, each input where it was."""
     pasts = _pasts(saved, edits)
     builder = _compiled(base)
     streams = _woven(builder)
@@ -66,14 +68,14 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, places: Places) -> Ad
     for name, past in pasts.items():
         if (path := here.get(name)) is None:
             continue
-        if _bare(past.mixture) == _bare(_present(now[path])):
+        if canonical(mixture_to_json(past.mixture)) == canonical(mixture_to_json(now[path].mixture)):
             kept += [replace(edit, path=path) for edit in _changes(edits, name)]
         elif path in streams:
             moves[path] = past.mixture.names
         else:
             taken[path] = past
-    until = [Change(path, Adopt(FURTHEST, {}), past) for path, past in taken.items()]
-    stands: Mapping[Path, int] = places(changed(base, [*kept, *until, *others])) if taken else {}
+    until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), past) for path, past in taken.items()]
+    stands: Mapping[Path, Place] = places(changed(base, [*kept, *until, *others], epoch)) if taken else {}
     made = list(kept)
     for path in sorted(taken, key=len, reverse=True):  # what lies inside first: its length is that of an input
         if path not in stands:
@@ -81,22 +83,17 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, places: Places) -> Ad
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a whole, so it is not drawn "
                 "from in its own order, and cannot be changed within a pass: adopt at the end of one"
             )
-        if at := stands[path]:
-            made.append(_takeover(base, [*made, *others], path, taken[path], at))
+        if stands[path] > (0, 0):
+            made.append(_takeover(base, [*made, *others], path, taken[path], *stands[path]))
     return Adopted((*made, *others), moves)
 
 
-def without_takeovers(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """The edits that are left at the end of a pass: the next one is of the present mixtures from its beginning."""
-    return tuple(edit for edit in edits if not (isinstance(edit, Change) and edit.past))
-
-
-def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, at: int) -> Change:
-    """The change by which the mixture at a path goes on at a position where another one stops."""
-    present = _present(_compiled(changed(base, edits)).mixtures[path])
-    counts = Spliced(replace(past, at=None), present).counts(at)
+def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, lap: int, at: int) -> Change:
+    """The change by which the mixture at a path goes on at a position of a pass where another one stops."""
+    present = _compiled(changed(base, edits)).mixtures[path].mixture
+    counts = Spliced(one_pass_of(past, lap), present).counts(at)
     drawn = {name: int(k) for name, k in zip(present.names, counts, strict=True) if name in past.mixture.names}
-    return Change(path, Adopt(at, drawn), replace(past, at=at))
+    return Change(path, lap, Adopt(at, drawn), replace(past, lap=lap, at=at))
 
 
 def _compiled(flow: Flow) -> Builder:
@@ -120,13 +117,19 @@ def _compile(builder: Builder, flow: Flow, seed: int, path: Path) -> None:
 def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
     """The mixtures that a state tells of, by their names; what they took over from is in its changes."""
     try:
-        found = {_named(tuple(entry["path"])): mixture_from_json(entry["mixture"]) for entry in saved}
+        found = {
+            _named(tuple(entry["path"])): (mixture_from_json(entry["mixture"]), events_from_json(entry["events"]))
+            for entry in saved
+        }
     except StateError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"the mixtures in the state cannot be read ({error!r}); it is damaged") from error
     earlier = {name: [edit.past for edit in _changes(edits, name) if edit.past] for name in found}
-    return {name: Past(mixture, None, earlier[name][-1] if earlier[name] else None) for name, mixture in found.items()}
+    return {
+        name: Past(mixture, events, FURTHEST, FURTHEST, earlier[name][-1] if earlier[name] else None)
+        for name, (mixture, events) in found.items()
+    }
 
 
 def _changes(edits: Sequence[Edit], name: tuple[str, ...]) -> list[Change]:
@@ -138,25 +141,20 @@ def _named(path: Path) -> tuple[str, ...]:
     return tuple(str(place) for place in path if place != -1)
 
 
-def _bare(mixture: Mixture) -> bytes:
-    """What a mixture is, without what happened to it."""
-    return canonical(mixture_to_json(replace(mixture, log=())))
-
-
 # ---------------------------------------------------------------- where mixtures stand
 
 
-def standing(flow: Flow, epoch: int, at: int) -> dict[Path, int]:
+def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Place]:
     """Where the mixtures of an indexed tree stand at a row of a pass."""
     builder = Builder(flow)
     program = builder.program(tail_of(flow).flow)
-    found = dict[int, int]()
+    found = dict[int, Place]()
     _descend(program, at + epoch * (program.size or 0), found)
-    paths = {id(schedule): path for path, schedule in builder.mixtures.items()}
+    paths = {id(program): path for path, program in builder.mixed.items()}
     return {paths[mark]: place for mark, place in found.items() if mark in paths}
 
 
-def _descend(program: Program, position: int, found: dict[int, int], ahead: bool = False) -> None:
+def _descend(program: Program, position: int, found: dict[int, Place], ahead: bool = False) -> None:
     """`ahead`: rows that are to come may be of documents before the position, so the end of a pass is no beginning."""
     match program:
         case EachProgram(flow) | ReorderProgram(flow, Repeat()):
@@ -164,27 +162,62 @@ def _descend(program: Program, position: int, found: dict[int, int], ahead: bool
         case BatchProgram(flow):
             _descend(flow, below_batch(program, position), found, ahead)
         case PackProgram(flow):
-            _descend(flow, program.drawn(position), found, True)
+            _descend(flow, program.drawn(position), found, position % program.size > 0)
         case ReorderProgram(flow, Slice(start, count, 1)):
-            _descend(flow, start + position % max(count, 1), found, ahead)
+            _descend(flow, start + _in_lap(position, count, ahead), found, ahead)
         case ReorderProgram(flow, Replay()):
-            _descend(flow, position % max(flow.size or 1, 1), found, ahead)
+            _descend(flow, _in_lap(position, flow.size or 0, ahead), found, ahead)
         case ReorderProgram(flow, Gap() as gap) if position:
             last = gap.down(np.asarray([position - 1]), flow.size, 0)[0]
             _descend(flow, int(last[0]) + 1, found, ahead)
         case ReorderProgram(flow) if flow.size and position % flow.size == 0:
             _descend(flow, position, found, ahead)
-        case MixProgram(flows, schedule):
-            epoch, place = divmod(position, program.size) if program.size else (0, position)
-            if ahead and epoch and not place:
-                epoch, place = epoch - 1, program.size or 0
-            found[id(schedule)] = place
-            if isinstance(schedule, Counted):
-                for flow, k in zip(flows, (schedule.counts(place) + epoch * _advance(program)).tolist(), strict=True):
+        case MixProgram() | PassesProgram():
+            ahead = ahead and position > 0
+            part, lap, position = program.place(position - ahead)  # the end of a pass is of that pass
+            epoch, place = divmod(position, part.size) if part.size else (0, position)
+            place += ahead
+            found[id(program)] = lap + epoch, place
+            if isinstance(part.schedule, Counted):
+                drawn = part.schedule.counts(place) + part.before(epoch)
+                for flow, k in zip(part.flows, drawn.tolist(), strict=True):
                     _descend(flow, k, found, ahead)
         case _:
             pass
 
 
-def _advance(program: MixProgram) -> Any:
-    return program.advance if program.size is not None else 0
+def _in_lap(position: int, size: int, ahead: bool) -> int:
+    """The place of a position in its lap of an order that goes through the same samples again and again."""
+    place = position % max(size, 1)
+    return size if ahead and position and not place else place
+
+
+def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
+    """The position of a mixture, over all its passes, that a place of a pass is; of streams it is that place."""
+    program = builder.mixed.get(path)
+    if isinstance(program, PassesProgram):
+        return program.position(lap, place)
+    return place if program is None else lap * (program.size or 0) + place
+
+
+def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
+    """The pass and the place of a position; of streams it is one of the pass `lap`."""
+    if (program := builder.mixed.get(path)) is None:
+        return lap, position
+    part, first, position = program.place(position)
+    epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
+    return first + epoch, place
+
+
+def ends(builder: Builder, path: Path) -> bool:
+    """Whether a mixture is known to end."""
+    program = builder.mixed.get(path)
+    return program is not None and program.size is not None
+
+
+def refused_inside() -> NoReturn:
+    """The error for a mixture of which it cannot be said where it stands."""
+    raise ConfigError(
+        "this mixture cannot be changed here: it is shuffled or sliced as a whole, or repeated above a step whose "
+        "yield depends on the data, so it is not drawn from in its own order; shuffle or repeat its inputs in its place"
+    )

@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from .draws import Spliced, schedule_of
+from .draws import schedule_of
 from .ends import endless
 from .errors import IndexedError
+from .history import History, by_pass, history
 from .inverse import find, period
-from .mix import Mixture
 from .nodes import (
     Again,
     Batch,
@@ -42,7 +42,7 @@ from .nodes import (
     under,
 )
 from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
+from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
 from .random import key_of
 from .step import Leaf, Step
 from .tail import grouped
@@ -118,7 +118,8 @@ class Builder:
     root: Flow
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
-    mixtures: dict[Path, Mixture | Spliced] = field(default_factory=dict[Path, "Mixture | Spliced"])
+    mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
+    mixed: dict[Path, MixProgram | PassesProgram] = field(default_factory=dict[Path, MixProgram | PassesProgram])
     _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
     _programs: dict[tuple[int, int, Path], Program] = field(default_factory=dict[tuple[int, int, Path], Program])
     _marks: int = 0
@@ -219,10 +220,12 @@ class Builder:
                 owner = np.full(len(self.leaves), -1, np.int64)
                 for i, (child, place) in enumerate(inputs):
                     owner[self._numbers(child, place)] = i
-                schedule = schedule_of(flow, programs, path)
                 if isinstance(rule, Weighted):
-                    self.mixtures[path] = cast("Mixture | Spliced", schedule)
-                return MixProgram(programs, schedule, owner, isinstance(rule, By))
+                    sizes = tuple(program.size for program in programs)
+                    self.mixtures[path] = found = history(rule, flow.names, sizes, path)
+                    self.mixed[path] = by_pass(found, programs, owner)
+                    return self.mixed[path]
+                return MixProgram(programs, schedule_of(flow, programs), owner, isinstance(rule, By))
             case Each(below):
                 return EachProgram(self.program(below, seed, path), self.step(flow, seed, path), self.mark())
             case Hold(below, Batch(n, drop)):

@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 
 from .build import Builder
 from .errors import ConfigError, StateError
+from .history import FURTHEST
 from .ints import whole, within_reach
 from .mix import Event, event_from_json, mixture_from_json, mixture_to_json
 from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Reorder, Weighted, Without, inputs_of, under
-from .order import Gap
+from .order import Gap, Repeat, Replay, Slice
 from .schedule import Schedule
 from .tail import has_tail
 from .types import Json
@@ -23,23 +24,24 @@ from .types import Json
 
 @dataclass(frozen=True)
 class Change:
-    """An event of the mixture at a path of mixture names; `()` is the outermost. `past` is the mixture that it put
-    an end to.
+    """An event in pass `lap` of the mixture at a path of mixture names; `()` is the outermost. `past` is the mixture
+    that it put an end to.
     """
 
     path: Path
+    lap: int
     event: Event
     past: Past | None = None
 
     def to_json(self) -> dict[str, Json]:
         past: dict[str, Json] = {} if self.past is None else {"past": _past_to_json(self.past)}
-        return {"path": list(self.path), "event": self.event.to_json(), **past}
+        return {"path": list(self.path), "pass": self.lap, "event": self.event.to_json(), **past}
 
     @staticmethod
     def from_json(saved: Any) -> Change:
         try:
             past = _past_from_json(saved["past"]) if "past" in saved else None
-            return Change(tuple(saved["path"]), event_from_json(saved["event"]), past)
+            return Change(tuple(saved["path"]), _lap(saved["pass"]), event_from_json(saved["event"]), past)
         except (LookupError, TypeError, ValueError) as error:
             raise StateError(
                 f"a change in the state cannot be read ({error}); it is damaged or of another version"
@@ -103,15 +105,24 @@ def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
             return mixtures(flow.flow, under(flow, path))
 
 
-def changed(flow: Flow, edits: Sequence[Edit]) -> Flow:
-    """The tree with these changes made."""
-    flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)])
+def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
+    """The tree with these changes made, for a run that stands in a pass."""
+    flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
         flow = _without(flow, Builder(flow), excluded)
     for edit in edits:
         if isinstance(edit, Skip):
             flow = _below_batches(flow, Gap(edit.start, edit.count))
     return flow
+
+
+def own_pass(flow: Flow, path: Path) -> bool:
+    """Whether a pass of the run is one of the mixture at a path."""
+    while isinstance(flow, Each | Hold) or (
+        isinstance(flow, Reorder) and not isinstance(flow.order, Slice | Replay | Repeat)
+    ):
+        flow = flow.flow
+    return path == () and isinstance(flow, Mix)
 
 
 def _below_batches(flow: Flow, order: Gap) -> Flow:
@@ -141,23 +152,25 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
             return replace(flow, flow=_without(flow.flow, builder, edits, under(flow, path)))
 
 
-def _remixed(flow: Flow, changes: Sequence[Change], path: Path = ()) -> Flow:
-    """The tree with these events in the logs of its mixtures."""
+def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path = ()) -> Flow:
+    """The tree with these events in the logs of its mixtures. `now` is the pass, where it is one of the flow."""
     if not changes:
         return flow
     match flow:
         case Read():
             return flow
         case Mix(_, names, rule):
-            inner = tuple(_remixed(child, changes, place) for child, place in inputs_of(flow, path))
+            inner = tuple(_remixed(child, changes, None, place) for child, place in inputs_of(flow, path))
             mine = [change for change in changes if change.path == path]
             if mine and isinstance(rule, Weighted):
                 last = max((i for i, change in enumerate(mine) if change.past), default=0)
-                events = tuple(change.event for change in mine[last:])
-                rule = replace(rule, events=events, past=mine[last].past)
+                events = tuple((change.lap, change.event) for change in mine[last:])
+                rule = replace(rule, events=events, past=mine[last].past, now=now)
             return Mix(inner, names, rule)
+        case Reorder(below, Slice() | Replay() | Repeat()):
+            return replace(flow, flow=_remixed(below, changes, None, under(flow, path)))
         case _:
-            return replace(flow, flow=_remixed(flow.flow, changes, under(flow, path)))
+            return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))
 
 
 def locate_mixture(flow: Flow, weights: Any) -> Path:
@@ -177,12 +190,30 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
 
 def _past_to_json(past: Past) -> dict[str, Json]:
     earlier = None if past.earlier is None else _past_to_json(past.earlier)
-    return {"mixture": mixture_to_json(past.mixture), "at": past.at, "earlier": earlier}
+    events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
+    return {
+        "mixture": mixture_to_json(past.mixture), "events": events, "pass": past.lap, "at": past.at, "earlier": earlier
+    }  # fmt: skip
 
 
 def _past_from_json(saved: Any) -> Past:
     earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
-    return Past(mixture_from_json(saved["mixture"]), _number(saved["at"]), earlier)
+    events = events_from_json(saved["events"])
+    return Past(mixture_from_json(saved["mixture"]), events, _lap(saved["pass"]), _number(saved["at"]), earlier)
+
+
+def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:
+    """What happened to a mixture in which pass, in order."""
+    events = tuple((_lap(lap), event_from_json(event)) for lap, event in saved)
+    if [lap for lap, _ in events] != sorted(lap for lap, _ in events):
+        raise StateError("the changes of a mixture in the state are not in order; it is damaged")
+    return events
+
+
+def _lap(saved: Any) -> int:
+    if type(saved) is not int or not 0 <= saved < FURTHEST:
+        raise StateError(f"a change in the state is of pass {saved!r}; it is damaged")
+    return saved
 
 
 def _number(saved: Any) -> int:

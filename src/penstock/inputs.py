@@ -11,8 +11,8 @@ import numpy as np
 
 from .build import Builder, why_not
 from .dataset import Dataset
-from .draws import mixture
 from .errors import ConfigError
+from .history import history
 from .ints import whole
 from .lengths import weighed
 from .nodes import Mix, Read, Weighted
@@ -145,7 +145,7 @@ def mix(
         flow = replace(flow, rule=replace(rule, lengths=weighed(flow, rule.seed, unit == "tokens")))
         Builder(flow).program(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
     else:
-        mixture(rule, flow.names, (None,) * len(flow.names), ())
+        history(rule, flow.names, (None,) * len(flow.names), ())
         draws_of(flow, ())
     return Dataset(flow)
 

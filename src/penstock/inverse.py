@@ -13,8 +13,8 @@ import numpy as np
 
 from .ints import distinct
 from .order import Gap, Repeat, Replay, Slice
-from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
+from .packed import PackProgram, passes_of
+from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
 from .types import Ints, Order
 from .without import WithoutProgram
 
@@ -30,7 +30,9 @@ class Counted(Protocol):
 
 
 def find(program: Program, leaf: int, index: Ints, low: int, high: int, lap: int = 0) -> Ints:
-    """The positions in `[low, high)` of a lap whose items hold any of these samples of a leaf, sorted, each once."""
+    """The positions in `[low, high)` of a lap whose items hold any of these samples of a leaf, sorted, each once. In
+    passes that are not told there are none.
+    """
     if high <= low or not len(index) or program.size == 0:
         return np.zeros(0, np.int64)
     match program:
@@ -42,6 +44,10 @@ def find(program: Program, leaf: int, index: Ints, low: int, high: int, lap: int
             return _reordered(program, leaf, index, low, high, lap)
         case MixProgram():
             return _mixed(program, leaf, index, low, high, lap)
+        case PassesProgram():
+            pieces = [piece for piece in program.cut(low, high) if program.tells(piece[0])]
+            found = [find(part, leaf, index, a + shift, b + shift, lap) - shift for part, shift, a, b in pieces]
+            return np.concatenate([index[:0], *found])
         case BatchProgram():
             return _batched(program, leaf, index, low, high, lap)
         case PackProgram():
@@ -91,7 +97,7 @@ def settled(program: Program) -> int:
             return program.settled
         case EachProgram(flow) | ReorderProgram(flow) | BatchProgram(flow) | PackProgram(flow):
             return settled(flow)
-        case MixProgram(flows):
+        case MixProgram(flows) | PassesProgram(flows):
             return max(map(settled, flows))
         case _:
             return 0
@@ -121,11 +127,11 @@ def _mixed(program: MixProgram, leaf: int, index: Ints, low: int, high: int, lap
         a, b = (int(schedule.counts(position)[i]) for position in (low, high))
         return _placed(schedule, i, find(flow, leaf, index, a, b, lap))
     first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
-    each = int(program.advance[i])
+    each, base = int(program.advance[i]), int(program.base[i])
     if each == 0:  # every pass begins anew with the same draws
-        return _laps(_placed(schedule, i, find(flow, leaf, index, 0, drawn, lap)), size, low, high)
-    a, b = (e * each + int(schedule.counts(p - e * size)[i]) for e, p in ((first, low), (last, high)))
-    k = find(flow, leaf, index, a, b, lap)
+        return _laps(_placed(schedule, i, find(flow, leaf, index, base, base + drawn, lap) - base), size, low, high)
+    a, b = (base + e * each + int(schedule.counts(p - e * size)[i]) for e, p in ((first, low), (last, high)))
+    k = find(flow, leaf, index, a, b, lap) - base
     k = k[k % each < drawn]
     return _placed(schedule, i, k % each) + k // each * size
 
@@ -218,6 +224,7 @@ def _packed(program: PackProgram, leaf: int, index: Ints, low: int, high: int) -
         pieces = np.flatnonzero(mine[plan.item])
         return distinct(np.searchsorted(plan.bounds, pieces, side="right") - 1)
 
-    epochs = range(low // size, (high - 1) // size + 1)
-    found = np.concatenate([rows(epoch) + epoch * size for epoch in epochs])
+    passes, epochs = passes_of(program), range(low // size, (high - 1) // size + 1)
+    told = [epoch for epoch in epochs if passes is None or passes.tells(passes.place(epoch * passes.size)[0])]
+    found = np.concatenate([index[:0], *(rows(epoch) + epoch * size for epoch in told)])
     return found[(found >= low) & (found < high)]

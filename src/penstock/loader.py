@@ -207,8 +207,9 @@ class Loader:
     def set_weights(self, weights: Any, at: int | None = None) -> int:
         """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on; returns the position.
 
-        The default is the first sample that was not drawn yet, which is the same on every rank at the same step. The
-        change is kept in the state.
+        The default is the first sample that was not drawn yet, which is the same on every rank at the same step. Passes
+        of a mixture that ends are counted end to end; later ones have the weights from their beginning. The change is
+        kept in the state.
         """
         with self._lock:
             return self._session.set_weights(weights, at)

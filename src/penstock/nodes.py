@@ -137,8 +137,9 @@ class Sizer:
 
 @dataclass(frozen=True)
 class Weighted:
-    """By weight: see `penstock.mix`. `events` are the changes made during a run; cursors carry them. `lengths` are the
-    mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
+    """By weight: see `penstock.mix`. `events` are the changes made during a run, each with the pass in which it was
+    made; cursors carry them. `now` is the pass in which the run stands, where that is a pass of the mixture. `lengths`
+    are the mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -148,12 +149,13 @@ class Weighted:
     unit: str
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
-    events: tuple[Event, ...] = ()
+    events: tuple[tuple[int, Event], ...] = ()
     past: Past | None = None
+    now: int | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
 
     @cached_property
-    def compiled(self) -> dict[Any, Mixture]:
+    def compiled(self) -> dict[Any, Any]:
         """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans and passes share
         what one of them has worked out.
         """
@@ -165,10 +167,14 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Past:
-    """The mixture that another one took over from at position `at`, None while it has not yet; and the one before."""
+    """The mixture that another one took over from at position `at` of a pass, what had happened to it, and the mixture
+    before it.
+    """
 
     mixture: Mixture
-    at: int | None
+    events: tuple[tuple[int, Event], ...]
+    lap: int
+    at: int
     earlier: Past | None = None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .errors import DataError
 from .ints import distinct, within_reach
 from .pack import Columns, Missing, Pieces, Plan, fitted, plan, settled
-from .program import Program
+from .program import BatchProgram, EachProgram, PassesProgram, Program, ReorderProgram
 from .rows import HOLE, Rows, bounds_of, empty_rows, join_rows
 from .step import Failed
 from .types import Fold, Ints, Source
@@ -29,6 +29,13 @@ class Pass(NamedTuple):
     sizes: Ints
     plan: Plan
     own: bool
+
+
+def passes_of(program: Program) -> PassesProgram | None:
+    """The mixture that ends and was changed, where its passes are those of a program."""
+    while isinstance(program, EachProgram | ReorderProgram | BatchProgram | PackProgram):
+        program = program.flow
+    return program if isinstance(program, PassesProgram) and program.now is not None else None
 
 
 @dataclass
@@ -52,7 +59,13 @@ class PackProgram:
 
     @cached_property
     def _first(self) -> Pass:
-        return self._planned(0)
+        return self._planned(self._reference)
+
+    @cached_property
+    def _reference(self) -> int:
+        """The pass that the others have as many groups as: the first that is told."""
+        passes = passes_of(self.flow)
+        return passes.first if passes else 0
 
     @property
     def depth(self) -> int:
@@ -60,7 +73,7 @@ class PackProgram:
 
     def planned(self, epoch: int) -> Pass:
         """The samples of a pass and the groups that they make."""
-        if epoch == 0:
+        if epoch == self._reference:
             return self._first
         if (found := self._plans.get(epoch)) is None:
             found = self._planned(epoch)
@@ -74,7 +87,7 @@ class PackProgram:
         within_reach(epoch, samples)
         rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
         sizes = self._sizes(rows)
-        if epoch == 0:
+        if epoch == self._reference:
             return Pass(rows, sizes, plan(self.fold, sizes, self.key), True)
         first = self._first
         if np.array_equal(sizes, first.sizes):

@@ -7,13 +7,16 @@ programs, a map, a batch, a pack whose lengths are known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
+from .errors import StateError
 from .ints import within_reach
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .step import Leaf, Step, failed
@@ -104,15 +107,17 @@ class Drawing(Protocol):
 @dataclass
 class MixProgram:
     """Programs woven by a schedule. `owner[leaf]` is the input that a leaf belongs to; `on` says that the schedule
-    knows the draws of later passes too.
+    knows the draws of later passes too; `base` is how far each input had come before the first pass.
     """
 
     flows: tuple[Program, ...]
     schedule: Drawing
     owner: Ints
     on: bool = False
+    base: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
+        self.base = self.base if len(self.base) else np.zeros(len(self.flows), np.int64)
         self.size, self.depth = self.schedule.size, max(flow.depth for flow in self.flows)
         self._sources = [flow.source for flow in self.flows]
 
@@ -122,9 +127,17 @@ class MixProgram:
         sizes = np.asarray([flow.size or 0 for flow in self.flows], np.int64)
         return sizes * self.schedule.passes
 
+    def before(self, epoch: int) -> Ints:
+        """How far each input had come before a pass."""
+        return self.base if self.size is None else self.base + epoch * self.advance
+
     @property
     def source(self) -> Source | None:
         return None
+
+    def place(self, position: int) -> tuple[MixProgram, int, int]:
+        """What the mixture is at a position, from which pass on, and which position that is of it."""
+        return self, 0, position
 
     def draws(self, positions: Ints) -> tuple[Ints, Ints]:
         """The input of each position, and which position of it is drawn."""
@@ -133,7 +146,7 @@ class MixProgram:
         epoch = positions // self.size
         within_reach(int(epoch.max(initial=0)), int(self.advance.max(initial=0)))
         source, k = self.schedule.at(positions - epoch * self.size)
-        return source, k + epoch * self.advance[source] if epoch.any() else k
+        return source, k + self.base[source] + (epoch * self.advance[source] if epoch.any() else 0)
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         source, k = self.draws(positions)
@@ -174,6 +187,84 @@ class MixProgram:
                 return None
             found += source.read(index[a:b])
         return found
+
+
+@dataclass
+class PassesProgram:
+    """A mixture that ends and was changed on the way: from pass `laps[i]`, at position `starts[i]`, it is `parts[i]`,
+    of the same inputs. `now` is the pass in which a run of its passes stands: then all count `size` positions, as that
+    one has, and those that have another number are not told.
+    """
+
+    flows: tuple[Program, ...]
+    laps: tuple[int, ...]
+    starts: tuple[int, ...]
+    parts: tuple[MixProgram, ...]
+    size: int
+    now: int | None
+
+    @property
+    def depth(self) -> int:
+        return self.parts[0].depth
+
+    @property
+    def source(self) -> Source | None:
+        return None
+
+    @cached_property
+    def first(self) -> int:
+        """The first pass that is told."""
+        return next(lap for lap, part in zip(self.laps, self.parts, strict=True) if part.size == self.size)
+
+    def pieces(self, low: int, high: int) -> Iterator[tuple[MixProgram, int, int, int]]:
+        """Positions `[low, high)`, cut where the mixture changed: what it is there, and what is to be added to a
+        position to have that of this part.
+        """
+        self.check(low, high)
+        return self.cut(low, high)
+
+    def check(self, low: int, high: int) -> None:
+        """Refuse positions of passes that are not told."""
+        for part, _, a, _ in self.cut(low, high):
+            if not self.tells(part):
+                raise StateError(
+                    f"pass {a // self.size} of the mixture has {part.size} positions, the present one {self.size}: a "
+                    "change on the way changed how long a pass is; ask the plan of a state saved in such a pass"
+                )
+
+    def tells(self, part: MixProgram) -> bool:
+        """Whether the passes that are a part are told."""
+        return self.now is None or part.size == self.size
+
+    def cut(self, low: int, high: int) -> Iterator[tuple[MixProgram, int, int, int]]:
+        edges = [min(max(start, low), high) for start in (*self.starts, max(high, low))]
+        for start, part, a, b in zip(self.starts, self.parts, edges, edges[1:], strict=False):
+            if a < b:
+                yield part, -start, a, b
+
+    def place(self, position: int) -> tuple[MixProgram, int, int]:
+        """What the mixture is at a position, from which pass on, and which position that is of it."""
+        i = bisect_right(self.starts, position) - 1
+        return self.parts[i], self.laps[i], position - self.starts[i]
+
+    def position(self, lap: int, place: int) -> int:
+        """The position of a place of a pass."""
+        i = bisect_right(self.laps, lap) - 1
+        return self.starts[i] + (lap - self.laps[i]) * (self.parts[i].size or 0) + place
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        order = np.argsort(positions, kind="stable")
+        ordered, parts = positions[order], [empty_rows(self.depth)]
+        if len(ordered):
+            for part, shift, a, b in self.pieces(int(ordered[0]), int(ordered[-1]) + 1):
+                here = order[slice(*np.searchsorted(ordered, [a, b]).tolist())]
+                parts.append(part.locate(positions[here] + shift, laps[here]))
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return join_rows(parts).take(back)
+
+    def values(self, rows: Rows) -> list[Any]:
+        return self.parts[0].values(rows)
 
 
 def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:

@@ -18,7 +18,7 @@ from .errors import ConfigError, DataError, StateError
 from .feed import Unit
 from .order import Stride
 from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
+from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
 from .random import key_of
 from .retry import TRIES as RETRIES
 from .retry import is_storage
@@ -290,7 +290,7 @@ def _places(program: Program, above: int = 0, packed: bool = False) -> Iterator[
             yield from _places(flow, above + 1, packed)
         case PackProgram(flow):
             yield from _places(flow, above + 1, True)
-        case MixProgram(flows):
+        case MixProgram(flows) | PassesProgram(flows):
             for flow in flows:
                 yield from _places(flow, above, packed)
         case _:
@@ -314,7 +314,7 @@ def _ending(program: Program) -> Program:
 
 def _below(program: Program) -> tuple[Program, ...]:
     match program:
-        case MixProgram(flows):
+        case MixProgram(flows) | PassesProgram(flows):
             return flows
         case EachProgram(flow) | ReorderProgram(flow) | WithoutProgram(flow) | BatchProgram(flow) | PackProgram(flow):
             return (flow,)

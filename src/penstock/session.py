@@ -12,14 +12,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from .adopt import Places, adopted, standing, without_takeovers
+from .adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
 from .adopt import told as told_of
 from .build import Builder
 from .cursor import seal, unseal
 from .deal import spread_of
 from .delivery import Delivery
 from .digests import code_notes, code_of, compared, data_of
-from .edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures
+from .edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures, own_pass
 from .errors import ConfigError, PenstockError, StateError
 from .ints import whole, within_reach
 from .mix import SetWeights
@@ -134,8 +134,7 @@ class Session:
     def next_pass(self) -> None:
         """Go to the beginning of the next pass."""
         self.epoch += 1
-        self.changes = without_takeovers(self.changes)
-        self.flow = changed(self.base, self.changes)
+        self.flow = changed(self.base, self.changes, self.epoch)
         self._open(None)
 
     def rows(self) -> int | None:
@@ -220,14 +219,14 @@ class Session:
         if body["fingerprint"] != fingerprint(description) or body["pipeline"] != description:
             if not adopt:
                 raise of_another(body["pipeline"], self.description)
-            found = adopted(base, changes, body["mixtures"], self._places(body, cursors))
+            found = adopted(base, changes, body["mixtures"], self.epoch, self._places(body, cursors))
             changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
             cursors = {lane: moved(rows.flow, cursor, taken, self.epoch, rows.path) for lane, cursor in cursors.items()}
         notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         notes += whose_journals_are_missing(bodies)
         self.base, self.description, self.changes = base, description, changes
-        self.flow = changed(base, changes)
+        self.flow = changed(base, changes, self.epoch)
         noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
@@ -260,7 +259,7 @@ class Session:
         """Where the mixtures of a tree stand that goes on at these cursors."""
         epoch = as_int(body["epoch"])
 
-        def places(flow: Flow) -> Mapping[Path, int]:
+        def places(flow: Flow) -> Mapping[Path, Place]:
             if self.group:
                 return standing(flow, epoch, as_int(cursors[0]))
             probe = Session(flow, replace(self.setting, window=0), None)
@@ -269,18 +268,21 @@ class Session:
 
         return places
 
-    def _furthest(self, path: Path, epoch: int, cursor: Json) -> int:
-        """The first position of a mixture that is not part of what was delivered up to a cursor. What workers made
+    def _furthest(self, path: Path, epoch: int, cursor: Json) -> Place:
+        """The first place of a mixture that is not part of what was delivered up to a cursor. What workers made
         ahead does not count: lanes are opened anew there, without any.
         """
         if self.group:
-            return self._run.furthest(path, as_int(cursor))
+            return standing(self.flow, epoch, as_int(cursor)).get(path) or refused_inside()
         opened = self._opened()
         try:
             opened.stream.seek(epoch, cursor)
-            return opened.furthest(path, None)
+            at = opened.furthest(path, None)
         finally:
             opened.stream.close()
+        if own_pass(self.base, path):
+            return epoch, at
+        return refused_inside() if ends(opened.builder, path) else (0, at)
 
     # ------------------------------------------------------------ changes and failures
 
@@ -295,10 +297,10 @@ class Session:
             raise ConfigError(
                 "set_weights over several ranks with lanes needs at=, the same on all: ranks cannot see each other"
             )
-        cursor = self.last.cursor()
-        furthest = self._furthest(path, self.epoch, cursor)
-        events = [edit.event.at for edit in self.changes if isinstance(edit, Change) and edit.path == path]
-        furthest = max([furthest, *events])
+        events = [(edit.lap, edit.event.at) for edit in self.changes if isinstance(edit, Change) and edit.path == path]
+        cursor, builder = self.last.cursor(), self._run.builder
+        reached = self._furthest(path, self.epoch, cursor)
+        furthest = position_in(builder, path, *max([reached, *events]))
         position = furthest if at is None else whole(at, "set_weights(at={})")
         within_reach(position)
         if position < furthest:
@@ -306,8 +308,9 @@ class Session:
                 f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past "
                 "is fixed"
             )
-        change = Change(path, SetWeights(position, weights))
-        flow = changed(self.base, (*self.changes, change))
+        lap, place = place_in(builder, path, position, reached[0])
+        change = Change(path, lap, SetWeights(place, weights))
+        flow = changed(self.base, (*self.changes, change), self.epoch)
         before = self.flow, self.changes
         try:
             self.flow, self.changes = flow, (*self.changes, change)

@@ -70,6 +70,7 @@ def logged(log: Sequence[Size], position: int, now: Size, rows: int | None) -> t
     last = log[-1]
     if (last.size, last.least) == (now.size, now.least) and not _within(log, position, rows):
         return tuple(log)
+    position = max(position, last.position)  # passes may have got shorter: then no step is told any more
     if last.position == position:
         return (*log[:-1], Size(last.step, position, now.size, now.least))
     return (*log, Size(last.steps_to(position, rows), position, now.size, now.least))

@@ -74,7 +74,7 @@ def test_a_packed_run_is_what_the_plan_says_before_and_after_an_edit() -> None:
     ds = long_run().limit(24_000).pack(64).batch(2)
     state = states(ds, 400)
     weights = {"code": 1, "text": 3, "math": 1}
-    change = Change(locate_mixture(ds.flow, weights), SetWeights(20_000, weights)).to_json()
+    change = Change(locate_mixture(ds.flow, weights), 0, SetWeights(20_000, weights)).to_json()
     state = seal({**{key: value for key, value in state.items() if key != "check"}, "changes": [change]})
     got = delivered(ds, 400)
     plan = ds.plan.after(state)

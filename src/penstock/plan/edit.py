@@ -12,7 +12,7 @@ from ..ints import whole
 from ..inverse import Counted, below_batch, lap_of, leaf_of
 from ..order import Gap, Repeat, Replay, Slice
 from ..packed import PackProgram
-from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
+from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
 from ..without import WithoutProgram
 from .records import Sample
 
@@ -44,10 +44,12 @@ def reached(program: Program, leaf: int, name: str, position: int, lap: int = 0)
             own, place = divmod(position, size or 1)
             if not _goes_round(flow, size or 1):
                 return reached(flow, leaf, name, place, lap + own)
-        case MixProgram(flows, schedule) if isinstance(schedule, Counted):
-            i, epoch = int(program.owner[leaf]), 0 if program.size is None else position // program.size
-            drawn = int(schedule.counts(position - epoch * (program.size or 0))[i])
-            return reached(flows[i], leaf, name, drawn + (epoch * int(program.advance[i]) if epoch else 0), lap)
+        case MixProgram() | PassesProgram():
+            part, _, place = program.place(position)
+            if isinstance(part.schedule, Counted):
+                i, epoch = int(part.owner[leaf]), 0 if part.size is None else place // part.size
+                drawn = part.schedule.counts(place - epoch * (part.size or 0)) + part.before(epoch)
+                return reached(part.flows[i], leaf, name, int(drawn[i]), lap)
         case _:
             pass
     raise ConfigError(
@@ -65,7 +67,7 @@ def _goes_round(program: Program, stop: int) -> bool:
             return stop > around[0] or _goes_round(flow, around[2])
         case BatchProgram(flow):
             return _goes_round(flow, below_batch(program, stop))
-        case MixProgram(flows):
+        case MixProgram(flows) | PassesProgram(flows):
             return any(_goes_round(flow, stop) for flow in flows)
         case EachProgram(flow) | ReorderProgram(flow):
             return _goes_round(flow, stop)

@@ -44,7 +44,7 @@ class Plan(Questions, Generic[D]):
         self, base: Flow, wrap: Callable[[Flow], D], edits: tuple[Edit, ...] = (), body: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(
-            changed(base, edits),
+            changed(base, edits, as_int((body or {}).get("epoch", 0))),
             journal_from_json(entries_of(body or {}, "journal")),
             None if body is None else sizes_from_json(body.get("sizes")),
         )
@@ -127,11 +127,7 @@ class Plan(Questions, Generic[D]):
         if not asked:
             return self
         first, last = (
-            (
-                self._rows_at(end)
-                if steps is None
-                else rows_of(self.flow, self._row_program.size, self._sizes, end, None)
-            )
+            (self._rows_at(end) if steps is None else rows_of(self.flow, self._row_program, self._sizes, end, None))
             for end in (asked[0], asked[-1])
         )
         size, low, high = self._row_program.size, first.start, last.stop

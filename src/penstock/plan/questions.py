@@ -14,8 +14,8 @@ from ..errors import ConfigError, IndexedError
 from ..ints import whole, within_reach
 from ..inverse import find
 from ..nodes import Flow
-from ..packed import PackProgram
-from ..program import BatchProgram, EachProgram, MixProgram, Program, ReorderProgram
+from ..packed import PackProgram, passes_of
+from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
 from ..quarantine import Draw, Entry
 from ..rows import Rows
 from ..sizes import Size
@@ -120,6 +120,9 @@ class Questions:
         if not 0 <= index < rows:
             raise IndexError(f"sample {index} of {source!r}, which has {rows}")
         within = self._range(within, "plan.find")
+        if (passes := passes_of(self._program)) and self.size:
+            first, last = within.start // self.size, -(-within.stop // self.size)
+            passes.check(first * passes.size, last * passes.size)
         found = find(self._program, leaf, np.asarray([index]), within.start, within.stop)
         return (self._replaced.find(leaf, index, found, within) if self._entries else found).tolist()
 
@@ -278,7 +281,7 @@ class Questions:
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """The samples of a global step, with the positions of the items of this dataset that hold them."""
         group, size = tail_of(self.flow).group, self._row_program.size
-        taken = rows_of(self.flow, size, self._sizes, step, world_size)
+        taken = rows_of(self.flow, self._row_program, self._sizes, step, world_size)
         rows = np.arange(taken.start, taken.stop)
         if size is None:
             items = rows // group
@@ -332,7 +335,7 @@ def _packs(program: Program) -> list[PackProgram]:
     match program:
         case PackProgram(flow):
             return [program, *_packs(flow)]
-        case MixProgram(flows):
+        case MixProgram(flows) | PassesProgram(flows):
             return [pack for flow in flows for pack in _packs(flow)]
         case EachProgram(flow) | BatchProgram(flow) | ReorderProgram(flow):
             return _packs(flow)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..deal import spread_of
-from ..errors import ConfigError
+from ..errors import ConfigError, StateError
 from ..ints import whole, within_reach
 from ..nodes import Each, Flow, Hold
+from ..packed import passes_of
 from ..program import BatchProgram, EachProgram, Program
 from ..sizes import Size, rows_of_step, size_of
 from ..tail import has_tail, tail_of
@@ -19,14 +20,31 @@ def row_program(program: Program, flow: Flow) -> Program:
     return program
 
 
-def rows_of(flow: Flow, size: int | None, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
-    """The rows of a global step, counted over all passes of `size` rows; of no run on so many ranks."""
+def rows_of(flow: Flow, program: Program, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
+    """The rows of a global step, counted over all passes of a program; of no run on so many ranks."""
     if log is not None and world_size is not None:
         raise ConfigError("plan.at(step=): the run knows on how many ranks it made its steps; leave out world_size")
     ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
     log = log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail),)
-    found = rows_of_step(log, step, size)
+    found = rows_of_step(log, step, program.size)
     within_reach(found.stop)
+    _check_even(program, found.start)
     whole_step = next(entry.size for entry in reversed(log) if entry.step <= step)
     # The last step of a pass may be short: batches below the outermost drop what fills none of them.
     return found[: tail.given(len(found))] if len(found) < whole_step else found
+
+
+def _check_even(program: Program, start: int) -> None:
+    """Steps are counted by passes of one length: those up to the present one, and on to that of a step."""
+    passes = passes_of(program)
+    if passes is None or passes.now is None or program.size is None:
+        return
+    last = max(passes.now, start // program.size)
+    if any(lap <= last and not passes.tells(part) for lap, part in zip(passes.laps, passes.parts, strict=True)):
+        sizes = ", ".join(
+            f"{part.size} from pass {lap} on" for lap, part in zip(passes.laps, passes.parts, strict=True)
+        )
+        raise StateError(
+            f"a change on the way changed how long a pass is ({sizes}), so steps cannot be counted over all passes; "
+            "ask by position: plan.position is the next one"
+        )

@@ -12,7 +12,7 @@ from ..inverse import Counted, below_batch, lap_of, leaf_of, same_each_pass
 from ..order import Gap, Repeat
 from ..pack import BestFit, FirstFit
 from ..packed import PackProgram
-from ..program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
+from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
 from ..types import Ints
 from ..without import WithoutProgram
 
@@ -38,6 +38,9 @@ class Tally:
                 self._reordered(program, start, stop, times)
             case MixProgram():
                 self._mixed(program, start, stop, times)
+            case PassesProgram():
+                for part, shift, a, b in program.pieces(start, stop):
+                    self.add(part, a + shift, b + shift, times)
             case BatchProgram():
                 self._batched(program, start, stop, times)
             case PackProgram():
@@ -99,7 +102,7 @@ class Tally:
 
         def part(a: int, b: int, epoch: int, times: int) -> None:
             low, high = schedule.counts(a), schedule.counts(b)
-            shift = program.advance * epoch if epoch else np.zeros_like(low)
+            shift = program.before(epoch)
             for i in np.flatnonzero(high > low).tolist():
                 self.add(program.flows[i], int(low[i] + shift[i]), int(high[i] + shift[i]), times)
 
@@ -117,14 +120,14 @@ class Tally:
         schedule, each = program.schedule, program.advance.tolist()
         assert isinstance(schedule, Counted) and program.size is not None
         for i, drawn in enumerate(schedule.counts(program.size).tolist()):
-            flow, step = program.flows[i], each[i]
+            flow, step, base = program.flows[i], each[i], int(program.base[i])
             if step == drawn:
-                self.add(flow, first * step, last * step, times)
+                self.add(flow, base + first * step, base + last * step, times)
             elif steady(flow):
                 self.add(flow, 0, drawn, times * (last - first))
             else:
                 for epoch in range(first, last):
-                    self.add(flow, epoch * step, epoch * step + drawn, times)
+                    self.add(flow, base + epoch * step, base + epoch * step + drawn, times)
 
     def _batched(self, program: BatchProgram, start: int, stop: int, times: int) -> None:
         flow, below, size, n = program.flow, program.flow.size, program.size, program.n
@@ -161,7 +164,8 @@ class Tally:
         else:
             for epoch in range(first + 1, last):
                 part(0, size, epoch)
-        part(0, stop - last * size, last)
+        if stop > last * size:
+            part(0, stop - last * size, last)
 
 
 def _by_lap(start: int, stop: int, period: int, times: int, part: Callable[[int, int, int], None]) -> None:
@@ -202,8 +206,8 @@ def pass_sizes(program: Program, leaves: int) -> Ints:
         match program:
             case ReadProgram():
                 out[program.leaf.number] = program.size
-            case MixProgram():
-                for flow in program.flows:
+            case MixProgram(flows) | PassesProgram(flows):
+                for flow in flows:
                     walk(flow)
             case ReorderProgram(flow, order):
                 walk(flow)
