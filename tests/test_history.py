@@ -218,3 +218,73 @@ def test_changes_upon_changes_over_many_passes() -> None:
             state = loader.state_dict()
             if weights["a"] == 4:
                 check(ds, loader, past)
+
+
+def test_a_pack_over_a_limit_keeps_what_it_gave_when_weights_change() -> None:
+    """All that the limit gives was seen already: what is set then lies after it, not at its beginning."""
+    flows = {name: ps.from_tokens(range(9), [0, 1, 9]) for name in "abc"}
+    ds = ps.mix(flows).limit(4).pack(4)
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 1)
+        assert loader.set_weights({"a": 0, "b": 0, "c": 1}) == 4
+        assert told(ds.plan.after(loader.state_dict()), 0, 1) == past
+
+
+@pytest.mark.parametrize("over", ["limit", "slice", "replay"])
+def test_weights_of_what_is_gone_through_again_are_refused(over: str) -> None:
+    mixed = two(a=1, b=1)
+    ds = {"limit": mixed.limit(9), "slice": mixed[1::2], "replay": mixed.repeat(reshuffle=False)}[over]
+    with ps.Loader(ds) as loader:
+        steps(loader, 20)
+        with pytest.raises(ps.ConfigError, match="the same samples in every pass"):
+            loader.set_weights({"a": 9, "b": 1})
+
+
+def test_an_input_that_had_no_weight_goes_on_with_a_pass_it_has_not_begun() -> None:
+    ds = two(a=1, b=1).repeat()
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 40)
+        loader.set_weights({"a": 0, "b": 1})
+        past += steps(loader, 20)
+        loader.set_weights({"a": 1, "b": 1})
+        check(ds, loader, past)
+        run = past + steps(loader, 60)
+    drawn = [key for keys in run for key in keys if key[0] == "a"]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_samples_are_left_out_from_where_the_run_stands_also_of_an_input_without_weight() -> None:
+    ds = two(a=1, b=1).repeat()
+    with ps.Loader(ds) as loader:
+        past = steps(loader, 16)
+        loader.set_weights({"a": 0, "b": 1})
+        past += steps(loader, 9)
+        loader.load_state_dict(ds.plan.after(loader.state_dict()).exclude([("a", 3)]).state)
+        assert told(ds.plan.after(loader.state_dict()), 0, 25) == past
+
+
+def test_the_plan_of_a_pass_looks_at_no_pass_of_another_length() -> None:
+    """Neither for its sums, which end with the pass, nor for bad samples, which it looks for a little ahead."""
+
+    def readable(x: int) -> int:
+        if x == 2:
+            raise ValueError
+        return x
+
+    rows = {name: ps.from_sequence(range(n), name=name).map(readable) for name, n in (("a", 5), ("b", 9))}
+    ds = ps.mix(rows, stop="first_exhausted")
+    with ps.Loader(ds, on_error="quarantine") as loader:
+        past = steps(loader, 7)
+        loader.set_weights({"a": 1, "b": 9})
+        plan = ds.plan.after(loader.state_dict())
+    assert told(plan, 0, 7) == past
+    size = plan.size
+    assert size is not None and sum(plan.counts(size).values()) == size
+    with pytest.raises(ps.StateError, match="pass 1 of the mixture has"):
+        plan.find("a", 3, within=range(2 * size))
+    packed = ps.mix({name: ps.from_tokens(range(20), range(21)) for name in "ab"}, stop="first_exhausted").pack(4)
+    with ps.Loader(packed) as loader:
+        steps(loader, 3)
+        loader.set_weights({"a": 1, "b": 9})
+        plan = packed.plan.after(loader.state_dict())
+    assert plan.size is not None and sum(plan.counts(plan.size, "tokens").values()) > 0

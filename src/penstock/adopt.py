@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -144,52 +144,64 @@ def _named(path: Path) -> tuple[str, ...]:
 # ---------------------------------------------------------------- where mixtures stand
 
 
-def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Place]:
-    """Where the mixtures of an indexed tree stand at a row of a pass."""
-    builder = Builder(flow)
+def standing(flow: Flow, epoch: int, at: int, again: bool = True) -> dict[Path, Place]:
+    """Where the mixtures of an indexed tree stand at a row of a pass; with `again` those too that were gone through
+    before, as what lies above gives the same samples in every pass.
+    """
+    builder, walk = Builder(flow), _Walk(again)
     program = builder.program(tail_of(flow).flow)
-    found = dict[int, Place]()
-    _descend(program, at + epoch * (program.size or 0), found)
+    walk.down(program, at + epoch * (program.size or 0))
     paths = {id(program): path for path, program in builder.mixed.items()}
-    return {paths[mark]: place for mark, place in found.items() if mark in paths}
+    return {paths[mark]: place for mark, place in walk.found.items() if mark in paths}
 
 
-def _descend(program: Program, position: int, found: dict[int, Place], ahead: bool = False) -> None:
-    """`ahead`: rows that are to come may be of documents before the position, so the end of a pass is no beginning."""
-    match program:
-        case EachProgram(flow) | ReorderProgram(flow, Repeat()):
-            _descend(flow, position, found, ahead)
-        case BatchProgram(flow):
-            _descend(flow, below_batch(program, position), found, ahead)
-        case PackProgram(flow):
-            _descend(flow, program.drawn(position), found, position % program.size > 0)
-        case ReorderProgram(flow, Slice(start, count, 1)):
-            _descend(flow, start + _in_lap(position, count, ahead), found, ahead)
-        case ReorderProgram(flow, Replay()):
-            _descend(flow, _in_lap(position, flow.size or 0, ahead), found, ahead)
-        case ReorderProgram(flow, Gap() as gap) if position:
-            last = gap.down(np.asarray([position - 1]), flow.size, 0)[0]
-            _descend(flow, int(last[0]) + 1, found, ahead)
-        case ReorderProgram(flow) if flow.size and position % flow.size == 0:
-            _descend(flow, position, found, ahead)
-        case MixProgram() | PassesProgram():
-            ahead = ahead and position > 0
-            part, lap, position = program.place(position - ahead)  # the end of a pass is of that pass
-            epoch, place = divmod(position, part.size) if part.size else (0, position)
-            place += ahead
-            found[id(program)] = lap + epoch, place
-            if isinstance(part.schedule, Counted):
-                drawn = part.schedule.counts(place) + part.before(epoch)
-                for flow, k in zip(part.flows, drawn.tolist(), strict=True):
-                    _descend(flow, k, found, ahead)
-        case _:
-            pass
+@dataclass
+class _Walk:
+    """Goes down from a position to those of the mixtures."""
 
+    again: bool
+    found: dict[int, Place] = field(default_factory=dict[int, Place])
 
-def _in_lap(position: int, size: int, ahead: bool) -> int:
-    """The place of a position in its lap of an order that goes through the same samples again and again."""
-    place = position % max(size, 1)
-    return size if ahead and position and not place else place
+    def down(self, program: Program, position: int, ahead: bool = False) -> None:
+        """`ahead`: rows that are to come may be of documents before the position, so the end of a pass is no
+        beginning.
+        """
+        match program:
+            case EachProgram(flow) | ReorderProgram(flow, Repeat()):
+                self.down(flow, position, ahead)
+            case BatchProgram(flow):
+                self.down(flow, below_batch(program, position), ahead)
+            case PackProgram(flow):
+                self.down(flow, program.drawn(position), position % program.size > 0)
+            case ReorderProgram(flow, Slice(start, count, step)):
+                if (place := self._in_lap(position, count, ahead)) is not None and (step == 1 or not place):
+                    self.down(flow, start + place, ahead)
+            case ReorderProgram(flow, Replay()):
+                if (place := self._in_lap(position, flow.size or 0, ahead)) is not None:
+                    self.down(flow, place, ahead)
+            case ReorderProgram(flow, Gap() as gap) if position:
+                last = gap.down(np.asarray([position - 1]), flow.size, 0)[0]
+                self.down(flow, int(last[0]) + 1, ahead)
+            case ReorderProgram(flow) if flow.size and position % flow.size == 0:
+                self.down(flow, position, ahead)
+            case MixProgram() | PassesProgram():
+                self._mixed(program, position, ahead and position > 0)
+            case _:
+                pass
+
+    def _in_lap(self, position: int, size: int, ahead: bool) -> int | None:
+        """The place of a position in its lap of an order that goes through the same samples again and again."""
+        lap, place = divmod(position - (ahead and position > 0), max(size, 1))
+        return None if lap and not self.again else place + (ahead and position > 0)
+
+    def _mixed(self, program: MixProgram | PassesProgram, position: int, ahead: bool) -> None:
+        part, lap, position = program.place(position - ahead)  # the end of a pass is of that pass
+        epoch, place = divmod(position, part.size) if part.size else (0, position)
+        place += ahead
+        self.found[id(program)] = lap + epoch, place
+        if isinstance(part.schedule, Counted):
+            for flow, k in zip(part.flows, (part.schedule.counts(place) + part.before(epoch)).tolist(), strict=True):
+                self.down(flow, k, ahead)
 
 
 def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
@@ -218,6 +230,7 @@ def ends(builder: Builder, path: Path) -> bool:
 def refused_inside() -> NoReturn:
     """The error for a mixture of which it cannot be said where it stands."""
     raise ConfigError(
-        "this mixture cannot be changed here: it is shuffled or sliced as a whole, or repeated above a step whose "
-        "yield depends on the data, so it is not drawn from in its own order; shuffle or repeat its inputs in its place"
+        "this mixture is not drawn from in its own order here, so it cannot be changed: it is shuffled as a whole, "
+        "gone through again (a slice or a limit gives the same samples in every pass), or repeated above a step whose "
+        "yield depends on the data; shuffle, limit or repeat its inputs in its place"
     )

@@ -273,7 +273,7 @@ class Session:
         ahead does not count: lanes are opened anew there, without any.
         """
         if self.group:
-            return standing(self.flow, epoch, as_int(cursor)).get(path) or refused_inside()
+            return standing(self.flow, epoch, as_int(cursor), again=False).get(path) or refused_inside()
         opened = self._opened()
         try:
             opened.stream.seek(epoch, cursor)
