@@ -36,7 +36,11 @@ NOT_ADOPTED = (
     "packed",
     "known lengths",
 )
-HOPELESS = ("tried in its place, are bad too", "no longer in the mixture is still needed")
+HOPELESS = (
+    "tried in its place, are bad too",
+    "no longer in the mixture is still needed",
+    "pack passes that hold the same documents",
+)
 NOT_CHANGED = ("packed", "weight", "the end of the mixture", "not drawn from in its own order")
 REFUSED = ("left out", "own order", "later pass", "within one pass", "known lengths")
 
