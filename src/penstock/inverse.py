@@ -171,7 +171,7 @@ def same_each_pass(program: Program) -> bool:
         case ReorderProgram(flow, order):
             size = None if flow.size is None else order.size(flow.size)
             whole = size == flow.size or isinstance(order, Repeat)
-            return lap_of(order, flow.size) is not None or (whole and same_each_pass(flow))
+            return (lap_of(order, flow.size) is not None and not settled(flow)) or (whole and same_each_pass(flow))
         case MixProgram(flows, schedule):
             if program.size is None or not isinstance(schedule, Counted):
                 return False
