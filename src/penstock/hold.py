@@ -251,7 +251,7 @@ def _decode(tree: Any, held: dict[int, Item]) -> Any:
     match mark:
         case "@" if isinstance(body, list):
             number, start, stop = cast("list[int]", body)
-            if not as_int(start) < as_int(stop):
+            if as_int(start) > as_int(stop):
                 raise ValueError(f"a part from {start} to {stop}")
             return Part(held[number], start, stop)
         case "@":
