@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,8 +41,9 @@ def meter() -> Iterator[None]:
     if our_threads() <= threads and set(open_files()) <= set(files):
         return
     gc.collect()
+    patience = time.monotonic() + 120  # in all: where a test failed its traceback keeps loaders alive
     for thread in our_threads() - threads:
-        thread.join(timeout=120)
+        thread.join(max(0.0, patience - time.monotonic()))
     assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}"
     left = set(open_files()) - set(files)
     assert not left, f"files left open: {sorted(left)}"
