@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -204,23 +204,19 @@ class ByWeight:
         passes = tuple(done + (i == source) for i, done in enumerate(self.passes))
         cap = self.caps[source]
         if self.stop == "first_exhausted":
-            return self._with(passes=passes), "end"
+            return replace(self, passes=passes), "end"
         if barren or self.stop == "all_exhausted" or passes[source] == cap:
             return self._dropped(source, position, passes, drawn)
         if self.stop == "all_exhausted_oversample":
             seen = all(done > 0 for i, done in enumerate(passes) if self.mixture.opened[i])
-            return self._with(passes=passes, over=seen), "end" if seen else "again"
-        return self._with(passes=passes), "again"
+            return replace(self, passes=passes, over=seen), "end" if seen else "again"
+        return replace(self, passes=passes), "again"
 
     def _dropped(self, source: int, at: int, passes: tuple[int, ...], drawn: Sequence[int]) -> tuple[Draws, Outcome]:
         at *= self.share.lanes  # a position of the run
         mixture = self.mixture.with_event(Exhausted(at, self.mixture.names[source], drawn[source]))
         left = mixture.live(at)
-        return self._with(mixture=mixture, passes=passes, over=not left), "redraw" if left else "end"
-
-    def _with(self, **changes: Any) -> ByWeight:
-        fields = {name: getattr(self, name) for name in ("mixture", "share", "stop", "caps", "passes", "over")}
-        return ByWeight(**{**fields, **changes})
+        return replace(self, mixture=mixture, passes=passes, over=not left), "redraw" if left else "end"
 
     def saved(self) -> Json:
         events = [event.to_json() for event in self.mixture.log if isinstance(event, Exhausted)]
@@ -232,7 +228,7 @@ class ByWeight:
         for event in map(event_from_json, events):
             mixture = mixture.with_event(event)
         passes = tuple(map(as_int, as_list(passes, len(self.passes))))
-        return self._with(mixture=mixture, passes=passes, over=bool(over))
+        return replace(self, mixture=mixture, passes=passes, over=bool(over))
 
 
 def draws_of(flow: Mix, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
@@ -255,8 +251,7 @@ def draws_of(flow: Mix, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
             if rule.unit == "tokens":
                 raise ConfigError(
                     "mix(unit='tokens') needs inputs with random access, to know their lengths; filter before writing "
-                    "the data, "
-                    "or weight by samples"
+                    "the data, or weight by samples"
                 )
             if (key := (flow.names, path)) not in rule.compiled:  # apart from those of the same inputs as positions
                 endless = (None,) * len(flow.flows)
