@@ -246,3 +246,17 @@ def test_a4_a_filter_over_a_mixture_in_lanes(lanes: int) -> None:
 
     for other in ({"a": 1, "bb": 2}, {"a": 1, "bb": 2, "ccc": 2}):
         check(make({"a": 3, "bb": 1}), make(other), lanes=lanes, ordered=False)
+
+
+def test_an_input_added_to_streams_begins_at_the_pass_where_it_would_have_begun() -> None:
+    def made(*names: str) -> ps.Dataset:
+        streams = {name: ps.from_sequence(range(6), name=name).filter(lambda _: True) for name in names}
+        return ps.mix(streams, seed=1, max_epochs=2)
+
+    with ps.Loader(made("a", "b"), lanes=2) as loader:
+        _ = list(loader), list(islice(loader, 4))
+        state = loader.state_dict()
+    with ps.Loader(made("a", "b", "c"), lanes=2) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        passes = {(name, epoch) for name, epoch, _ in (loader.keys()[0] for _ in loader)}
+    assert {epoch for name, epoch in passes if name == "c"} == {2, 3}
