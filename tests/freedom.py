@@ -28,6 +28,8 @@ def allowed(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
             if i not in waiting[: d[2]]:
                 return f"sample {i} is not among the next {d[2]} that were not given yet: {waiting[: d[2]]}"
             waiting.remove(i)
+    if d[0] == "window" and (out := [i for j, i in enumerate(got) if i // d[2] != j // d[2]]):
+        return f"samples {out} left their windows of {d[2]}"
     return ""
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import count, islice
 
-INDEXED = {"seq", "tokens", "map", "map_with_index", "random_map", "shuffle", "repeat", "slice", "shard", "limit",
+INDEXED = {"seq", "tokens", "map", "map_with_index", "random_map", "shuffle", "window", "repeat", "slice", "shard", "limit",
            "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def leaf(d):
 
 def lengths_known(d):
     """Documents of a token store under steps that only order them."""
-    orders = ("shuffle", "repeat", "slice", "shard", "limit", "concat", "seed", "mix")
+    orders = ("shuffle", "window", "repeat", "slice", "shard", "limit", "concat", "seed", "mix")
     return d[0] == "tokens" or (d[0] in orders and all(map(lengths_known, children(d))))
 
 
@@ -117,7 +117,7 @@ def passes(d, k, orders):
             yield from ({**x, "__source__": name, "__epoch__": k, "__index__": i} for i, x in enumerate(below()))
         case ("seed", _, _):
             yield from below()
-        case ("shuffle" | "shuffle_buffer", _, _):
+        case ("shuffle" | "shuffle_buffer", _, _) | ("window", _, _, _):
             seen, rest = [], below()
             for i in orders(d, k):
                 seen.extend(islice(rest, max(0, i + 1 - len(seen))))

@@ -15,7 +15,7 @@ from .history import FURTHEST, History, Spliced, history, one_pass_of
 from .inverse import Counted, below_batch
 from .mix import Adopt, mixture_from_json, mixture_to_json
 from .nodes import Flow, Mix, Past, Path, Read, Weighted, inputs_of, under
-from .order import Gap, Repeat, Replay, Slice
+from .order import Gap, Repeat, Replay, Slice, Told
 from .packed import PackProgram
 from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
 from .recipe import canonical
@@ -167,7 +167,7 @@ class _Walk:
         beginning.
         """
         match program:
-            case EachProgram(flow) | ReorderProgram(flow, Repeat()):
+            case EachProgram(flow) | ReorderProgram(flow, Repeat() | Told()):
                 self.down(flow, position, ahead)
             case BatchProgram(flow):
                 self.down(flow, below_batch(program, position), ahead)

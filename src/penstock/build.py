@@ -34,6 +34,7 @@ from .nodes import (
     Path,
     Read,
     Reorder,
+    Turns,
     Weighted,
     Without,
     inputs_of,
@@ -109,6 +110,10 @@ def lengths_known(flow: Flow) -> bool:
             return all(map(lengths_known, flows))
         case _:
             return False
+
+
+COUNTER = "index"
+"""The source that numbers the samples of a stream; it is in no key, as nothing numbers those that are indexed."""
 
 
 @dataclass
@@ -208,12 +213,8 @@ class Builder:
                 return WithoutProgram(inner, leaf.name, period(inner), tuple(gaps))
             case Reorder(below, order, own):
                 assert not isinstance(order, Without)
-                seed_here = seed if own is None else own
-                key = self.key(flow, type(order).__name__, seed_here, path)
-                # The leaf's own name tells apart two sources of one length under one seed.
-                return ReorderProgram(
-                    self.program(below, seed, under(flow, path)), order, _key(key, *self.names_below(below))
-                )
+                key = self.order_key(flow, type(order).__name__, seed if own is None else own, path)
+                return ReorderProgram(self.program(below, seed, under(flow, path)), order, key)
             case Mix(_, _, rule):
                 inner, inputs = rule.seed if isinstance(rule, Weighted) else seed, inputs_of(flow, path)
                 programs = tuple(self.program(child, inner, place) for child, place in inputs)
@@ -242,10 +243,13 @@ class Builder:
                 key = self.hold_key(flow, seed, path)
                 return PackProgram(inner, fold, key, size.extra if size else 0, lengths, self.mark())
 
+    def order_key(self, flow: Reorder | Hold, kind: str, seed: int, path: Path) -> int:
+        """The key of what orders samples. The names of the sources tell apart two of one length under one seed."""
+        return _key(self.key(flow, kind, seed, path), *self.names_below(flow.flow))
+
     def hold_key(self, flow: Hold, seed: int, path: Path) -> int:
         """The key of a fold."""
-        own = seed if flow.seed is None else flow.seed
-        return self.key(flow, type(flow.fold).__name__, own, path)
+        return self.order_key(flow, type(flow.fold).__name__, seed if flow.seed is None else flow.seed, path)
 
     def step(self, flow: Each, seed: int, path: Path) -> Step:
         """The function of an `Each` with its key."""
@@ -260,6 +264,8 @@ class Builder:
                 return (name,)
             case Mix(_, names, Weighted() | By()):
                 return names
+            case Mix((Read(_, name), counted), _, Turns()) if name == COUNTER:
+                return self.names_below(counted)
             case Mix(flows):
                 return tuple(name for child in flows for name in self.names_below(child))
             case Reorder(below) | Each(below) | Hold(below):

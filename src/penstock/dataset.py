@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from .build import STEP, Builder, name_of, require_indexed, why_not
+from .build import COUNTER, STEP, Builder, name_of, require_indexed, why_not
 from .ends import endless
 from .errors import ConfigError, DataError, IndexedError
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
@@ -38,7 +38,6 @@ from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from .pack import Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
 from .program import Program
-from .random import permute
 from .sources.memory import Memory
 from .step import Failed
 from .tree import collate as default_collate
@@ -179,12 +178,11 @@ class Dataset:
             if block is not None:
                 raise ConfigError(f"shuffle(window={window}, block={block}): give one of them")
             if why_not(self.flow) is not None:
-                return self.batch(window, collate=list).random_map(_permuted, seed).flat_map(_same)
+                return self._fold(WindowShuffle(window), _one, _only, self._own(seed))
+            return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
         self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
         if self._size is None:
             raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
-        if window is not None:
-            return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
         if block is None:
             return self._with(Reorder(self.flow, Shuffle(), self._own(seed)))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
@@ -315,7 +313,7 @@ class Dataset:
         """
         if why_not(self.flow) is None:
             return self._each("index", fn)
-        counter = Dataset(Read(Memory(range(1 << 48)), "index"))
+        counter = Dataset(Read(Memory(range(1 << 48)), COUNTER))
         return counter.zip(self).map(_Spread(fn))
 
     def random_map(self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None) -> Dataset:
@@ -534,16 +532,6 @@ def _add_source(sample: Any, source: str, epoch: int, index: int) -> dict[str, A
     return {**sample, "__source__": source, "__epoch__": epoch, "__index__": index}  # pyright: ignore[reportUnknownVariableType]
 
 
-def _permuted(window: list[Any], rng: np.random.Generator) -> list[Any]:
-    """A window in random order, by our own permutation: NumPy's may change with its versions."""
-    places = permute(np.arange(len(window)), len(window), int(rng.bit_generator.random_raw()))
-    return [window[place] for place in places.tolist()]
-
-
-def _same(window: list[Any]) -> list[Any]:
-    return window
-
-
 def _one(sample: Any) -> int:
     return 1
 
@@ -583,7 +571,7 @@ def _seeded(flow: Flow, seed: int) -> Flow:
             )
         case Reorder(below, Shuffle() | BlockShuffle() | WindowShuffle(), None) | Each(below, "random", _, None):
             return replace(flow, flow=_seeded(below, seed), seed=seed)
-        case Hold(below, ShuffleBuffer(), _, None):
+        case Hold(below, ShuffleBuffer() | WindowShuffle(), _, None):
             return replace(flow, flow=_seeded(below, seed), seed=seed)
         case _:
             return replace(flow, flow=_seeded(flow.flow, seed))

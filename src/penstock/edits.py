@@ -16,7 +16,7 @@ from .history import FURTHEST
 from .ints import whole, within_reach
 from .mix import Event, event_from_json, mixture_from_json, mixture_to_json
 from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Reorder, Weighted, Without, inputs_of, under
-from .order import Gap, Repeat, Replay, Slice
+from .order import Gap, Repeat, Replay, Slice, Told
 from .schedule import Schedule
 from .tail import has_tail
 from .types import Json
@@ -50,13 +50,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Skip:
-    """Positions left out of each pass: `count` from `start` on, counted below the last batches."""
+    """Positions left out of each pass from `lap` on: `count` from `start` on, counted below the last batches."""
 
     start: int
     count: int
+    lap: int = 0
 
     def to_json(self) -> dict[str, Json]:
-        return {"skip": self.start, "count": self.count}
+        return {"skip": self.start, "count": self.count, "pass": self.lap}
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def edit_from_json(saved: Any) -> Edit:
     """The change that `to_json` wrote."""
     try:
         if "skip" in saved:
-            return Skip(_number(saved["skip"]), _number(saved["count"]))
+            return Skip(_number(saved["skip"]), _number(saved["count"]), _lap(saved["pass"]))
         if "exclude" in saved:
             indices = tuple(map(_number, saved["indices"]))
             return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, _number(saved["lap"]))
@@ -110,9 +111,13 @@ def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
     flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
         flow = _without(flow, Builder(flow), excluded)
-    for edit in edits:
-        if isinstance(edit, Skip):
+    skips = [edit for edit in edits if isinstance(edit, Skip)]
+    for edit in skips:
+        if edit.lap <= epoch:
             flow = _below_batches(flow, Gap(edit.start, edit.count))
+    if bounds := {edit.lap for edit in skips} - {0}:
+        first = max((lap for lap in bounds if lap <= epoch), default=0)
+        flow = _below_batches(flow, Told(first, min((lap for lap in bounds if lap > epoch), default=FURTHEST)))
     return flow
 
 
@@ -125,7 +130,7 @@ def own_pass(flow: Flow, path: Path) -> bool:
     return path == () and isinstance(flow, Mix)
 
 
-def _below_batches(flow: Flow, order: Gap) -> Flow:
+def _below_batches(flow: Flow, order: Gap | Told) -> Flow:
     """The order put below the batches that come last, where positions are those of the run."""
     match flow:
         case Hold(below) | Each(below, "map" | "random" | "source") if has_tail(flow):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from .nodes import Sizer
+from .random import key_of_pass
 from .rows import Rows, bounds_of, empty_rows, join_rows
 from .streams import Stream, Tap, as_int, as_list, bad_cursor
 from .trail import Chunk, Fixed, Trail
@@ -37,11 +38,16 @@ class Moment(NamedTuple):
     """The state after one group came out: everything a cursor is made of."""
 
     carry: Any
-    pending: tuple[Group, ...]
+    ready: tuple[Group, ...]
+    given: int  # so many of those were given out
     number: int
     flushed: bool
     log: list[Stretch]
     end: Trail
+
+    @property
+    def pending(self) -> tuple[Group, ...]:
+        return self.ready[self.given :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,13 @@ class Holding:
 
     def __init__(self, stream: Stream, fold: Fold, size: Sizer, key: int) -> None:
         self.tap, self.fold, self.size, self.key = Tap(stream), fold, size, key
-        self._reset()
+        self._reset(0)
 
-    def _reset(self) -> None:
-        self._carry: Any = self.fold.init(self.key)
-        self._pending: tuple[Group, ...] = ()
+    def _reset(self, epoch: int) -> None:
+        self._key = key_of_pass(self.key, epoch)
+        self._carry: Any = self.fold.init(self._key)
+        self._ready: tuple[Group, ...] = ()
+        self._given: int = 0
         self._number, self._flushed = 0, False
         self._log, self._limit = list[Stretch](), 64
 
@@ -71,13 +79,13 @@ class Holding:
         return cursor_of(self._moment())
 
     def _moment(self) -> Moment:
-        return Moment(self._carry, self._pending, self._number, self._flushed, self._log, self.tap.behind())
+        return Moment(self._carry, self._ready, self._given, self._number, self._flushed, self._log, self.tap.behind())
 
     def close(self) -> None:
         self.tap.stream.close()
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        self._reset()
+        self._reset(epoch)
         if cursor is None:
             self.tap.seek(epoch, None)
             return
@@ -93,7 +101,7 @@ class Holding:
             self._took(chunk)
             again -= len(chunk.values)
         self._carry = decode(carry, held, getattr(self.fold, "restored", None))
-        self._pending, self._flushed = decode_groups(pending, held), bool(flushed)
+        self._ready, self._given, self._flushed = decode_groups(pending, held), 0, bool(flushed)
 
     def _item(self, number: int, value: Any) -> Item:
         return Item(number, int(self.size.measure(value)) + self.size.extra, value)
@@ -105,7 +113,7 @@ class Holding:
 
     def _trim(self) -> None:
         """Forget the way back to items that are gone. Trails made so far keep the old list."""
-        oldest = min(numbers((self._carry, self._pending)), default=self._number)
+        oldest = min(numbers((self._carry, self._ready[self._given :])), default=self._number)
         keep = max(0, bisect_right(self._log, oldest, key=lambda stretch: stretch.first) - 1)
         self._log = self._log[keep:]
         self._limit = 2 * len(self._log) + 64
@@ -113,12 +121,13 @@ class Holding:
     def pull(self, n: int, /) -> Chunk:
         groups, rows, moments = list[Group](), list[Rows](), [self._moment()]
         while len(groups) < n:
-            if not self._pending:
+            if self._given == len(self._ready):
                 if self._flushed:
                     break
                 self._step()
                 continue
-            group, self._pending = self._pending[0], self._pending[1:]
+            group = self._ready[self._given]
+            self._given += 1
             groups.append(group)
             rows.append(self._rows(group))
             moments.append(self._moment())
@@ -133,8 +142,8 @@ class Holding:
         if chunk.values:
             self._carry, ready = self.fold.step(self._carry, self._item(self._number, chunk.values[0]))
         else:
-            ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self.key), True
-        self._pending = tuple(group for group in ready if len(group))
+            ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self._key), True
+        self._ready, self._given = tuple(group for group in ready if len(group)), 0
         if chunk.values:
             self._took(chunk)
             if len(self._log) > self._limit:

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from .ints import distinct
-from .order import Gap, Repeat, Replay, Slice
+from .order import Gap, Repeat, Replay, Slice, Told
 from .packed import PackProgram, passes_of
 from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
 from .types import Ints, Order
@@ -188,6 +188,8 @@ def leaf_of(program: Program) -> int | None:
     match program:
         case ReadProgram():
             return program.leaf.number
+        case ReorderProgram(_, Told()):
+            return None
         case EachProgram(flow) | ReorderProgram(flow) | WithoutProgram(flow):
             return leaf_of(flow)
         case _:

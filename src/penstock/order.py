@@ -7,13 +7,17 @@ above it is -1. "Laps" count the times a fixed order was gone through again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
-from .random import permute, unpermute
-from .types import Ints, Json
+from .errors import StateError
+from .ints import distinct, whole
+from .random import key_of_pass, permute, unpermute
+from .tree import grown, regrown
+from .types import Carry, Ints, Item, Json
 
 _Permute = Callable[[Ints, int, int, Ints], Ints]
 
@@ -81,13 +85,13 @@ class BlockShuffle:
         return {"order": "block shuffle", "rows": self.rows, "window": self.window}
 
 
-def _within(i: Ints, n: int, span: int, key: int, epoch: Ints, how: _Permute) -> Ints:
-    """Permute the rows inside every window of `span`; the last window of a pass is shorter."""
+def _within(i: Ints, n: int | None, span: int, key: int, epoch: Ints, how: _Permute) -> Ints:
+    """Permute the rows inside every window of `span`; the last window of a pass that ends is shorter."""
     out = i.copy()
     window = i // span
-    full = n // span
+    full = int(window.max(initial=0)) + 1 if n is None else n // span
     tweak = epoch * (full + 1) + window
-    for rows, length in ((np.flatnonzero(window < full), span), (np.flatnonzero(window == full), n - full * span)):
+    for rows, length in ((np.flatnonzero(window < full), span), (np.flatnonzero(window == full), (n or 0) % span)):
         if rows.size:
             start = window[rows] * span
             out[rows] = how(i[rows] - start, length, key ^ 2, tweak[rows]) + start
@@ -96,7 +100,10 @@ def _within(i: Ints, n: int, span: int, key: int, epoch: Ints, how: _Permute) ->
 
 @dataclass(frozen=True)
 class WindowShuffle:
-    """Each `window` of neighbouring rows in random order; no row leaves its window."""
+    """Each `window` of neighbouring rows in random order; no row leaves its window.
+
+    An order where the flow is indexed, a fold where it streams: they give the same. The fold holds a window.
+    """
 
     window: int
 
@@ -110,9 +117,33 @@ class WindowShuffle:
         return self._moved(positions, below, key, unpermute)
 
     def _moved(self, positions: Ints, below: int | None, key: int, how: _Permute) -> Ints:
-        n = _finite(below)
-        epoch = positions // n
-        return _within(positions - epoch * n, n, self.window, key, epoch, how) + epoch * n
+        out = np.empty_like(positions)
+        epoch = np.zeros_like(positions) if below is None else positions // below
+        for one in map(int, distinct(epoch)):
+            mine, before = np.flatnonzero(epoch == one), one * (below or 0)
+            i, own = positions[mine] - before, key_of_pass(key, one)
+            out[mine] = _within(i, below, self.window, own, np.zeros_like(i), how) + before
+        return out
+
+    def init(self, key: int, /) -> Carry:
+        return {"key": key, "window": 0, "held": []}
+
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Sequence[Sequence[Item]]]:
+        held = grown(carry["held"], item, isqrt(self.window) + 1)
+        if (len(held) - 1) * len(held[0]) + len(held[-1]) < self.window:
+            return {**carry, "held": held}, []
+        groups = self.flush({**carry, "held": held})
+        return {"key": carry["key"], "window": carry["window"] + 1, "held": []}, groups
+
+    def flush(self, carry: Carry, /) -> Sequence[Sequence[Item]]:
+        held = [item for chunk in carry["held"] for item in chunk]
+        places = permute(np.arange(len(held)), len(held), carry["key"] ^ 2, carry["window"])
+        return [[held[place]] for place in places.tolist()]
+
+    def restored(self, carry: Carry, /) -> Carry:
+        held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
+        key, window = whole(carry["key"], "the key {}", 0), whole(carry["window"], "the window {}", 0)
+        return {"key": key, "window": window, "held": regrown(held, isqrt(self.window) + 1)}
 
     def describe(self) -> Json:
         return {"order": "window shuffle", "window": self.window}
@@ -212,6 +243,38 @@ class Gap:
 
     def describe(self) -> Json:
         return {"order": "gap", "start": self.start, "count": self.count}
+
+
+@dataclass(frozen=True)
+class Told:
+    """The passes `first` to `stop - 1` of a flow: those that are as long as the one in which a run stands."""
+
+    first: int
+    stop: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def check(self, low: int, high: int, below: int | None) -> None:
+        """Refuse positions `[low, high)` of other passes."""
+        for lap in (low // (below or 1), (high - 1) // (below or 1)):
+            if low < high and not self.first <= lap < self.stop:
+                raise StateError(
+                    f"pass {lap} has another number of positions than the present one, {below}: positions were "
+                    "skipped in some passes and not in others; ask the plan of a state saved in such a pass"
+                )
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        if positions.size:
+            self.check(int(positions.min()), int(positions.max()) + 1, below)
+        return positions, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        lap = positions // (below or 1)
+        return np.where((lap >= self.first) & (lap < self.stop), positions, -1)
+
+    def describe(self) -> Json:
+        return {"order": "told", "first": self.first, "stop": self.stop}
 
 
 @dataclass(frozen=True)

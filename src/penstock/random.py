@@ -45,6 +45,11 @@ def key_of(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(b"".join(spelled), digest_size=8).digest(), "little")
 
 
+def key_of_pass(key: int, epoch: int) -> int:
+    """The key that a step has in a pass: its own in the first, another one in each that follows."""
+    return key_of(key, epoch) if epoch else key
+
+
 def keys_of(names: Iterable[str]) -> Words:
     """A 64-bit key for each of many names."""
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)

@@ -38,7 +38,7 @@ from .nodes import (
     Weighted,
     inputs_of,
 )
-from .order import Gap, Repeat, Slice
+from .order import Gap, Repeat, Slice, WindowShuffle
 from .pack import BestFit, FirstFit
 from .packed import PackProgram
 from .reader import ONCE, Dealt, FirstPass, LaneOf, Laps, Reader
@@ -257,6 +257,8 @@ def shared(fold: Fold, lanes: int) -> Fold:
     match fold:
         case ShuffleBuffer(n):
             return replace(fold, n=_share(n, lanes, 2))
+        case WindowShuffle(n):
+            return replace(fold, window=_share(n, lanes, 2))
         case FirstFit():
             return replace(fold, open_rows=_share(fold.open_rows, lanes, 4))
         case BestFit():

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..ints import whole
 from ..inverse import Counted, below_batch, lap_of, leaf_of
-from ..order import Gap, Repeat, Replay, Slice
+from ..order import Gap, Repeat, Replay, Slice, Told
 from ..packed import PackProgram
 from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
 from ..without import WithoutProgram
@@ -37,7 +37,7 @@ def reached(program: Program, leaf: int, name: str, position: int, lap: int = 0)
             return reached(flow, leaf, name, below_batch(program, position), lap)
         case PackProgram(flow):
             return reached(flow, leaf, name, program.drawn(position), lap)
-        case ReorderProgram(flow, Repeat()):
+        case ReorderProgram(flow, Repeat() | Told()):
             return reached(flow, leaf, name, position, lap)
         case ReorderProgram(flow, Slice(0, _, 1) | Replay() as order):
             size = order.size(flow.size) if isinstance(order, Slice) else flow.size

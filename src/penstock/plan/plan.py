@@ -20,7 +20,7 @@ from ..tail import tail_of
 from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample
-from .steps import rows_of
+from .steps import rows_of, told_of
 
 D = TypeVar("D")
 
@@ -111,7 +111,7 @@ class Plan(Questions, Generic[D]):
 
     def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
         """Leave out positions that were not delivered yet, or global steps of a run: what follows moves up. A dataset
-        that ends gets shorter by them, in every pass: only those of its first pass can be left out.
+        that ends gets shorter by them, in the pass in which they lie and in every later one.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
@@ -134,14 +134,17 @@ class Plan(Questions, Generic[D]):
         within_reach(high)
         if low < self._row:
             raise ConfigError(f"plan.skip({asked}): from {self.position} on: the past is fixed")
-        if size is not None and low // size != (high - 1) // size:
+        lap, start = divmod(low, size) if size else (0, low)
+        if size is not None and start + high - low > size:
             raise ConfigError(f"plan.skip({asked}): a range within one pass of {self.size} positions")
-        if size is not None and low >= size:
+        if lap and self._body is None:
             raise ConfigError(
-                f"plan.skip({asked}): only in the first pass, as a skip holds in every one and would change those "
-                "that are over; the positions of .repeat() go on without passes"
+                f"plan.skip({asked}): a dataset that ends loses positions of its first pass; those of a later one can "
+                "be left out of a run that stands before them, by ds.plan.after(state)"
             )
-        return self._edited(Skip(low, high - low))
+        if told := told_of(self._program):
+            told.check(low, high, size)
+        return self._edited(Skip(start, high - low, lap))
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
         """Leave out samples from where the run stands: the next of the same source take their places.

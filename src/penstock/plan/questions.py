@@ -24,7 +24,7 @@ from ..types import Ints, is_source
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs
 from .replaced import Replaced
-from .steps import row_program, rows_of
+from .steps import row_program, rows_of, told_of
 from .tally import Tally, pass_sizes
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
@@ -123,6 +123,8 @@ class Questions:
         if (passes := passes_of(self._program)) and self.size:
             first, last = within.start // self.size, -(-within.stop // self.size)
             passes.check(first * passes.size, last * passes.size)
+        if told := told_of(self._program):
+            told.check(within.start, within.stop, self.size)
         found = find(self._program, leaf, np.asarray([index]), within.start, within.stop)
         return (self._replaced.find(leaf, index, found, within) if self._entries else found).tolist()
 

@@ -6,8 +6,9 @@ from ..deal import spread_of
 from ..errors import ConfigError, StateError
 from ..ints import whole, within_reach
 from ..nodes import Each, Flow, Hold
+from ..order import Told
 from ..packed import passes_of
-from ..program import BatchProgram, EachProgram, Program
+from ..program import BatchProgram, EachProgram, Program, ReorderProgram
 from ..sizes import Size, rows_of_step, size_of
 from ..tail import has_tail, tail_of
 
@@ -18,6 +19,13 @@ def row_program(program: Program, flow: Flow) -> Program:
         assert isinstance(flow, Hold | Each) and isinstance(program, BatchProgram | EachProgram)
         program, flow = program.flow, flow.flow
     return program
+
+
+def told_of(program: Program) -> Told | None:
+    """Which passes are told, where positions were skipped in some passes only."""
+    while isinstance(program, BatchProgram | EachProgram):
+        program = program.flow
+    return program.order if isinstance(program, ReorderProgram) and isinstance(program.order, Told) else None
 
 
 def rows_of(flow: Flow, program: Program, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
@@ -36,6 +44,8 @@ def rows_of(flow: Flow, program: Program, log: tuple[Size, ...] | None, step: in
 
 def _check_even(program: Program, start: int) -> None:
     """Steps are counted by passes of one length: those up to the present one, and on to that of a step."""
+    if told := told_of(program):
+        told.check(0, start + 1, program.size)
     passes = passes_of(program)
     if passes is None or passes.now is None or program.size is None:
         return

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..inverse import Counted, below_batch, lap_of, leaf_of, same_each_pass
-from ..order import Gap, Repeat
+from ..order import Gap, Repeat, Told
 from ..pack import BestFit, FirstFit
 from ..packed import PackProgram
 from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
@@ -56,7 +56,9 @@ class Tally:
 
     def _reordered(self, program: ReorderProgram, start: int, stop: int, times: int) -> None:
         flow, order, n = program.flow, program.order, program.flow.size
-        if isinstance(order, Repeat) or leaf_of(flow) is not None:
+        if isinstance(order, Told):
+            order.check(start, stop, n)
+        if isinstance(order, Repeat | Told) or leaf_of(flow) is not None:
             return self.add(flow, start, stop, times)
         if isinstance(order, Gap):
             return self._with_gap(program, order, start, stop, times)

@@ -122,7 +122,7 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
     """The steps that may follow a flow."""
     found: list[_Step] = [_map, _random_map, _batch, _map_with_index, _limit]
     if streams:
-        found += [_shuffle_buffer, _doubled]
+        found += [_shuffle_buffer, _window, _doubled]
     if flow.batches and streams:
         found += [_rebatch, _rebatch]
     if not flow.endless:
@@ -132,7 +132,7 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
         found += [_repeat_for_ever] if flow.full and endless and not flow.once else []
     if flow.indexed:
         found += [_slice, _slice]
-        found += [] if flow.endless else [_shuffle, _shuffle, _shard]
+        found += [_window] if flow.endless else [_shuffle, _shuffle, _window, _shard]
     if left:
         found += [_concat, _zip]
         if flow.full and (flow.endless or (flow.steady and not flow.once)):
@@ -186,6 +186,14 @@ def _shuffle_buffer(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.stream("shuffle_buffer", dice.between(1, 6), full=f.full, steady=f.steady, random=True, batches=f.batches)
 
 
+def _window(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    kept: dict[str, Any] = {"random": True, "batches": f.batches}
+    args = dice.between(1, 6), dice.between(0, 3)
+    if f.indexed:
+        return f.then("window", *args, lengths=f.lengths, **kept)
+    return f.stream("window", *args, full=f.full, steady=f.steady, **kept)
+
+
 def _group(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.stream("group_by_length", (2, 4, 6), dice.between(1, 3), r.size, full=f.full)
 
@@ -219,22 +227,14 @@ def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n, again = dice.between(1, 3), not f.indexed or dice.coin()
-    return f.then(
-        "repeat", n, again, length=None if f.length is None else n * f.length, batches=f.batches, lengths=f.lengths
-    )
+    length = None if f.length is None else n * f.length
+    return f.then("repeat", n, again, length=length, batches=f.batches, lengths=f.lengths)
 
 
 def _repeat_for_ever(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    return f.then(
-        "repeat",
-        None,
-        not f.indexed or dice.coin(),
-        length=None,
-        endless=True,
-        steady=False,
-        batches=f.batches,
-        lengths=f.lengths,
-    )
+    again = not f.indexed or dice.coin()
+    kept: dict[str, Any] = {"batches": f.batches, "lengths": f.lengths}
+    return f.then("repeat", None, again, length=None, endless=True, steady=False, **kept)
 
 
 def _shuffle(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:

@@ -133,6 +133,8 @@ def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
             return ds.map(args[0], may_skip=True)
         case "shuffle":
             return ds.shuffle(seed=args[0])
+        case "window":
+            return ds.shuffle(window=args[0], seed=args[1])
         case "repeat":
             return ds.repeat(args[0], reshuffle=args[1])
         case "slice":
@@ -160,8 +162,8 @@ def show(recipe: Recipe) -> str:
     kind, rest = recipe[0], recipe[1:]
     names: dict[str, tuple[str, ...]] = {
         "repeat": ("", "reshuffle="), "batch": ("", "drop_remainder="), "rebatch": ("", "drop_remainder="),
-        "pack": ("", "method="), "shuffle": ("seed=",), "group_by_length": ("", "", "size="),
-        "batch_by_tokens": ("", "size="),
+        "pack": ("", "method="), "shuffle": ("seed=",), "window": ("window=", "seed="),
+        "group_by_length": ("", "", "size="), "batch_by_tokens": ("", "size="),
     }  # fmt: skip
     match kind:
         case "seq":
@@ -185,7 +187,10 @@ def show(recipe: Recipe) -> str:
             args = [f"{n}{_name(a)}" for n, a in zip(labels, rest[1:], strict=False)]
             args += ["collate=list"] if kind in ("batch", "group_by_length", "batch_by_tokens") else []
             args += ["may_skip=True"] if kind == "skip_map" else []
-            return f"{show(rest[0])}.{'map' if kind == 'skip_map' else kind}({', '.join(args)})"
+            return f"{show(rest[0])}.{_METHODS.get(kind, kind)}({', '.join(args)})"
+
+
+_METHODS = {"skip_map": "map", "window": "shuffle"}
 
 
 def _name(value: Any) -> str:
