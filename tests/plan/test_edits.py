@@ -373,7 +373,8 @@ def test_positions_are_left_out_of_a_pass_and_the_later_ones(
         asked = [lambda: edited.at((1 + lap) * now), lambda: edited.counts((1 + lap) * now + 1)]
     else:
         assert now < size
-        assert [key for keys in told(edited, edited.position, 4 * now) for key in keys] == after[0] + after[1] + after[2]
+        given = [key for keys in told(edited, edited.position, 4 * now) for key in keys]
+        assert given == [*after[0], *after[1], *after[2]]
         source, _, index = after[2][-1]
         within = range(now, 4 * now)
         held = [p for p in within if (source, index) in {sample.key[::2] for sample in edited.at(p)}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from amounts import examples
 from penstock.errors import ConfigError, IndexedError
 from penstock.plan import Exhaustion
 from trees import delivered, documents, numbers, trees
+from yardstick import clocked
 
 FAR = 10**12
 
@@ -243,16 +243,6 @@ def test_positions_behind_the_end_are_those_of_the_next_pass() -> None:
 # ---------------------------------------------------------------- far away
 
 
-def clocked(ask: Any, times: int = 15) -> float:
-    """The time of a question in milliseconds, each asked of another position: the least, for others work too."""
-    spent = list[float]()
-    for i in range(times):
-        began = perf_counter()
-        ask(i)
-        spent.append(perf_counter() - began)
-    return min(spent) * 1e3
-
-
 @pytest.mark.parametrize("options", [{}, {"block_size": 1}])
 def test_at_and_find_take_milliseconds_at_any_position(options: dict[str, Any]) -> None:
     plan = many(500, **options).batch(8).plan
@@ -264,9 +254,9 @@ def test_at_and_find_take_milliseconds_at_any_position(options: dict[str, Any]) 
             around = range(max(0, sample.position - 1000), sample.position + 1000)
             assert sample.position in plan.find(sample.source, sample.index, within=around)
 
-        assert clocked(lambda i, start=start: plan.at(start + 30_011 * i)) < 10
-        assert clocked(find) < 10
-        assert clocked(lambda i, start=start: plan.counts(start + 30_011 * i)) < 10
+        assert clocked(lambda i, start=start: plan.at(start + 30_011 * i), 15) < 10
+        assert clocked(find, 15) < 10
+        assert clocked(lambda i, start=start: plan.counts(start + 30_011 * i), 15) < 10
 
 
 def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
