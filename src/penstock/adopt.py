@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
 
 from .build import Builder, why_not
 from .edits import Change, Edit, changed, events_from_json
 from .errors import ConfigError, StateError
 from .history import FURTHEST, History, Spliced, history, one_pass_of
-from .inverse import Counted, below_batch
 from .mix import Adopt, mixture_from_json, mixture_to_json
 from .nodes import Flow, Mix, Past, Path, Read, Weighted, inputs_of, under
-from .order import Gap, Repeat, Replay, Slice, Told
-from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
+from .ops import op as ops
+from .ops.passes import PassesOp
 from .recipe import canonical
 from .tail import tail_of
 from .types import Json
@@ -105,7 +101,7 @@ def _compiled(flow: Flow) -> Builder:
 def _compile(builder: Builder, flow: Flow, seed: int, path: Path) -> None:
     """Compile what is indexed in a tree."""
     if why_not(flow) is None:
-        builder.program(flow, seed, path)
+        builder.op(flow, seed, path)
     elif isinstance(flow, Mix):
         inner = flow.rule.seed if isinstance(flow.rule, Weighted) else seed
         for child, place in inputs_of(flow, path):
@@ -148,83 +144,33 @@ def standing(flow: Flow, epoch: int, at: int, again: bool = True) -> dict[Path, 
     """Where the mixtures of an indexed tree stand at a row of a pass; with `again` those too that were gone through
     before, as what lies above gives the same samples in every pass.
     """
-    builder, walk = Builder(flow), _Walk(again)
-    program = builder.program(tail_of(flow).flow)
-    walk.down(program, at + epoch * (program.size or 0))
-    paths = {id(program): path for path, program in builder.mixed.items()}
-    return {paths[mark]: place for mark, place in walk.found.items() if mark in paths}
-
-
-@dataclass
-class _Walk:
-    """Goes down from a position to those of the mixtures."""
-
-    again: bool
-    found: dict[int, Place] = field(default_factory=dict[int, Place])
-
-    def down(self, program: Program, position: int, ahead: bool = False) -> None:
-        """`ahead`: rows that are to come may be of documents before the position, so the end of a pass is no
-        beginning.
-        """
-        match program:
-            case EachProgram(flow) | ReorderProgram(flow, Repeat() | Told()):
-                self.down(flow, position, ahead)
-            case BatchProgram(flow):
-                self.down(flow, below_batch(program, position), ahead)
-            case PackProgram(flow):
-                self.down(flow, program.drawn(position), position % program.size > 0)
-            case ReorderProgram(flow, Slice(start, count, step)):
-                if (place := self._in_lap(position, count, ahead)) is not None and (step == 1 or not place):
-                    self.down(flow, start + place, ahead)
-            case ReorderProgram(flow, Replay()):
-                if (place := self._in_lap(position, flow.size or 0, ahead)) is not None:
-                    self.down(flow, place, ahead)
-            case ReorderProgram(flow, Gap() as gap) if position:
-                last = gap.down(np.asarray([position - 1]), flow.size, 0)[0]
-                self.down(flow, int(last[0]) + 1, ahead)
-            case ReorderProgram(flow) if flow.size and position % flow.size == 0:
-                self.down(flow, position, ahead)
-            case MixProgram() | PassesProgram():
-                self._mixed(program, position, ahead and position > 0)
-            case _:
-                pass
-
-    def _in_lap(self, position: int, size: int, ahead: bool) -> int | None:
-        """The place of a position in its lap of an order that goes through the same samples again and again."""
-        lap, place = divmod(position - (ahead and position > 0), max(size, 1))
-        return None if lap and not self.again else place + (ahead and position > 0)
-
-    def _mixed(self, program: MixProgram | PassesProgram, position: int, ahead: bool) -> None:
-        part, lap, position = program.place(position - ahead)  # the end of a pass is of that pass
-        epoch, place = divmod(position, part.size) if part.size else (0, position)
-        place += ahead
-        self.found[id(program)] = lap + epoch, place
-        if isinstance(part.schedule, Counted):
-            for flow, k in zip(part.flows, (part.schedule.counts(place) + part.before(epoch)).tolist(), strict=True):
-                self.down(flow, k, ahead)
+    builder = Builder(flow)
+    op = builder.op(tail_of(flow).flow)
+    found = ops.standing(op, at + epoch * (op.size or 0), again)
+    return {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
 
 
 def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
     """The position of a mixture, over all its passes, that a place of a pass is; of streams it is that place."""
-    program = builder.mixed.get(path)
-    if isinstance(program, PassesProgram):
-        return program.position(lap, place)
-    return place if program is None else lap * (program.size or 0) + place
+    op = builder.mixed.get(path)
+    if isinstance(op, PassesOp):
+        return op.position(lap, place)
+    return place if op is None else lap * (op.size or 0) + place
 
 
 def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
     """The pass and the place of a position; of streams it is one of the pass `lap`."""
-    if (program := builder.mixed.get(path)) is None:
+    if (op := builder.mixed.get(path)) is None:
         return lap, position
-    part, first, position = program.place(position)
+    part, first, position = op.place(position)
     epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
     return first + epoch, place
 
 
 def ends(builder: Builder, path: Path) -> bool:
     """Whether a mixture is known to end."""
-    program = builder.mixed.get(path)
-    return program is not None and program.size is not None
+    op = builder.mixed.get(path)
+    return op is not None and op.size is not None
 
 
 def refused_inside() -> NoReturn:

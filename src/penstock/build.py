@@ -1,4 +1,4 @@
-"""From nodes to programs: names, seeds and keys are settled here, top-down, once per pipeline.
+"""From nodes to ops: names, seeds and keys are settled here, top-down, once per pipeline.
 
 Randomness is keyed by names, never by place in the tree: the key of a step comes from the seed in force, the path of
 mixture names above it, its kind, its function's name, and how many of the same kind and name lie below it. Adding a
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from .draws import schedule_of
 from .ends import endless
 from .errors import IndexedError
 from .history import History, by_pass, history
-from .inverse import find, period
 from .nodes import (
     Again,
     Batch,
@@ -42,13 +41,22 @@ from .nodes import (
     shown_as,
     under,
 )
-from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
+from .ops.batch import BatchOp
+from .ops.each import EachOp
+from .ops.mix import MixOp
+from .ops.op import Op
+from .ops.order import ordered
+from .ops.pack import PackOp
+from .ops.passes import PassesOp
+from .ops.read import ReadOp
+from .ops.without import WithoutOp
 from .random import key_of
 from .step import Leaf, Step
 from .tail import grouped
 from .types import Ints, is_source
-from .without import WithoutProgram
+
+_Place: TypeAlias = tuple[int, int, Path]
+"""A node, the seed in force there, where it lies."""
 
 _key = lru_cache(maxsize=1 << 14)(key_of)
 """Keys of the same names are asked for again whenever a tree is compiled."""
@@ -124,9 +132,9 @@ class Builder:
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
-    mixed: dict[Path, MixProgram | PassesProgram] = field(default_factory=dict[Path, MixProgram | PassesProgram])
+    mixed: dict[Path, MixOp | PassesOp] = field(default_factory=dict[Path, MixOp | PassesOp])
     _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
-    _programs: dict[tuple[int, int, Path], Program] = field(default_factory=dict[tuple[int, int, Path], Program])
+    _ops: dict[_Place, tuple[Flow, Op]] = field(default_factory=dict["_Place", tuple[Flow, Op]])
     _marks: int = 0
 
     def __post_init__(self) -> None:
@@ -189,51 +197,47 @@ class Builder:
         """The leaf at this place of the tree."""
         return self._leaf_of[id(flow), path]
 
-    # ------------------------------------------------------------ programs
+    # ------------------------------------------------------------ ops
 
-    def compiled(self, flow: Flow, seed: int, path: Path) -> Program:
-        """The program of an indexed flow, the same for all lanes."""
-        if (id(flow), seed, path) not in self._programs:
-            self._programs[id(flow), seed, path] = self.program(flow, seed, path)
-        return self._programs[id(flow), seed, path]
+    def op(self, flow: Flow, seed: int = 0, path: Path = ()) -> Op:
+        """The op of an indexed flow, made once."""
+        if (id(flow), seed, path) not in self._ops:
+            self._ops[id(flow), seed, path] = flow, self._op(flow, seed, path)
+        return self._ops[id(flow), seed, path][1]
 
-    def program(self, flow: Flow, seed: int = 0, path: Path = ()) -> Program:
-        """The program of an indexed flow."""
+    def _op(self, flow: Flow, seed: int, path: Path) -> Op:
         match flow:
             case Read(source):
                 assert is_source(source)
-                return ReadProgram(self.leaf(flow, path), source, len(source))
+                return ReadOp(self.leaf(flow, path), source)
             case Reorder(below, Without() as without):
-                inner = self.program(below, seed, path)
-                leaf = self.leaves[self._numbers(below, path)[0]]
+                inner = self.op(below, seed, path)
+                leaf = self.leaves[inner.leaves[0]]
                 gaps = (
-                    (lap, since, partial(find, inner, leaf.number, np.asarray(some, np.int64)))
+                    (lap, since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
                     for lap, since, some in zip(without.laps, without.since, without.indices, strict=True)
                 )
-                return WithoutProgram(inner, leaf.name, period(inner), tuple(gaps))
+                return WithoutOp(inner, leaf.name, tuple(gaps))
             case Reorder(below, order, own):
                 assert not isinstance(order, Without)
                 key = self.order_key(flow, type(order).__name__, seed if own is None else own, path)
-                return ReorderProgram(self.program(below, seed, under(flow, path)), order, key)
+                return ordered(self.op(below, seed, under(flow, path)), order, key)
             case Mix(_, _, rule):
-                inner, inputs = rule.seed if isinstance(rule, Weighted) else seed, inputs_of(flow, path)
-                programs = tuple(self.program(child, inner, place) for child, place in inputs)
-                owner = np.full(len(self.leaves), -1, np.int64)
-                for i, (child, place) in enumerate(inputs):
-                    owner[self._numbers(child, place)] = i
+                inner = rule.seed if isinstance(rule, Weighted) else seed
+                inputs = tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
+                sizes = tuple(each.size for each in inputs)
                 if isinstance(rule, Weighted):
-                    sizes = tuple(program.size for program in programs)
                     self.mixtures[path] = found = history(rule, flow.names, sizes, path)
-                    self.mixed[path] = by_pass(found, programs, owner)
+                    self.mixed[path] = by_pass(found, inputs, len(self.leaves))
                     return self.mixed[path]
-                return MixProgram(programs, schedule_of(flow, programs), owner, isinstance(rule, By))
+                return MixOp(inputs, schedule_of(flow, sizes), len(self.leaves), isinstance(rule, By))
             case Each(below):
-                return EachProgram(self.program(below, seed, path), self.step(flow, seed, path), self.mark())
+                return EachOp(self.op(below, seed, path), self.step(flow, seed, path), self.mark())
             case Hold(below, Batch(n, drop)):
-                return BatchProgram(self.program(below, seed, path), n, drop)
+                return BatchOp(self.op(below, seed, path), n, drop)
             case Hold(below, fold, size):
                 assert not isinstance(fold, Batch)
-                inner = self.program(below, seed, path)
+                inner = self.op(below, seed, path)
                 if inner.size is None:
                     raise IndexedError(
                         f"random access to {type(fold).__name__} over an endless flow needs a plan of all of it; "
@@ -241,7 +245,7 @@ class Builder:
                     )
                 lengths = [self._lengths(leaf) for leaf in self.leaves]
                 key = self.hold_key(flow, seed, path)
-                return PackProgram(inner, fold, key, size.extra if size else 0, lengths, self.mark())
+                return PackOp(inner, fold, key, size.extra if size else 0, lengths, self.mark())
 
     def order_key(self, flow: Reorder | Hold, kind: str, seed: int, path: Path) -> int:
         """The key of what orders samples. The names of the sources tell apart two of one length under one seed."""
@@ -270,15 +274,6 @@ class Builder:
                 return tuple(name for child in flows for name in self.names_below(child))
             case Reorder(below) | Each(below) | Hold(below):
                 return self.names_below(below)
-
-    def _numbers(self, flow: Flow, path: Path) -> list[int]:
-        match flow:
-            case Read():
-                return [self.leaf(flow, path).number]
-            case Mix():
-                return [number for child, place in inputs_of(flow, path) for number in self._numbers(child, place)]
-            case Reorder(below) | Each(below) | Hold(below):
-                return self._numbers(below, under(flow, path))
 
     def only_leaf(self, flow: Flow, path: Path) -> Leaf | None:
         """The leaf of a flow that is one source in some order; None where there are groups, or several sources."""

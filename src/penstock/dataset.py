@@ -34,10 +34,10 @@ from .nodes import (
     Turns,
     Weighted,
 )
+from .ops.op import Op
 from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from .pack import Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
-from .program import Program
 from .sources.memory import Memory
 from .step import Failed
 from .tree import collate as default_collate
@@ -74,13 +74,13 @@ class Dataset:
     # ------------------------------------------------------------ asking
 
     @cached_property
-    def _program(self) -> Program:
+    def _op(self) -> Op:
         require_indexed(self.flow, "this", "iterate over the dataset instead")
-        return Builder(self.flow).program(self.flow)
+        return Builder(self.flow).op(self.flow)
 
     @cached_property
     def _size(self) -> int | None:
-        return self._program.size
+        return self._op.size
 
     @cached_property
     def plan(self) -> Plan[Dataset]:
@@ -135,8 +135,8 @@ class Dataset:
 
     def _values(self, places: list[int]) -> list[Any]:
         positions = np.asarray(places, np.int64)
-        rows = self._program.locate(positions, np.zeros_like(positions))
-        return self._program.values(rows)
+        rows = self._op.locate(positions, np.zeros_like(positions))
+        return self._op.values(rows)
 
     def _places(self, places: Sequence[int]) -> list[int]:
         size = self._size

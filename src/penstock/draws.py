@@ -1,4 +1,4 @@
-"""The schedules of mixes as programs see them: position to (input, draw), for every rule.
+"""The schedules of mixes by position: position to (input, draw), for every rule.
 
 What an indexed mix needs beside mixtures by weight: concatenation, turns, rules of the user's.
 """
@@ -13,14 +13,13 @@ from .errors import ConfigError
 from .history import history
 from .mix import Mixture
 from .nodes import By, Chain, Mix, Path, Turns, Weighted
-from .program import Drawing, Program
+from .ops.mix import Drawing
 from .rows import bounds_of
 from .types import Ints, Mixing
 
 
-def schedule_of(flow: Mix, programs: tuple[Program, ...]) -> Drawing:
+def schedule_of(flow: Mix, sizes: tuple[int | None, ...]) -> Drawing:
     """The schedule of an indexed mix, if it is not by weight."""
-    sizes = tuple(program.size for program in programs)
     match flow.rule:
         case Chain():
             if None in sizes[:-1]:

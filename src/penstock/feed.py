@@ -1,4 +1,4 @@
-"""Where work comes from: positions of a program, or the items of another stream."""
+"""Where work comes from: positions of an op, or the items of another stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .deal import Spread
 from .ints import distinct
-from .program import Program
+from .ops.op import Op
 from .rows import Rows, empty_rows
 from .streams import Stream, Tap, as_int, bad_cursor
 from .trail import Offset, Span, Trail
@@ -38,7 +38,7 @@ class Unit:
 
 
 class Feed(Protocol):
-    """Where work comes from: positions of a program, or the items of another stream."""
+    """Where work comes from: positions of an op, or the items of another stream."""
 
     def next(self, n: int, /) -> Unit | None: ...
     def cursor(self) -> Json: ...
@@ -47,12 +47,12 @@ class Feed(Protocol):
 
 
 class Positions:
-    """The positions of a program, one pass at a time."""
+    """The positions of an op, one pass at a time."""
 
-    def __init__(self, program: Program, spread: Spread) -> None:
-        self.program, self.spread = program, spread
+    def __init__(self, op: Op, spread: Spread) -> None:
+        self.op, self.spread = op, spread
         self._epoch, self._at, self._plan = 0, 0, FIRST_PLAN
-        self._rows = empty_rows(program.depth)
+        self._rows = empty_rows(op.depth)
         self._used: int = 0
 
     def cursor(self) -> Json:
@@ -60,9 +60,9 @@ class Positions:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), FIRST_PLAN
-        if self.program.size is not None and self._at > self.program.size:
-            raise bad_cursor(cursor, f"a position up to {self.program.size}")
-        self._rows, self._used = empty_rows(self.program.depth), 0
+        if self.op.size is not None and self._at > self.op.size:
+            raise bad_cursor(cursor, f"a position up to {self.op.size}")
+        self._rows, self._used = empty_rows(self.op.depth), 0
 
     def next(self, n: int, /) -> Unit | None:
         if self._used == len(self._rows) and not self._locate():
@@ -70,14 +70,14 @@ class Positions:
         group, step = (1, 1) if self.spread.plain else (self.spread.group, self.spread.size)
         n = min(-(-n // group) * group, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
-        trail = Span(self._at, group, step, self.program.size)
+        trail = Span(self._at, group, step, self.op.size)
         self._used += n
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)
 
     def _locate(self) -> bool:
         """Plan the next stretch of positions."""
-        size, epoch = self.program.size, self._epoch
+        size, epoch = self.op.size, self._epoch
         if not self.spread.plain:
             places = self.spread.positions(self._at, epoch, size, self._plan)
         elif size is None:
@@ -92,9 +92,9 @@ class Positions:
 
     def rows_at(self, places: Ints, epoch: int) -> Rows:
         """The samples behind places of a pass."""
-        size = self.program.size
+        size = self.op.size
         shift, lap = (epoch * size, 0) if size is not None else (0, epoch)
-        return self.program.locate(places + shift, np.full_like(places, lap))
+        return self.op.locate(places + shift, np.full_like(places, lap))
 
     def close(self) -> None:
         pass

@@ -14,7 +14,9 @@ import numpy as np
 from .errors import ConfigError, StateError
 from .mix import Event, Mixture, SetWeights
 from .nodes import Past, Path, Weighted, keyed_by
-from .program import MixProgram, PassesProgram, Program
+from .ops.mix import MixOp
+from .ops.op import Op
+from .ops.passes import PassesOp
 from .random import key_of
 from .schedule import Schedule, check_names
 from .types import Ints
@@ -203,15 +205,15 @@ def _history(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ..
     return History(mixture, events, rule.past, rule.now)
 
 
-def by_pass(found: History, flows: tuple[Program, ...], owner: Ints) -> MixProgram | PassesProgram:
-    """The program of a mixture, which may have changed from one pass to the next. In a run of its passes all count as
-    many positions as that in which the run stands; inside another step each as many as it has.
+def by_pass(found: History, inputs: tuple[Op, ...], leaves: int) -> MixOp | PassesOp:
+    """The op of a mixture, which may have changed from one pass to the next. In a run of its passes all count as many
+    positions as that in which the run stands; inside another step each as many as it has.
     """
-    laps, parts = tuple(lap for lap, _ in found.passes), list[MixProgram]()
+    laps, parts = tuple(lap for lap, _ in found.passes), list[MixOp]()
     for i, (lap, schedule) in enumerate(found.passes):
         # Each input goes on with a pass that it has not begun before.
-        base = parts[-1].before(lap - laps[i - 1]) if i and parts[-1].size is not None else np.zeros(0, np.int64)
-        parts.append(MixProgram(flows, schedule, owner, base=base))
+        base = parts[-1].drawn(lap - laps[i - 1]) if i and parts[-1].size is not None else None
+        parts.append(MixOp(inputs, schedule, leaves, base=base))
     sizes = [part.size for part in parts]
     if len(parts) == 1 or sizes[0] is None:
         return parts[0]
@@ -222,6 +224,6 @@ def by_pass(found: History, flows: tuple[Program, ...], owner: Ints) -> MixProgr
         )
     if found.now is not None:
         size = parts[bisect_right(laps, found.now) - 1].size or 0
-        return PassesProgram(flows, laps, tuple(lap * size for lap in laps), tuple(parts), size, found.now)
+        return PassesOp(laps, [lap * size for lap in laps], parts, size, found.now)
     starts = accumulate(((b - a) * (size or 0) for (a, b), size in zip(pairwise(laps), sizes, strict=False)), initial=0)
-    return PassesProgram(flows, laps, tuple(starts), tuple(parts), sizes[0], None)
+    return PassesOp(laps, tuple(starts), parts, sizes[0], None)

@@ -143,7 +143,7 @@ def mix(
     flow = Mix(tuple(datasets[name].flow for name in names), names, rule)
     if why_not(flow) is None:
         flow = replace(flow, rule=replace(rule, lengths=weighed(flow, rule.seed, unit == "tokens")))
-        Builder(flow).program(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
+        Builder(flow).op(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
     else:
         history(rule, flow.names, (None,) * len(flow.names), ())
         draws_of(flow, ())

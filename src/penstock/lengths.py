@@ -11,11 +11,10 @@ import numpy as np
 
 from .build import Builder, lengths_known, why_not
 from .errors import ConfigError
-from .inverse import Counted
 from .nodes import Batch, Chain, Each, Flow, Hold, Mix, Read, Reorder, Turns, Weighted, Without
+from .ops.mix import Counted, MixOp
 from .order import Gap, Slice
 from .pack import Packing
-from .program import MixProgram
 from .schedule import Schedule
 from .types import is_source
 
@@ -64,7 +63,7 @@ def known_mean(flow: Flow) -> float | None:
 
 def _sum_of_means(partners: tuple[Flow, ...]) -> float | None:
     """Of tuples: a zip ends with its shortest input."""
-    sizes = [Builder(each).program(each).size if why_not(each) is None else 0 for each in partners]
+    sizes = [Builder(each).op(each).size if why_not(each) is None else 0 for each in partners]
     count = min((size for size in sizes if size is not None), default=None)
     means = list[float]()
     for each, size in zip(partners, sizes, strict=True):
@@ -78,10 +77,10 @@ def _sum_of_means(partners: tuple[Flow, ...]) -> float | None:
 def _mean_of_slice(flow: Flow, count: int) -> float:
     """Of the rows that a slice picks, one by one: they are a fixed set."""
     builder = Builder(flow)
-    program, total = builder.program(flow), 0
+    op, total = builder.op(flow), 0
     for start in range(0, count, _CHUNK):
         places = np.arange(start, min(start + _CHUNK, count))
-        rows = program.locate(places, np.zeros_like(places))
+        rows = op.locate(places, np.zeros_like(places))
         for leaf in builder.leaves:
             source = leaf.source
             lengths = source.lengths() if is_source(source) else None
@@ -92,9 +91,9 @@ def _mean_of_slice(flow: Flow, count: int) -> float:
 
 def _mean_of_mixture(flow: Mix) -> float | None:
     """By how often each input is drawn from: in a pass, or in the long run."""
-    program = Builder(flow).program(flow)
-    assert isinstance(program, MixProgram) and isinstance(program.schedule, Counted)
-    drawn = program.schedule.counts(_ENDLESS if program.size is None else program.size).tolist()
+    op = Builder(flow).op(flow)
+    assert isinstance(op, MixOp) and isinstance(op.schedule, Counted)
+    drawn = op.schedule.counts(_ENDLESS if op.size is None else op.size).tolist()
     parts = list[float]()
     for child, count in zip(flow.flows, drawn, strict=True):
         mean = known_mean(child) if count else 0.0
@@ -105,11 +104,11 @@ def _mean_of_mixture(flow: Mix) -> float | None:
 
 
 def _measured(name: str, flow: Flow, seed: int) -> float:
-    program = Builder(flow).program(flow, seed)
-    size = program.size
+    op = Builder(flow).op(flow, seed)
+    size = op.size
     many = _MEASURED if size is None else min(_MEASURED, size)
     places = np.arange(many) * ((size or many) // max(many, 1))
-    values = program.values(program.locate(places, np.zeros_like(places)))
+    values = op.values(op.locate(places, np.zeros_like(places)))
     mean = sum(tokens_of(value, name) for value in values) / max(1, many)
     _LOG.warning(
         "mix: the lengths of %r are not known, so %d of its samples were read: %.1f tokens each on average, which the "

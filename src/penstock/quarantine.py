@@ -16,9 +16,13 @@ import numpy as np
 from .draws import TurnsSchedule
 from .errors import ConfigError, DataError, StateError
 from .feed import Unit
-from .order import Stride
-from .packed import PackProgram
-from .program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReadProgram, ReorderProgram
+from .ops.batch import BatchOp
+from .ops.each import EachOp
+from .ops.mix import MixOp
+from .ops.op import OneInput, Op
+from .ops.order import OrderOp
+from .ops.pack import PackOp
+from .ops.without import WithoutOp
 from .random import key_of
 from .retry import TRIES as RETRIES
 from .retry import is_storage
@@ -27,7 +31,6 @@ from .step import Failed, Leaf
 from .streams import as_int, as_list
 from .trail import Origin
 from .types import Ints
-from .without import WithoutProgram
 
 TRIES = 16
 _MOST_RANKS = 1 << 20
@@ -116,19 +119,19 @@ def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a leaf stands in a program: what a bad sample of it is exchanged in (its source in its orders and slices,
+    """Where a leaf stands in a tree: what a bad sample of it is exchanged in (its source in its orders and slices,
     or the outermost zip), and how many levels of groups stand above that. `among` is None in a planned pack, where a
     bad document leaves a hole.
     """
 
-    among: Program | None
+    among: Op | None
     above: int
 
     def choice(self, draw: Draw, number: int) -> int:
         """The position to try next in the place of a draw. What an edit left out is not found there."""
         assert self.among is not None
         size = self.among.size or _ENDLESS
-        first = -(-_left_out_since(self.among) // size) * size
+        first = -(-self.among.since // size) * size
         return first + key_of(draw.source, draw.epoch, draw.index, number) % size
 
     def rows(self, at: int, entry: Entry, draw: Draw, item: Rows) -> Rows:
@@ -145,19 +148,19 @@ class Place:
 
 
 class Quarantine:
-    """Keeps bad draws away from a program and the functions on it; `program` is None over a stream.
+    """Keeps bad draws away from an op and the functions on it; `op` is None over a stream.
 
     `paired` says that the items become partners in a zip of streams, where none can be exchanged.
     """
 
-    def __init__(self, journal: Journal, leaves: Sequence[Leaf], program: Program | None, paired: bool = False) -> None:
-        self.journal, self.leaves, self.program, self.paired = journal, leaves, program, paired
+    def __init__(self, journal: Journal, leaves: Sequence[Leaf], op: Op | None, paired: bool = False) -> None:
+        self.journal, self.leaves, self.op, self.paired = journal, leaves, op, paired
         self._indices, self._read = np.zeros(0, np.int64), 0
 
     @cached_property
     def places(self) -> dict[int, Place]:
-        """Where the leaves stand in the program."""
-        return {} if self.program is None else dict(_places(_of_all_lanes(self.program)))
+        """Where the leaves stand in the tree."""
+        return {} if self.op is None else dict(_places(self.op))
 
     def mended(self, unit: Unit) -> Unit:
         """The unit with others in the places of draws that are known to be bad; those of a stream are left out."""
@@ -228,7 +231,7 @@ class Quarantine:
         return [r for r in np.flatnonzero(maybe).tolist() if self._draw(rows, r) in entries]
 
     def _draw(self, rows: Rows, row: int) -> Draw:
-        name, part = self.leaves[int(rows.leaf[row])].name, 0 if self.program else int(rows.part[row])
+        name, part = self.leaves[int(rows.leaf[row])].name, 0 if self.op else int(rows.part[row])
         return Draw(name, int(rows.epoch[row]), int(rows.index[row]), part)
 
     # ------------------------------------------------------------ failures
@@ -277,62 +280,27 @@ class Quarantine:
 # ---------------------------------------------------------------- places
 
 
-def _places(program: Program, above: int = 0, packed: bool = False) -> Iterator[tuple[int, Place]]:
-    """The place of every leaf of a program."""
-    base = program
-    while isinstance(base, EachProgram | ReorderProgram | WithoutProgram):
+def _places(op: Op, above: int = 0, packed: bool = False) -> Iterator[tuple[int, Place]]:
+    """The place of every leaf of a tree."""
+    base = op
+    while isinstance(base, OneInput) and not isinstance(base, BatchOp | PackOp):
         base = base.flow
-    match base:
-        case BatchProgram(MixProgram(_, TurnsSchedule())) | ReadProgram():
-            among = None if packed else _ending(program)
-            yield from ((leaf, Place(among, above)) for leaf in _leaves(base))
-        case BatchProgram(flow):
-            yield from _places(flow, above + 1, packed)
-        case PackProgram(flow):
-            yield from _places(flow, above + 1, True)
-        case MixProgram(flows) | PassesProgram(flows):
-            for flow in flows:
-                yield from _places(flow, above, packed)
-        case _:
-            raise AssertionError(f"a program without places: {type(base).__name__}")
+    below = base.flow if isinstance(base, BatchOp) else None
+    tuples = isinstance(below, MixOp) and isinstance(below.schedule, TurnsSchedule)
+    if tuples or not base.inputs:
+        yield from ((leaf, Place(None if packed else _ending(op), above)) for leaf in base.leaves)
+    else:
+        grouped = isinstance(base, BatchOp | PackOp)
+        for each in base.inputs:
+            yield from _places(each, above + grouped, packed or isinstance(base, PackOp))
 
 
-def _of_all_lanes(program: Program) -> Program:
-    """Without the share of a lane on top: what is chosen is the same for any number of lanes."""
-    while isinstance(program, ReorderProgram) and isinstance(program.order, Stride):
-        program = program.flow
-    return program
-
-
-def _ending(program: Program) -> Program:
-    """The part of a line of programs that has passes, where the whole is repeated for ever."""
-    below = program
-    while below.size is None and isinstance(below, EachProgram | ReorderProgram | WithoutProgram):
+def _ending(op: Op) -> Op:
+    """The part of a line of ops that has passes, where the whole is repeated for ever."""
+    below = op
+    while below.size is None and isinstance(below, EachOp | OrderOp | WithoutOp):
         below = below.flow
     return below
-
-
-def _below(program: Program) -> tuple[Program, ...]:
-    match program:
-        case MixProgram(flows) | PassesProgram(flows):
-            return flows
-        case EachProgram(flow) | ReorderProgram(flow) | WithoutProgram(flow) | BatchProgram(flow) | PackProgram(flow):
-            return (flow,)
-        case _:
-            return ()
-
-
-def _leaves(program: Program) -> Iterator[int]:
-    if isinstance(program, ReadProgram):
-        yield program.leaf.number
-    for flow in _below(program):
-        yield from _leaves(flow)
-
-
-def _left_out_since(program: Program) -> int:
-    """The position from which on all that edits leave out is left out."""
-    own = max((since for _, since, _ in program.gaps), default=0) if isinstance(program, WithoutProgram) else 0
-    return max([own, *map(_left_out_since, _below(program))])
 
 
 def _items(rows: Rows, flat: Sequence[int]) -> Ints:

@@ -1,4 +1,4 @@
-"""A lane's share of the positions of a program: one of every round, in which each lane gets one."""
+"""A lane's share of the positions of an op: one of every round, in which each lane gets one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from .feed import FIRST_PLAN, LAST_PLAN, Unit
 from .ints import distinct
-from .program import Program
+from .ops.op import Op
 from .random import key_of, permutations, tweaked
 from .rows import Rows, empty_rows
 from .streams import as_int, bad_cursor
@@ -58,19 +58,19 @@ class Share:
 class Rounds:
     """The positions of one lane as work; the cursor is the round of the pass."""
 
-    def __init__(self, program: Program, share: Share) -> None:
-        self.program, self.share = program, share
+    def __init__(self, op: Op, share: Share) -> None:
+        self.op, self.share = op, share
         self.seek(0, None)
 
     def cursor(self) -> Json:
         return self._at
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        size = self.program.size
+        size = self.op.size
         self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), FIRST_PLAN
         if size is not None and self._at > -(-size // self.share.lanes) + 1:
             raise bad_cursor(cursor, f"a round of {size} positions")
-        self._rows = empty_rows(self.program.depth)
+        self._rows = empty_rows(self.op.depth)
         self._used: int = 0
 
     def next(self, n: int, /) -> Unit | None:
@@ -85,7 +85,7 @@ class Rounds:
 
     def _locate(self) -> bool:
         """Plan the next stretch of rounds. Only the first and the last of a pass may have no position for us."""
-        size = self.program.size
+        size = self.op.size
         places = self._places(np.arange(self._at, self._at + self._plan), self._epoch)
         if size is not None:
             whole = np.flatnonzero((places >= 0) & (places < size))
@@ -100,13 +100,13 @@ class Rounds:
     def _places(self, rounds: Ints, epoch: int) -> Ints:
         """Our positions in rounds of a pass; outside of it in the first and last round, maybe."""
         run, lap = (0, epoch) if self.share.laps is None else divmod(epoch, self.share.laps)
-        before = lap * (self.program.size or 0)  # positions of the run before this pass
+        before = lap * (self.op.size or 0)  # positions of the run before this pass
         return self.share.places(rounds + before // self.share.lanes, run) - before
 
     def _located(self, places: Ints, epoch: int) -> Rows:
-        size = self.program.size
+        size = self.op.size
         shift, lap = (epoch * size, 0) if size is not None else (0, epoch)
-        return self.program.locate(places + shift, np.full_like(places, lap))
+        return self.op.locate(places + shift, np.full_like(places, lap))
 
     def rows_at(self, rounds: Ints, epoch: int) -> Rows:
         """The samples of rounds of a pass."""

@@ -1,4 +1,4 @@
-"""Opens a tree: which parts run as programs, which as streams, and how a lane or a rank gets its share. One `match`
+"""Opens a tree: which parts are indexed, which are streams, and how a lane or a rank gets its share. One `match`
 over five nodes.
 """
 
@@ -38,9 +38,9 @@ from .nodes import (
     Weighted,
     inputs_of,
 )
-from .order import Gap, Repeat, Slice, WindowShuffle
+from .ops.op import standing
+from .order import WindowShuffle
 from .pack import BestFit, FirstFit
-from .packed import PackProgram
 from .reader import ONCE, Dealt, FirstPass, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .shards import Sharded
@@ -55,25 +55,8 @@ from .work import Hired, Work
 
 
 def tail_group(flow: Flow) -> int | None:
-    """How many rows of a program one item takes; None where the yield depends on the data."""
+    """How many rows one item of an indexed flow takes; None where the yield depends on the data."""
     return tail_of(flow).group if why_not(flow) is None else None
-
-
-def straight(flow: Flow, program: Any) -> Callable[[int], int] | None:
-    """From which position on of the mixture below it a position of a flow draws; None where that cannot be said."""
-    match flow:
-        case Mix(_, _, Weighted()):
-            return int
-        case Each(below) | Reorder(below, Slice(0, _, 1) | Repeat()):
-            return straight(below, program.flow)
-        case Reorder(below, Gap() as gap) if line := straight(below, program.flow):
-            return lambda position: line(gap.after(position))
-        case Hold(below, Batch(n)) if line := straight(below, program.flow):
-            return lambda position: line(position * n)
-        case Hold(below) if isinstance(program, PackProgram) and (line := straight(below, program.flow)):
-            return lambda position: line(program.drawn(position))
-        case _:
-            return None
 
 
 def _mixed(flow: Flow) -> bool:
@@ -109,18 +92,15 @@ class Opener:
         self._feed: Positions | Rounds | None = None
 
     def furthest(self, path: Path, cursor: int | None) -> int:
-        """The first position of the mixture at a path that nobody has drawn yet, given the cursor of a lone program."""
+        """The first position of the mixture at a path that nobody has drawn yet, given the cursor of a lone stream."""
         if path not in self._furthest:
-            raise ConfigError(
-                "set_weights: the mixture is shuffled, sliced or nested, so its positions are not those of the run; "
-                "pass at="
-            )
+            raise _not_those_of_the_run()
         return self._furthest[path](cursor)
 
     @property
     def rows(self) -> int | None:
         """The positions of a pass of an indexed flow that ends."""
-        return self._feed.program.size if self._feed else None
+        return self._feed.op.size if self._feed else None
 
     def last_key(self, epoch: int, cursor: Json) -> str | None:
         """A digest of what the last position before a cursor is made of; None where only reading could tell."""
@@ -140,7 +120,7 @@ class Opener:
         if self._given and flow is self._given[0].flow and path == self._given[0].path:
             return self._given[1]
         if why_not(flow) is None and (self.lane or not has_tail(flow)):
-            return self._program(flow, seed, path, grain, laps)
+            return self._positions(flow, seed, path, grain, laps)
         match flow:
             case Hold(below, Batch(n, drop)):
                 return Batches(self.open(below, seed, path, grain * n, laps), n, drop)
@@ -163,11 +143,11 @@ class Opener:
                 require_indexed(
                     flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
                 )
-                raise AssertionError("an indexed reorder is a program")
+                raise AssertionError("an indexed reorder is an op")
 
     @property
     def _share(self) -> LaneOf:
-        assert self.lane is not None, "only lanes have streams that are no programs"
+        assert self.lane is not None, "only lanes have streams that are not indexed"
         return self.lane
 
     def _paired(self) -> Opener:
@@ -176,18 +156,25 @@ class Opener:
         twin.hired = replace(self.hired, paired=True)
         return twin
 
-    def _program(self, flow: Flow, seed: int, path: Path, grain: int, laps: Laps) -> Stream:
-        program, lanes = self.builder.compiled(flow, seed, path), 1
+    def _positions(self, flow: Flow, seed: int, path: Path, grain: int, laps: Laps) -> Stream:
+        op, lanes = self.builder.op(flow, seed, path), 1
         if self.lane is None:
-            feed = Positions(program, self.spread)
+            feed = Positions(op, self.spread)
         else:
             lanes = self.lane.lanes
-            feed = Rounds(program, Share(self.lane.lane, lanes, _mixed(flow), laps.run))
+            feed = Rounds(op, Share(self.lane.lane, lanes, _mixed(flow), laps.run))
         if path == self.path:
             self._feed = feed
-        work = Work(feed, program, [], self.hired, grain)
-        if (line := straight(flow, program)) is not None:
-            self._furthest[path] = lambda cursor: line(lanes * (work.furthest() if cursor is None else cursor))
+        work = Work(feed, op, [], self.hired, grain)
+        if (mix := self.builder.mixed.get(path)) is not None:
+
+            def reached(cursor: int | None) -> int:
+                stand = standing(op, lanes * (work.furthest() if cursor is None else cursor), again=False)
+                if (place := stand.get(id(mix))) is None:
+                    raise _not_those_of_the_run()
+                return place[0] * (mix.size or 0) + place[1]
+
+            self._furthest[path] = reached
         return work
 
     def _weave(self, flow: Mix, seed: int, path: Path, laps: Laps) -> Stream:
@@ -239,6 +226,12 @@ class Opener:
             for place, line in self._furthest.items():
                 self._furthest[place] = lambda cursor, line=line: line(cursor) + work.inside
         return work
+
+
+def _not_those_of_the_run() -> ConfigError:
+    return ConfigError(
+        "set_weights: the mixture is shuffled, sliced or nested, so its positions are not those of the run; pass at="
+    )
 
 
 @lru_cache(1000)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .feed import Feed, Unit
-from .program import Program
+from .ops.op import Op
 from .quarantine import Journal, Quarantine
 from .retry import patiently
 from .rows import Rows, bounds_of, empty_rows
@@ -52,9 +52,9 @@ class Work:
     With hands, units are computed ahead by them; results come in order all the same, so nobody can tell.
     """
 
-    def __init__(self, feed: Feed, program: Program | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
-        self.feed, self.program, self.steps, self.hired = feed, program, steps, hired
-        self.quarantine = Quarantine(hired.journal, hired.leaves, program, hired.paired)
+    def __init__(self, feed: Feed, op: Op | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
+        self.feed, self.op, self.steps, self.hired = feed, op, steps, hired
+        self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired)
         self._epoch = 0
         self._queue = deque[Unit]()
         self._ahead = deque[tuple[Unit, Unit, "Future[Done]"]]()  # as they came, as they are computed
@@ -208,7 +208,7 @@ class Work:
 
     def _compute_once(self, unit: Unit) -> Done:
         began = world.sched.now()
-        values = self.program.values(unit.rows) if self.program else unit.values or []
+        values = self.op.values(unit.rows) if self.op else unit.values or []
         found = Results(values, unit.rows, None)
         for step in self.steps:
             results = step.apply(found.values, found.rows)

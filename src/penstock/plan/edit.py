@@ -5,74 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-import numpy as np
-
 from ..errors import ConfigError
 from ..ints import whole
-from ..inverse import Counted, below_batch, lap_of, leaf_of
-from ..order import Gap, Repeat, Replay, Slice, Told
-from ..packed import PackProgram
-from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
-from ..without import WithoutProgram
+from ..ops.each import EachOp
+from ..ops.op import Op
+from ..ops.order import GapOp, RoundOp
+from ..ops.without import WithoutOp
 from .records import Sample
 
 
-def reached(program: Program, leaf: int, name: str, position: int, lap: int = 0) -> tuple[int, int]:
-    """The lap and the position of a source's own flow from which on nothing was given before a position of the
-    program.
-    """
+def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[int, int]:
+    """The lap and the position of a source's own flow from which on nothing was given before a position of an op."""
     if position == 0:
         return lap, 0
-    match program:
-        case WithoutProgram():
-            return lap, int(program.in_lap(lap).down(np.asarray([position]))[0])
-        case EachProgram(flow):
-            return reached(flow, leaf, name, position, lap)
-        case ReorderProgram(flow, Gap() as gap):
-            last = gap.down(np.asarray([position - 1]), flow.size, 0)[0]
-            return reached(flow, leaf, name, int(last[0]) + 1, lap)
-        case _ if leaf_of(program) is not None:
-            return lap, position
-        case BatchProgram(flow):
-            return reached(flow, leaf, name, below_batch(program, position), lap)
-        case PackProgram(flow):
-            return reached(flow, leaf, name, program.drawn(position), lap)
-        case ReorderProgram(flow, Repeat() | Told()):
-            return reached(flow, leaf, name, position, lap)
-        case ReorderProgram(flow, Slice(0, _, 1) | Replay() as order):
-            size = order.size(flow.size) if isinstance(order, Slice) else flow.size
-            own, place = divmod(position, size or 1)
-            if not _goes_round(flow, size or 1):
-                return reached(flow, leaf, name, place, lap + own)
-        case MixProgram() | PassesProgram():
-            part, _, place = program.place(position)
-            if isinstance(part.schedule, Counted):
-                i, epoch = int(part.owner[leaf]), 0 if part.size is None else place // part.size
-                drawn = part.schedule.counts(place - epoch * (part.size or 0)) + part.before(epoch)
-                return reached(part.flows[i], leaf, name, int(drawn[i]), lap)
-        case _:
-            pass
+    if op.leaf is not None and not isinstance(op, EachOp | GapOp | WithoutOp):
+        return lap, position
+    for below in op.before(position, lap):
+        own_order = not below.first and not (isinstance(op, RoundOp) and op.flow.goes_round(op.size or 1))
+        if leaf in below.op.leaves and own_order:
+            return reached(below.op, leaf, name, below.position, below.lap)
     raise ConfigError(
         f"plan.exclude: {name!r} is not drawn from in its own order here (a shuffle or slice lies over several "
         "sources), so samples can only be left out from the start: edit the plan before the run begins"
     )
-
-
-def _goes_round(program: Program, stop: int) -> bool:
-    """Whether positions before this one go more than once through a slice of several sources."""
-    match program:
-        case _ if leaf_of(program) is not None:
-            return False
-        case ReorderProgram(flow, order) if (around := lap_of(order, flow.size)) is not None:
-            return stop > around[0] or _goes_round(flow, around[2])
-        case BatchProgram(flow):
-            return _goes_round(flow, below_batch(program, stop))
-        case MixProgram(flows) | PassesProgram(flows):
-            return any(_goes_round(flow, stop) for flow in flows)
-        case EachProgram(flow) | ReorderProgram(flow):
-            return _goes_round(flow, stop)
-        case _:
-            return False
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:

@@ -85,11 +85,11 @@ class Plan(Questions, Generic[D]):
         """The first row that the run has not delivered, counted over all passes."""
         if self._body is None:
             return 0
-        return as_int(self._body["at"]) + as_int(self._body["epoch"]) * (self._row_program.size or 0)
+        return as_int(self._body["at"]) + as_int(self._body["epoch"]) * (self._rows_op.size or 0)
 
     def _rows_at(self, item: int) -> range:
         """The rows of an item."""
-        group, size = tail_of(self._base).group, self._row_program.size
+        group, size = tail_of(self._base).group, self._rows_op.size
         epoch, place = divmod(item, self.size) if self.size else (0, item)
         first = epoch * (size or 0) + place * group
         return range(first, first + group if size is None else min(first + group, (epoch + 1) * size))
@@ -127,10 +127,10 @@ class Plan(Questions, Generic[D]):
         if not asked:
             return self
         first, last = (
-            (self._rows_at(end) if steps is None else rows_of(self.flow, self._row_program, self._sizes, end, None))
+            (self._rows_at(end) if steps is None else rows_of(self.flow, self._rows_op, self._sizes, end, None))
             for end in (asked[0], asked[-1])
         )
-        size, low, high = self._row_program.size, first.start, last.stop
+        size, low, high = self._rows_op.size, first.start, last.stop
         within_reach(high)
         if low < self._row:
             raise ConfigError(f"plan.skip({asked}): from {self.position} on: the past is fixed")
@@ -142,7 +142,7 @@ class Plan(Questions, Generic[D]):
                 f"plan.skip({asked}): a dataset that ends loses positions of its first pass; those of a later one can "
                 "be left out of a run that stands before them, by ds.plan.after(state)"
             )
-        if told := told_of(self._program):
+        if told := told_of(self._op):
             told.check(low, high, size)
         return self._edited(Skip(start, high - low, lap))
 
@@ -166,10 +166,10 @@ class Plan(Questions, Generic[D]):
                 for index in edit.indices
             }
             if left := sorted(set(indices) - gone):
-                lap, since = reached(self._program, self._leaf(source), source, self.position)
+                lap, since = reached(self._op, self._leaf(source), source, self.position)
                 edits.append(Exclude(source, since, tuple(left), lap))
         found = self._edited(*edits)
-        assert found._program  # refuses now to leave out all of a source
+        assert found._op  # refuses now to leave out all of a source
         return found
 
     def _edited(self, *edits: Edit) -> Plan[D]:

@@ -12,10 +12,10 @@ import numpy as np
 from ..build import Builder, require_indexed
 from ..errors import ConfigError, IndexedError
 from ..ints import whole, within_reach
-from ..inverse import find
 from ..nodes import Flow
-from ..packed import PackProgram, passes_of
-from ..program import BatchProgram, EachProgram, MixProgram, PassesProgram, Program, ReorderProgram
+from ..ops.op import Op
+from ..ops.pack import PackOp, passes_of
+from ..ops.tally import Tally
 from ..quarantine import Draw, Entry
 from ..rows import Rows
 from ..sizes import Size
@@ -24,8 +24,7 @@ from ..types import Ints, is_source
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs
 from .replaced import Replaced
-from .steps import row_program, rows_of, told_of
-from .tally import Tally, pass_sizes
+from .steps import rows_of, rows_op, told_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
@@ -61,7 +60,7 @@ class Questions:
     @property
     def size(self) -> int | None:
         """The positions of one pass; None where it never ends."""
-        return self._program.size
+        return self._op.size
 
     @overload
     def at(self, position: int, /) -> tuple[Sample, ...]: ...
@@ -120,12 +119,12 @@ class Questions:
         if not 0 <= index < rows:
             raise IndexError(f"sample {index} of {source!r}, which has {rows}")
         within = self._range(within, "plan.find")
-        if (passes := passes_of(self._program)) and self.size:
+        if (passes := passes_of(self._op)) and self.size:
             first, last = within.start // self.size, -(-within.stop // self.size)
             passes.check(first * passes.size, last * passes.size)
-        if told := told_of(self._program):
+        if told := told_of(self._op):
             told.check(within.start, within.stop, self.size)
-        found = find(self._program, leaf, np.asarray([index]), within.start, within.stop)
+        found = self._op.find(leaf, np.asarray([index]), within.start, within.stop)
         return (self._replaced.find(leaf, index, found, within) if self._entries else found).tolist()
 
     # ------------------------------------------------------------ sums
@@ -172,9 +171,9 @@ class Questions:
         >>> ps.mix(flows, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhausts()
         {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=4, ends=8)}
         """
-        if any(True for _ in _packs(self._program)):
+        if any(True for _ in _packs(self._op)):
             raise IndexedError("plan.exhausts: a packed row holds parts of documents; ask the plan before pack()")
-        found = exhaustions(self._program, lambda position: self._tally(position).samples, self._once, horizon)
+        found = exhaustions(self._op, lambda position: self._tally(position).samples, self._once, horizon)
         return dict(zip(self.sources, found, strict=True))
 
     # ------------------------------------------------------------ two plans
@@ -219,16 +218,18 @@ class Questions:
         return Builder(self.flow)
 
     @cached_property
-    def _program(self) -> Program:
-        return self._builder.program(self.flow)
+    def _op(self) -> Op:
+        return self._builder.op(self.flow)
 
     @cached_property
     def _once(self) -> Ints:
-        return pass_sizes(self._program, len(self.sources))
+        out = np.zeros(len(self.sources), np.int64)
+        self._op.once(out)
+        return out
 
     @cached_property
     def _marks(self) -> list[int]:
-        return [pack.node for pack in _packs(self._program)]
+        return [pack.node for pack in _packs(self._op)]
 
     def _leaf(self, source: str) -> int:
         names = self.sources
@@ -274,16 +275,16 @@ class Questions:
 
     @cached_property
     def _replaced(self) -> Replaced:
-        return Replaced(self._program, self._builder.leaves, self._entries, self.position)
+        return Replaced(self._op, self._builder.leaves, self._entries, self.position)
 
     @cached_property
-    def _row_program(self) -> Program:
-        return row_program(self._program, self.flow)
+    def _rows_op(self) -> Op:
+        return rows_op(self._op, self.flow)
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """The samples of a global step, with the positions of the items of this dataset that hold them."""
-        group, size = tail_of(self.flow).group, self._row_program.size
-        taken = rows_of(self.flow, self._row_program, self._sizes, step, world_size)
+        group, size = tail_of(self.flow).group, self._rows_op.size
+        taken = rows_of(self.flow, self._rows_op, self._sizes, step, world_size)
         rows = np.arange(taken.start, taken.stop)
         if size is None:
             items = rows // group
@@ -291,7 +292,7 @@ class Questions:
             epoch = taken.start // size
             place = (rows - epoch * size) % size
             rows, items = place + epoch * size, place // group + epoch * (self.size or 0)
-        return self._samples_of(self._replaced.locate(rows, self._row_program), items)
+        return self._samples_of(self._replaced.locate(rows, self._rows_op), items)
 
     def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
         if not self._marks:
@@ -315,7 +316,7 @@ class Questions:
             raise IndexError(f"position {position} of {self!r}: positions count from 0")
         within_reach(position)
         tally = Tally(len(self.sources))
-        tally.add(self._program, 0, position)
+        self._op.count(tally, 0, position)
         return tally
 
     def _tokens(self, tally: Tally) -> dict[str, int]:
@@ -332,14 +333,7 @@ class Questions:
         return out
 
 
-def _packs(program: Program) -> list[PackProgram]:
-    """The packs of a program."""
-    match program:
-        case PackProgram(flow):
-            return [program, *_packs(flow)]
-        case MixProgram(flows) | PassesProgram(flows):
-            return [pack for flow in flows for pack in _packs(flow)]
-        case EachProgram(flow) | BatchProgram(flow) | ReorderProgram(flow):
-            return _packs(flow)
-        case _:
-            return []
+def _packs(op: Op) -> list[PackOp]:
+    """The packs in a tree."""
+    found = [pack for each in op.inputs for pack in _packs(each)]
+    return [op, *found] if isinstance(op, PackOp) else found

@@ -8,8 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..inverse import find
-from ..program import Program
+from ..ops.op import Op
 from ..quarantine import Draw, Entry, Journal, Quarantine
 from ..rows import Rows
 from ..step import Leaf
@@ -20,18 +19,18 @@ _AHEAD = 1 << 16  # items that a run may have made ahead
 
 @dataclass(frozen=True)
 class Replaced:
-    """The program of a run that has delivered the positions before `position`, and its journal."""
+    """The op of a run that has delivered the positions before `position`, and its journal."""
 
-    program: Program
+    op: Op
     leaves: list[Leaf]
     entries: Mapping[Draw, Entry]
     position: int
 
-    def locate(self, positions: Ints, program: Program | None = None) -> Rows:
-        """The samples of positions (of a part of the program), with what took the places of bad ones."""
-        program = program or self.program
-        rows = program.locate(positions, np.zeros_like(positions))
-        return Quarantine(Journal(entries=self.entries), self.leaves, program).replaced(rows)
+    def locate(self, positions: Ints, op: Op | None = None) -> Rows:
+        """The samples of positions (of a part of the tree), with what took the places of bad ones."""
+        op = op or self.op
+        rows = op.locate(positions, np.zeros_like(positions))
+        return Quarantine(Journal(entries=self.entries), self.leaves, op).replaced(rows)
 
     def find(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
         """The positions at which a sample is delivered, of those at which it was `found` to be drawn and of others."""
@@ -45,7 +44,7 @@ class Replaced:
         may be of other sources.
         """
         maybe = self._exchanged[: np.searchsorted(self._exchanged, position)]
-        was, given = self.program.locate(maybe, np.zeros_like(maybe)), self.locate(maybe)
+        was, given = self.op.locate(maybe, np.zeros_like(maybe)), self.locate(maybe)
         drawn, got = (np.bincount(rows.leaf, minlength=len(self.leaves)) for rows in (was, given))
         return got - drawn
 
@@ -60,7 +59,7 @@ class Replaced:
         for draw in self.entries:
             bad.setdefault(draw.source, []).append(draw.index)
         where = [
-            find(self.program, each.number, np.unique(bad[each.name]), within.start, within.stop)
+            self.op.find(each.number, np.unique(bad[each.name]), within.start, within.stop)
             for each in self.leaves
             if each.name in bad
         ]

@@ -6,50 +6,53 @@ from ..deal import spread_of
 from ..errors import ConfigError, StateError
 from ..ints import whole, within_reach
 from ..nodes import Each, Flow, Hold
+from ..ops.batch import BatchOp
+from ..ops.each import EachOp
+from ..ops.op import Op
+from ..ops.order import ToldOp
+from ..ops.pack import passes_of
 from ..order import Told
-from ..packed import passes_of
-from ..program import BatchProgram, EachProgram, Program, ReorderProgram
 from ..sizes import Size, rows_of_step, size_of
 from ..tail import has_tail, tail_of
 
 
-def row_program(program: Program, flow: Flow) -> Program:
-    """The program below the last batches, of the rows of a run."""
+def rows_op(op: Op, flow: Flow) -> Op:
+    """The op below the last batches, of the rows of a run."""
     while has_tail(flow):
-        assert isinstance(flow, Hold | Each) and isinstance(program, BatchProgram | EachProgram)
-        program, flow = program.flow, flow.flow
-    return program
+        assert isinstance(flow, Hold | Each) and isinstance(op, BatchOp | EachOp)
+        op, flow = op.flow, flow.flow
+    return op
 
 
-def told_of(program: Program) -> Told | None:
+def told_of(op: Op) -> Told | None:
     """Which passes are told, where positions were skipped in some passes only."""
-    while isinstance(program, BatchProgram | EachProgram):
-        program = program.flow
-    return program.order if isinstance(program, ReorderProgram) and isinstance(program.order, Told) else None
+    while isinstance(op, BatchOp | EachOp):
+        op = op.flow
+    return op.order if isinstance(op, ToldOp) else None
 
 
-def rows_of(flow: Flow, program: Program, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
-    """The rows of a global step, counted over all passes of a program; of no run on so many ranks."""
+def rows_of(flow: Flow, op: Op, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
+    """The rows of a global step, counted over all passes of an op; of no run on so many ranks."""
     if log is not None and world_size is not None:
         raise ConfigError("plan.at(step=): the run knows on how many ranks it made its steps; leave out world_size")
     ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
     log = log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail),)
-    found = rows_of_step(log, step, program.size)
+    found = rows_of_step(log, step, op.size)
     within_reach(found.stop)
-    _check_even(program, found.start)
+    _check_even(op, found.start)
     whole_step = next(entry.size for entry in reversed(log) if entry.step <= step)
     # The last step of a pass may be short: batches below the outermost drop what fills none of them.
     return found[: tail.given(len(found))] if len(found) < whole_step else found
 
 
-def _check_even(program: Program, start: int) -> None:
+def _check_even(op: Op, start: int) -> None:
     """Steps are counted by passes of one length: those up to the present one, and on to that of a step."""
-    if told := told_of(program):
-        told.check(0, start + 1, program.size)
-    passes = passes_of(program)
-    if passes is None or passes.now is None or program.size is None:
+    if told := told_of(op):
+        told.check(0, start + 1, op.size)
+    passes = passes_of(op)
+    if passes is None or passes.now is None or op.size is None:
         return
-    last = max(passes.now, start // program.size)
+    last = max(passes.now, start // op.size)
     if any(lap <= last and not passes.tells(part) for lap, part in zip(passes.laps, passes.parts, strict=True)):
         sizes = ", ".join(
             f"{part.size} from pass {lap} on" for lap, part in zip(passes.laps, passes.parts, strict=True)

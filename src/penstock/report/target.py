@@ -20,9 +20,10 @@ from penstock.files import said as problems_said
 from penstock.mix import Mixture
 from penstock.mix.asked import asked
 from penstock.nodes import Flow, Mix, Read
-from penstock.packed import PackProgram
+from penstock.ops.mix import MixOp
+from penstock.ops.op import OneInput, Op
+from penstock.ops.pack import PackOp
 from penstock.plan import Exhaustion, Plan
-from penstock.program import BatchProgram, EachProgram, MixProgram, Program, ReadProgram, ReorderProgram
 from penstock.seams import world
 from penstock.types import is_source
 
@@ -120,21 +121,18 @@ class Target:
         return self._pack is not None
 
     @cached_property
-    def _pack(self) -> PackProgram | None:
-        found = self._builder.program(self.plan.flow)
-        while not isinstance(found, PackProgram):
-            if not isinstance(found, EachProgram | ReorderProgram | BatchProgram):
-                return None
+    def _pack(self) -> PackOp | None:
+        found = self._builder.op(self.plan.flow)
+        while isinstance(found, OneInput) and not isinstance(found, PackOp):
             found = found.flow
-        return found
+        return found if isinstance(found, PackOp) else None
 
     def in_force(self, sample: int) -> dict[str, float]:
         """The weights of the outermost mixture at one of its samples, of sum 1; those of sources used up are 0."""
-        found = self._builder.program(self.plan.flow)
-        while not isinstance(found, MixProgram):
-            assert isinstance(found, EachProgram | ReorderProgram | BatchProgram | PackProgram)
+        found = self._builder.op(self.plan.flow)
+        while isinstance(found, OneInput):
             found = found.flow
-        assert isinstance(found.schedule, Mixture)
+        assert isinstance(found, MixOp) and isinstance(found.schedule, Mixture)
         size = found.schedule.size
         return found.schedule.weights_at(sample if size is None else min(sample, size - 1))
 
@@ -168,9 +166,10 @@ class Target:
 
     def asked(self, steps: int) -> dict[str, float]:
         """The share of the samples that the weights ask for, by source, over so many steps."""
-        program = self._builder.program(self.plan.flow)
         out = np.zeros(len(self.plan.sources))
-        _shared(program, max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out)
+        _shared(
+            self._builder.op(self.plan.flow), max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out
+        )
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
@@ -223,16 +222,14 @@ def _last(count: Callable[[int], int], size: int) -> int | None:
     return high if high < size else None
 
 
-def _shared(program: Program, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
+def _shared(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
     """Give every leaf below its part of a share."""
-    match program:
-        case MixProgram(flows, schedule):
-            parts = asked(schedule, samples) if isinstance(schedule, Mixture) else np.ones(len(flows)) / len(flows)
-            for flow, part in zip(flows, parts.tolist(), strict=True):
-                _shared(flow, max(1, round(samples * part)), share * part, out)
-        case EachProgram() | ReorderProgram() | BatchProgram() | PackProgram():
-            _shared(program.flow, samples, share, out)
-        case ReadProgram():
-            out[program.leaf.number] += share
-        case _:
-            raise AssertionError(type(program).__name__)
+    if isinstance(op, MixOp):
+        even = np.ones(len(op.inputs)) / len(op.inputs)
+        parts = asked(op.schedule, samples) if isinstance(op.schedule, Mixture) else even
+        for each, part in zip(op.inputs, parts.tolist(), strict=True):
+            _shared(each, max(1, round(samples * part)), share * part, out)
+    elif op.leaf is not None and not op.inputs:
+        out[op.leaf] += share
+    for each in op.inputs if isinstance(op, OneInput) else ():
+        _shared(each, samples, share, out)

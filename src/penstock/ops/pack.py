@@ -1,23 +1,25 @@
-"""Packs whose lengths are known, as programs: groups that a fold decides ahead of time, pass by pass."""
+"""Packs whose lengths are known: groups that a fold decides ahead of time, pass by pass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .errors import DataError
-from .ints import distinct, within_reach
-from .pack import Columns, Missing, Pieces, Plan, fitted, plan, settled
-from .program import BatchProgram, EachProgram, PassesProgram, Program, ReorderProgram
-from .rows import HOLE, Rows, bounds_of, empty_rows, join_rows
-from .step import Failed
-from .types import Fold, Ints, Source
+from ..errors import DataError
+from ..ints import distinct, within_reach
+from ..pack import BestFit, Columns, FirstFit, Missing, Pieces, Plan, fitted, plan, settled
+from ..rows import HOLE, Rows, bounds_of, empty_rows, join_rows
+from ..step import Failed
+from ..types import Fold, Ints
+from .op import UNKNOWN, Before, OneInput, Op
+from .passes import PassesOp
+from .tally import Tally
 
 
 class Pass(NamedTuple):
@@ -31,27 +33,24 @@ class Pass(NamedTuple):
     own: bool
 
 
-def passes_of(program: Program) -> PassesProgram | None:
-    """The mixture that ends and was changed, where its passes are those of a program."""
-    while isinstance(program, EachProgram | ReorderProgram | BatchProgram | PackProgram):
-        program = program.flow
-    return program if isinstance(program, PassesProgram) and program.now is not None else None
+def passes_of(op: Op) -> PassesOp | None:
+    """The mixture that ends and was changed, where its passes are those of an op."""
+    while isinstance(op, OneInput):
+        op = op.flow
+    return op if isinstance(op, PassesOp) and op.now is not None else None
 
 
-@dataclass
-class PackProgram:
+class PackOp(OneInput):
     """Groups that a fold decides from lengths alone; each pass is planned when it is first asked for.
 
-    All passes hold as many groups as the first, see `penstock.pack.fitted`.
+    All passes hold as many groups as the first, see `penstock.pack.fitted`. `node` numbers it among the ops that leave
+    marks.
     """
 
-    flow: Program
-    fold: Fold
-    key: int
-    extra: int
-    lengths: Sequence[Ints]
-    node: int
-    _plans: dict[int, Pass] = field(default_factory=dict[int, "Pass"], repr=False)
+    def __init__(self, flow: Op, fold: Fold, key: int, extra: int, lengths: Sequence[Ints], node: int) -> None:
+        super().__init__(flow)
+        self.fold, self.key, self.extra, self.lengths, self.node = fold, key, extra, lengths, node
+        self.depth, self._plans = flow.depth + 1, dict[int, Pass]()
 
     @property
     def size(self) -> int:
@@ -66,10 +65,6 @@ class PackProgram:
         """The pass that the others have as many groups as: the first that is told."""
         passes = passes_of(self.flow)
         return passes.first if passes else 0
-
-    @property
-    def depth(self) -> int:
-        return self.flow.depth + 1
 
     def planned(self, epoch: int) -> Pass:
         """The samples of a pass and the groups that they make."""
@@ -112,10 +107,6 @@ class PackProgram:
             where = rows.leaf == leaf
             out[where] = self.lengths[leaf][rows.index[where]]
         return out + self.extra
-
-    @property
-    def source(self) -> Source | None:
-        return None
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self.size
@@ -170,3 +161,64 @@ class PackProgram:
             with suppress(Failed):
                 return self.flow.values(replace(rows, index=(rows.index + step) % size))[0]
         raise DataError("pack: neither a document nor the 16 that follow it in its source can be read")
+
+    # ------------------------------------------------------------ questions
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        size = self.size
+
+        def rows(epoch: int) -> Ints:
+            """The rows of a pass that hold a part of these documents."""
+            samples, _, made, _ = self.planned(epoch)
+            mine = (samples.leaf == leaf) & np.isin(samples.index, index)
+            pieces = np.flatnonzero(mine[made.item])
+            return distinct(np.searchsorted(made.bounds, pieces, side="right") - 1)
+
+        passes, epochs = passes_of(self), range(low // size, (high - 1) // size + 1)
+        told = [epoch for epoch in epochs if passes is None or passes.told(epoch)]
+        found = np.concatenate([index[:0], *(rows(epoch) + epoch * size for epoch in told)])
+        return found[(found >= low) & (found < high)]
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return np.full(len(leaf), UNKNOWN)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        """A document counts in every row that has a part of it."""
+        size = self.size
+
+        def part(a: int, b: int, epoch: int, times: int = times) -> None:
+            rows, _, made, _ = self.planned(epoch)
+            pieces = slice(int(made.bounds[a]), int(made.bounds[b]))
+            leaf, taken = rows.leaf[made.item[pieces]], made.stop[pieces] - made.start[pieces]
+            tally.samples += np.bincount(leaf, minlength=len(tally.samples)) * times
+            np.add.at(tally.tokens, leaf, taken * times)
+
+        first, last = start // size, stop // size
+        if first == last:
+            return part(start - first * size, stop - first * size, first)
+        part(start - first * size, size, first)
+        if isinstance(self.fold, FirstFit | BestFit) and self.flow.alike:
+            part(0, size, 0, times * (last - first - 1))  # documents stay whole: every pass has as many of each
+        else:
+            for epoch in range(first + 1, last):
+                part(0, size, epoch)
+        if stop > last * size:
+            part(0, stop - last * size, last)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, self.drawn(position), lap, position % (self.size or 1) > 0)
+
+    def goes_round(self, stop: int) -> bool:
+        return self.flow.goes_round(self.drawn(stop))
+
+    @property
+    def leaf(self) -> int | None:
+        return None
+
+    @property
+    def steady(self) -> bool:
+        return False
+
+    @property
+    def alike(self) -> bool:
+        return False

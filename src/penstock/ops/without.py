@@ -6,18 +6,17 @@ an order puts it, so whole passes are counted by arithmetic and only the pass as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from .errors import ConfigError
-from .ints import distinct
-from .program import Program
-from .rows import Rows
-from .types import Ints, Source
+from ..errors import ConfigError
+from ..ints import distinct
+from ..rows import Rows
+from ..types import Ints
+from .op import Before, OneInput, Op
 
 _HELD = 64  # passes whose gaps are kept
 
@@ -87,52 +86,59 @@ class Gaps:
         return np.asarray(edges), np.asarray(first), np.maximum(np.asarray(kept), 1)
 
 
-@dataclass
-class WithoutProgram:
-    """A program without some samples. `gaps` are those of `Gaps`, each after the lap in which it begins: how often a
-    slice that lies above was gone through before.
+Places = Callable[[int, int], Ints]
+"""Where samples come up in a stretch of positions."""
+
+
+class WithoutOp(OneInput):
+    """A flow without some samples. `gaps` are those of `Gaps`, each after the lap in which it begins: how often a slice
+    that lies above was gone through before.
     """
 
-    flow: Program
-    name: str
-    period: int
-    gaps: tuple[tuple[int, int, Callable[[int, int], Ints]], ...]
-
-    def __post_init__(self) -> None:
-        self.settled = max(lap for lap, _, _ in self.gaps) + 1  # laps from here on are all alike
+    def __init__(self, flow: Op, name: str, gaps: tuple[tuple[int, int, Places], ...]) -> None:
+        super().__init__(flow)
+        self.name, self.gaps, self.source, self._period = name, gaps, flow.source, flow.period
+        self._settled = max(lap for lap, _, _ in gaps) + 1  # laps from here on are all alike
         self._laps = dict[int, Gaps]()
-        self.in_lap(self.settled)  # refuses now what leaves nothing
-
-    def _in(self, lap: int) -> Gaps:
-        """What began in an earlier lap is gone from the beginning."""
-        gaps = tuple((since if begun == lap else 0, places) for begun, since, places in self.gaps if begun <= lap)
-        return Gaps(self.name, self.period, gaps)
+        self.in_lap(self._settled)  # refuses now what leaves nothing
 
     def in_lap(self, lap: int) -> Gaps:
-        """The gaps of a lap."""
-        lap = min(lap, self.settled)
+        """The gaps of a lap. What began in an earlier one is gone from the beginning."""
+        lap = min(lap, self._settled)
         if lap not in self._laps:
-            self._laps[lap] = self._in(lap)
+            gaps = tuple((since if begun == lap else 0, places) for begun, since, places in self.gaps if begun <= lap)
+            self._laps[lap] = Gaps(self.name, self._period, gaps)
         return self._laps[lap]
 
-    @property
-    def size(self) -> int | None:
-        return self.flow.size
-
-    @property
-    def depth(self) -> int:
-        return self.flow.depth
-
-    @property
-    def source(self) -> Source | None:
-        return self.flow.source
-
     def locate(self, positions: Ints, laps: Ints) -> Rows:
-        below, lap = np.empty_like(positions), np.minimum(laps, self.settled)
+        below, lap = np.empty_like(positions), np.minimum(laps, self._settled)
         for one in map(int, distinct(lap)):
             mine = np.flatnonzero(lap == one)
             below[mine] = self.in_lap(one).down(positions[mine])
         return self.flow.locate(below, laps)
 
-    def values(self, rows: Rows) -> list[Any]:
-        return self.flow.values(rows)
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        gaps = self.in_lap(lap)
+        below = gaps.down(np.asarray([low, high - 1]))
+        draws = gaps.up(self.flow.find(leaf, index, int(below[0]), int(below[1]) + 1, lap))
+        return draws[draws >= 0]
+
+    def once(self, out: Ints) -> None:
+        super().once(out)
+        assert self.leaf is not None
+        out[self.leaf] -= len(self.in_lap(0).gaps_in(0))
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, int(self.in_lap(lap).down(np.asarray([position]))[0]), lap, ahead)
+
+    @property
+    def settled(self) -> int:
+        return self._settled
+
+    @property
+    def since(self) -> int:
+        return max(since for _, since, _ in self.gaps)
+
+    @property
+    def alike(self) -> bool:
+        return False

@@ -1,0 +1,94 @@
+"""Groups of `n` neighbours of one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..ints import distinct, within_reach
+from ..rows import Rows, bounds_of
+from ..types import Ints
+from .op import UNKNOWN, Before, OneInput, Op
+from .tally import Tally
+
+
+class BatchOp(OneInput):
+    """Batches; the last of a pass is short, or dropped."""
+
+    def __init__(self, flow: Op, n: int, drop: bool) -> None:
+        super().__init__(flow)
+        self.n, self.drop, self.depth, below = n, drop, flow.depth + 1, flow.size
+        self._size = None if below is None else below // n if drop else -(-below // n)
+
+    @property
+    def size(self) -> int | None:
+        return self._size
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        below, n = self.flow.size, self.n
+        within_reach(int(positions.max(initial=0)), n)
+        if below is None:
+            starts, counts = positions * n, np.full_like(positions, n)
+        else:
+            epoch = positions // (self._size or 1)
+            place = (positions - epoch * (self._size or 1)) * n
+            starts, counts = epoch * below + place, np.minimum(below - place, n)
+        bounds = bounds_of(counts)
+        samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
+        return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
+
+    def values(self, rows: Rows) -> list[Any]:
+        values = self.flow.values(rows.ungrouped())
+        return [values[a:b] for a, b in pairwise(rows.levels[0].tolist())]
+
+    def begins(self, position: int) -> int:
+        """The position below at which a batch begins."""
+        below, size = self.flow.size, self._size
+        return position * self.n if not (below and size) else position // size * below + position % size * self.n
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        n, size, below = self.n, self._size, self.flow.size
+        found = self.flow.find(leaf, index, self.begins(low), self.begins(high), lap)
+        if size is None or below is None:
+            return distinct(found // n)
+        epoch = found // below
+        place = (found - epoch * below) // n
+        return distinct((epoch * size + place)[place < size])  # what lies behind the last whole batch may be dropped
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        below, size, found = self.flow.size, self._size, self.flow.nth(leaf, number)
+        if self.drop and below is not None and below % self.n:
+            return np.full(len(leaf), UNKNOWN)
+        if below is None or size is None:
+            return np.where(found < 0, found, found // self.n)
+        return np.where(found < 0, found, found // below * size + found % below // self.n)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        flow, below, size, n = self.flow, self.flow.size, self._size, self.n
+        if below is None or size is None or not self.drop or below % n == 0 or start // size == stop // size:
+            return flow.count(tally, self.begins(start), self.begins(stop), times)
+        first, last = start // size, stop // size
+        flow.count(tally, self.begins(start), first * below + size * n, times)
+        if flow.steady:
+            flow.count(tally, 0, size * n, times * (last - first - 1))
+        else:
+            for epoch in range(first + 1, last):
+                flow.count(tally, epoch * below, epoch * below + size * n, times)
+        flow.count(tally, last * below, self.begins(stop), times)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, self.begins(position), lap, ahead)
+
+    def goes_round(self, stop: int) -> bool:
+        return self.flow.goes_round(self.begins(stop))
+
+    @property
+    def leaf(self) -> int | None:
+        return None
+
+    @property
+    def alike(self) -> bool:
+        return not self.drop and self.flow.alike

@@ -1,0 +1,251 @@
+"""Inputs woven by a schedule: by weight, one after the other, in turn, by a rule of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ..ints import distinct, within_reach
+from ..rows import Rows, empty_rows, join_rows
+from ..types import Ints
+from .op import UNKNOWN, Before, Op
+from .tally import Tally, laps_of
+
+_SCAN = 1 << 16  # positions looked at together where a rule has no inverse
+
+
+class Drawing(Protocol):
+    """Which input each position of a pass draws from, and which of its draws that is."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def passes(self) -> Ints: ...
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A schedule with an inverse: the draws of each input before a position, the positions of draws (or -1)."""
+
+    def counts(self, position: int, /) -> Ints: ...
+    def places(self, source: Ints, k: Ints, /) -> Ints: ...
+
+
+class MixOp(Op):
+    """A mix of indexed inputs. `on` says that the schedule knows the draws of later passes too; `base` is how far each
+    input had come before the first pass. `one_item` says that a round of the inputs is one item, which is a tuple.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Op], schedule: Drawing, leaves: int, on: bool = False, base: Ints | None = None
+    ) -> None:
+        self.inputs, self.schedule, self.on = tuple(inputs), schedule, on
+        self.owner = np.full(leaves, -1, np.int64)  # which input a leaf belongs to
+        for i, each in enumerate(self.inputs):
+            self.owner[list(each.leaves)] = i
+        self.base = np.zeros(len(inputs), np.int64) if base is None else base
+        self._size, self.depth = schedule.size, max(each.depth for each in self.inputs)
+        self._sources = [each.source for each in self.inputs]
+
+    @property
+    def size(self) -> int | None:
+        return self._size
+
+    @cached_property
+    def advance(self) -> Ints:
+        """How far each input moves on from one pass of the mix to the next."""
+        sizes = np.asarray([each.size or 0 for each in self.inputs], np.int64)
+        return sizes * self.schedule.passes
+
+    def drawn(self, epoch: int) -> Ints:
+        """How far each input had come before a pass."""
+        return self.base if self._size is None else self.base + epoch * self.advance
+
+    def place(self, position: int) -> tuple[MixOp, int, int]:
+        """What the mix is at a position, from which pass on, and which position that is of it."""
+        return self, 0, position
+
+    def draws(self, positions: Ints) -> tuple[Ints, Ints]:
+        """The input of each position, and which position of it is drawn."""
+        if self._size is None or self.on:
+            return self.schedule.at(positions)
+        epoch = positions // self._size
+        within_reach(int(epoch.max(initial=0)), int(self.advance.max(initial=0)))
+        source, k = self.schedule.at(positions - epoch * self._size)
+        return source, k + self.base[source] + (epoch * self.advance[source] if epoch.any() else 0)
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        source, k = self.draws(positions)
+        order, groups = _by_input(source, len(self.inputs))
+        k, laps = k[order], laps[order]
+        parts = [self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups]
+        return join_rows(parts).take(_back(order)) if parts else empty_rows(self.depth)
+
+    def values(self, rows: Rows) -> list[Any]:
+        order, groups = _by_input(self.owner[rows.leaf[rows.firsts()[:-1]]], len(self.inputs))
+        if not groups:
+            return []
+        if len(groups) == 1:
+            each = self.inputs[groups[0][0]]
+            return each.values(rows.flattened(each.depth))
+        try:
+            found = self._read(rows.index[order], groups) if not self.depth else None
+        except Exception:
+            found = None  # the careful way finds out which sample it was
+        if found is None:
+            rows, found = rows.take(order), list[Any]()
+            for i, a, b in groups:
+                each = self.inputs[i]
+                found += each.values(rows.slice(a, b).flattened(each.depth))
+        return np.fromiter(found, object, len(found))[_back(order)].tolist()
+
+    def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Any] | None:
+        """The values of all groups, if they are nothing but read."""
+        found = list[Any]()
+        for i, a, b in groups:
+            if (source := self._sources[i]) is None:
+                return None
+            found += source.read(index[a:b])
+        return found
+
+    # ------------------------------------------------------------ backwards
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        i, size, schedule = int(self.owner[leaf]), self._size, self.schedule
+        if i < 0:
+            return index[:0]
+        flow = self.inputs[i]
+        if not isinstance(schedule, Counted):
+            return np.concatenate([*self._scanned(i, leaf, index, low, high, lap)])
+        if size is None:
+            a, b = (int(schedule.counts(position)[i]) for position in (low, high))
+            return _placed(schedule, i, flow.find(leaf, index, a, b, lap))
+        first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
+        each, base = int(self.advance[i]), int(self.base[i])
+        if each == 0:  # every pass begins anew with the same draws
+            place = _placed(schedule, i, flow.find(leaf, index, base, base + drawn, lap) - base)
+            return laps_of(place, size, low, high)
+        a, b = (base + e * each + int(schedule.counts(p - e * size)[i]) for e, p in ((first, low), (last, high)))
+        k = flow.find(leaf, index, a, b, lap) - base
+        k = k[k % each < drawn]
+        return _placed(schedule, i, k % each) + k // each * size
+
+    def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Iterator[Ints]:
+        """By trying every position: for rules of the user's."""
+        yield index[:0]
+        for start in range(low, high, _SCAN):
+            positions = np.arange(start, min(start + _SCAN, high))
+            source, k = self.draws(positions)
+            positions, k = positions[source == i], k[source == i]
+            if len(k):
+                found = self.inputs[i].find(leaf, index, int(k.min()), int(k.max()) + 1, lap)
+                yield positions[np.isin(k, found)]
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        if not isinstance(self.schedule, Counted):
+            return super().nth(leaf, number)
+        source, k = self.owner[leaf], np.empty(len(leaf), np.int64)
+        for i in map(int, distinct(source)):
+            mine = np.flatnonzero(source == i)
+            k[mine] = self.inputs[i].nth(leaf[mine], number[mine])
+        known, epoch = k >= 0, np.zeros_like(k)
+        if self._size is not None:
+            drawn = self.schedule.counts(self._size)[source]
+            later = known & (k >= drawn)
+            known &= ~later | (drawn == self.advance[source])  # else passes do not follow one another without gaps
+            epoch = np.where(later, k // np.maximum(drawn, 1), 0)
+            k = k - epoch * drawn
+        out = np.full(len(k), UNKNOWN)
+        out[known] = epoch[known] * (self._size or 0) + self.schedule.places(source[known], k[known])
+        return out
+
+    # ------------------------------------------------------------ sums
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        schedule, size = self.schedule, self._size
+        if not isinstance(schedule, Counted):
+            return tally.one_by_one(self, start, stop, times)
+
+        def part(a: int, b: int, epoch: int, times: int) -> None:
+            low, high = schedule.counts(a), schedule.counts(b)
+            shift = self.drawn(epoch)
+            for i in np.flatnonzero(high > low).tolist():
+                self.inputs[i].count(tally, int(low[i] + shift[i]), int(high[i] + shift[i]), times)
+
+        if size is None:
+            return part(start, stop, 0, times)
+        first, last = start // size, stop // size
+        if first == last:
+            return part(start - first * size, stop - first * size, first, times)
+        part(start - first * size, size, first, times)
+        self._passes(tally, schedule.counts(size).tolist(), first + 1, last, times)
+        part(0, stop - last * size, last, times)
+
+    def _passes(self, tally: Tally, counts: list[int], first: int, last: int, times: int) -> None:
+        """Whole passes of a mix that ends."""
+        for flow, step, drawn, base in zip(self.inputs, self.advance.tolist(), counts, self.base.tolist(), strict=True):
+            if step == drawn:
+                flow.count(tally, base + first * step, base + last * step, times)
+            elif flow.steady:
+                flow.count(tally, 0, drawn, times * (last - first))
+            else:
+                for epoch in range(first, last):
+                    flow.count(tally, base + epoch * step, base + epoch * step + drawn, times)
+
+    # ------------------------------------------------------------ how far
+
+    def stands(self, position: int, ahead: bool = False) -> tuple[int, int]:
+        _, lap, epoch, place = self._stands(position, ahead)
+        return lap + epoch, place
+
+    def _stands(self, position: int, ahead: bool) -> tuple[MixOp, int, int, int]:
+        more = int(ahead and position > 0)  # the end of a pass is of that pass
+        part, lap, at = self.place(position - more)
+        epoch, place = divmod(at, part.size) if part.size else (0, at)
+        return part, lap, epoch, place + more
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        part, _, epoch, place = self._stands(position, ahead)
+        if isinstance(part.schedule, Counted):
+            drawn = part.schedule.counts(place) + part.drawn(epoch)
+            for each, k in zip(part.inputs, drawn.tolist(), strict=True):
+                yield Before(each, k, lap, ahead and position > 0)
+
+    @property
+    def steady(self) -> bool:
+        return (
+            self._size is not None and isinstance(self.schedule, Counted) and all(each.steady for each in self.inputs)
+        )
+
+    @property
+    def alike(self) -> bool:
+        if self._size is None or not isinstance(self.schedule, Counted):
+            return False
+        drawn = self.schedule.counts(self._size)
+        same = bool((drawn == self.advance).all())
+        return same and all(each.alike for each, count in zip(self.inputs, drawn.tolist(), strict=True) if count)
+
+
+def _placed(schedule: Counted, source: int, k: Ints) -> Ints:
+    return schedule.places(np.full(len(k), source), k)
+
+
+def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:
+    """A stable order that brings equal inputs together, and (input, start, stop) for each that occurs."""
+    order = np.argsort(source.astype(np.int16 if inputs < 1 << 15 else np.int64), kind="stable")
+    many = np.bincount(source)
+    present = np.flatnonzero(many)
+    edges = pairwise([0, *np.cumsum(many[present]).tolist()])
+    return order, [(i, a, b) for i, (a, b) in zip(present.tolist(), edges, strict=True)]
+
+
+def _back(order: Ints) -> Ints:
+    """The inverse of an order."""
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return back

@@ -1,0 +1,204 @@
+"""What every node of a compiled tree can be asked.
+
+An op answers about positions: which samples lie there (`locate`, integers only, nothing is read), what they are
+(`values`), where a sample comes up (`find`), how many a stretch holds (`count`), how far its inputs were drawn
+(`before`). `OneInput` passes every question on: an op says only what it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..rows import Rows
+from ..types import Ints, Source
+from .tally import Tally
+
+UNKNOWN = -2
+"""A position that arithmetic does not tell."""
+
+
+class Before(NamedTuple):
+    """How far an input was drawn: up to which position, in which lap of what gives the same samples again and again.
+    `ahead` says that what is to come may still be of what was drawn; `first`, that nothing before it ever is.
+    """
+
+    op: Op
+    position: int
+    lap: int
+    ahead: bool
+    first: int = 0
+
+
+class Op:
+    """A node of a compiled tree. `size` is the length of a pass, None where it never ends; `depth` how many levels of
+    groups its items have; `inputs` what lies below.
+    """
+
+    inputs: tuple[Op, ...] = ()
+    depth: int = 0
+    source: Source | None = None  # what the values are read from, where that is all
+
+    @property
+    def size(self) -> int | None:
+        raise NotImplementedError
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        """The samples behind positions; `laps` is how often each of them was gone through before."""
+        raise NotImplementedError
+
+    def values(self, rows: Rows) -> list[Any]:
+        """The items that rows are."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ backwards
+
+    def find(self, leaf: int, index: Ints, low: int, high: int, lap: int = 0) -> Ints:
+        """The positions in `[low, high)` of a lap whose items hold any of these samples of a leaf, sorted, each once.
+        In passes that are not told there are none.
+        """
+        if high <= low or not len(index) or self.size == 0:
+            return np.zeros(0, np.int64)
+        return self._find(leaf, index, low, high, lap)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        raise NotImplementedError
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        """The positions of the samples of these numbers of leaves, as they come; `UNKNOWN` where arithmetic does not
+        tell.
+        """
+        return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
+
+    # ------------------------------------------------------------ sums
+
+    def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None:
+        """Add to a tally what lies at positions `[start, stop)`, so many times."""
+        if stop > start:
+            self._count(tally, start, stop, times)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        tally.one_by_one(self, start, stop, times)
+
+    def once(self, out: Ints) -> None:
+        """Note how many different samples of each leaf there are to draw from: its length, or what slices leave."""
+        for each in self.inputs:
+            each.once(out)
+
+    # ------------------------------------------------------------ how far
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        """How far the inputs were drawn where everything before a position was given; nothing of an input that is not
+        drawn from in its own order.
+        """
+        raise NotImplementedError
+
+    def stands(self, position: int, ahead: bool = False) -> tuple[int, int] | None:
+        """Of a mixture: the pass and the place in it up to which everything before a position was drawn."""
+        return None
+
+    def goes_round(self, stop: int) -> bool:
+        """Whether positions before this one go more than once through a slice of several sources."""
+        return self.leaf is None and any(each.goes_round(stop) for each in self.inputs)
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def leaf(self) -> int | None:
+        """The only leaf of a flow of single samples; None if there are several, or groups."""
+        return None
+
+    @property
+    def steady(self) -> bool:
+        """Whether the same stretch of any two passes holds as many samples of each leaf."""
+        return False
+
+    @property
+    def alike(self) -> bool:
+        """Whether every pass gives the same samples, in whatever order."""
+        return False
+
+    @property
+    def period(self) -> int:
+        """The positions after which a flow of one leaf gives the same samples again, in whatever order."""
+        assert self.size is not None
+        return self.size
+
+    @property
+    def settled(self) -> int:
+        """The lap from which on all are alike: an exclusion may begin within one."""
+        return max((each.settled for each in self.inputs), default=0)
+
+    @property
+    def since(self) -> int:
+        """The position from which on all that edits leave out is left out."""
+        return max((each.since for each in self.inputs), default=0)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The numbers of all leaves."""
+        return tuple(leaf for each in self.inputs for leaf in each.leaves)
+
+
+def standing(op: Op, position: int, again: bool = True) -> dict[int, tuple[int, int]]:
+    """Where the mixtures at and below an op stand, by identity, as a pass and a place in it, when everything before a
+    position was given; with `again` those too that were gone through before, as what lies above gives the same samples
+    in every pass.
+    """
+    return dict(_standing(Before(op, position, 0, False), again))
+
+
+def _standing(given: Before, again: bool) -> Iterator[tuple[int, tuple[int, int]]]:
+    op, position, lap, ahead, _ = given
+    if (place := op.stands(position, ahead)) is not None:
+        yield id(op), place
+    for below in op.before(position, lap, ahead):
+        if again or below.lap == lap:
+            yield from _standing(below, again)
+
+
+class OneInput(Op):
+    """An op over one other, which it passes every question on to."""
+
+    def __init__(self, flow: Op) -> None:
+        self.flow, self.inputs, self.depth = flow, (flow,), flow.depth
+
+    @property
+    def size(self) -> int | None:
+        return self.flow.size
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        return self.flow.locate(positions, laps)
+
+    def values(self, rows: Rows) -> list[Any]:
+        return self.flow.values(rows)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        return self.flow.find(leaf, index, low, high, lap)
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return number if self.leaf is not None else self.flow.nth(leaf, number)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        self.flow.count(tally, start, stop, times)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, position, lap, ahead)
+
+    @property
+    def leaf(self) -> int | None:
+        return self.flow.leaf
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None and self.flow.steady
+
+    @property
+    def alike(self) -> bool:
+        return self.flow.alike
+
+    @property
+    def period(self) -> int:
+        return self.flow.period

@@ -1,0 +1,230 @@
+"""Another order of a flow: by a permutation of every pass, pass after pass, the same places again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from ..order import Gap, Repeat, Replay, Slice, Told
+from ..rows import Rows
+from ..types import Ints, Order
+from .op import UNKNOWN, Before, OneInput, Op
+from .tally import Tally, by_lap, laps_of
+
+
+class OrderOp(OneInput):
+    """An order that gives what every pass holds, in whatever order; or any other that is the user's."""
+
+    def __init__(self, flow: Op, order: Order, key: int) -> None:
+        super().__init__(flow)
+        self.order, self.key, self.source = order, key, flow.source
+
+    @property
+    def size(self) -> int | None:
+        return self.order.size(self.flow.size)
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        below, more = self.order.down(positions, self.flow.size, self.key)
+        return self.flow.locate(below, laps if more is None else laps + more)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        size, n = self.size, self.flow.size
+        assert n is not None and size is not None, "an endless flow is only repeated and sliced"
+        first, last = low // size, (high - 1) // size + 1
+        found = self.order.up(self.flow.find(leaf, index, first * n, last * n, lap), n, self.key)
+        return np.sort(found[(found >= low) & (found < high)])
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        n = self.flow.size
+        if self.flow.leaf is not None:
+            return self.flow.count(tally, start, stop, times)
+        if n is None or self.size != n:
+            return tally.one_by_one(self, start, stop, times)
+        head, tail = -(-start // n) * n, stop // n * n  # whole passes hold what they hold in any order
+        if head > tail:
+            return tally.one_by_one(self, start, stop, times)
+        tally.one_by_one(self, start, head, times)
+        self.flow.count(tally, head, tail, times)
+        tally.one_by_one(self, tail, stop, times)
+
+    def once(self, out: Ints) -> None:
+        self.flow.once(out)
+        leaf = self.flow.leaf
+        if leaf is not None and (size := self.order.size(int(out[leaf]))) is not None:
+            out[leaf] = min(size, out[leaf])
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        if self.flow.size and position % self.flow.size == 0:
+            yield Before(self.flow, position, lap, ahead)
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None and self.flow.leaf is not None
+
+    @property
+    def alike(self) -> bool:
+        return self.size == self.flow.size and self.flow.alike
+
+    @property
+    def period(self) -> int:
+        assert self.size is not None
+        return self.size
+
+
+class RepeatOp(OrderOp):
+    """Pass after pass as one, each in its own order."""
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        return self.flow.find(leaf, index, low, high, lap)
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return number if self.leaf is not None else self.flow.nth(leaf, number)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        self.flow.count(tally, start, stop, times)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, position, lap, ahead)
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None and self.flow.steady
+
+    @property
+    def alike(self) -> bool:
+        return self.flow.alike
+
+    @property
+    def period(self) -> int:
+        return self.flow.period
+
+
+class RoundOp(OrderOp):
+    """The same places again and again: a slice, or a first pass that is replayed. `around` is how many they are, and
+    between which positions of the flow below they lie.
+    """
+
+    @property
+    def around(self) -> tuple[int, int, int]:
+        if isinstance(self.order, Slice):
+            last = self.order.start + (self.order.count - 1) * self.order.step
+            return self.order.count, min(self.order.start, last), max(self.order.start, last) + 1
+        assert self.flow.size is not None
+        return self.flow.size, 0, self.flow.size
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        period, start, stop = self.around
+        own = range(low // period + 1, min(self.flow.settled - lap, (high - 1) // period) + 1)  # then all are alike
+        parts = list[Ints]()
+        for a, b in pairwise([low, *(each * period for each in own), high]):
+            found = self.flow.find(leaf, index, start, stop, lap + a // period)
+            place = self.order.up(found, self.flow.size, self.key)
+            parts.append(laps_of(place[place >= 0], period, a, b))
+        return np.concatenate(parts)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        period, first, last = self.around
+
+        def part(a: int, b: int, times: int) -> None:
+            if last - first == period:
+                self.flow.count(tally, first + a, first + b, times)
+            else:
+                tally.one_by_one(self, a, b, times)
+
+        if self.flow.leaf is not None:
+            return self.flow.count(tally, start, stop, times)
+        by_lap(start, stop, period, times, part)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        period, first, _ = self.around
+        ahead = ahead and position > 0
+        more, place = divmod(position - ahead, max(period, 1))  # the end of a lap is of that lap
+        if not isinstance(self.order, Slice) or self.order.step == 1 or place + ahead == 0:
+            yield Before(self.flow, first + place + ahead, lap + more, ahead, first)
+
+    def goes_round(self, stop: int) -> bool:
+        period, _, last = self.around
+        return self.leaf is None and (stop > period or self.flow.goes_round(last))
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None
+
+    @property
+    def alike(self) -> bool:
+        return not self.flow.settled or super().alike
+
+    @property
+    def period(self) -> int:
+        return self.around[0]
+
+
+class GapOp(OrderOp):
+    """Each pass without some places in a row."""
+
+    order: Gap
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        if self.flow.size is not None:
+            return super()._find(leaf, index, low, high, lap)
+        below = self.flow.find(leaf, index, self.order.after(low), self.order.after(high - 1) + 1, lap)
+        found = self.order.up(below, None, self.key)
+        return found[found >= 0]
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        """All of a stretch below, less the gaps of the passes in it."""
+        flow, gap, n = self.flow, self.order, self.flow.size
+        if flow.leaf is not None:
+            return flow.count(tally, start, stop, times)
+        lost, (first, last) = gap.lost(n), gap.down(np.asarray([start, stop - 1]), n, 0)[0].tolist()
+        flow.count(tally, first, last + 1, times)
+        if n is None:
+            gaps = range(0, int(first < gap.start < last))
+        else:
+            gaps = range(-(-(first - gap.start) // n), -(-(last - gap.start) // n))
+        if len(gaps) > 1 and flow.steady:
+            return flow.count(tally, gap.start, gap.start + lost, -times * len(gaps))
+        for epoch in gaps:
+            begin = epoch * (n or 0) + gap.start
+            flow.count(tally, begin, begin + lost, -times)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        last = self.order.down(np.asarray([position - 1]), self.flow.size, 0)[0] if position else (-1,)
+        yield Before(self.flow, int(last[0]) + 1, lap, ahead)
+
+
+class ToldOp(OrderOp):
+    """The passes that are as long as the one in which a run stands; others are refused."""
+
+    order: Told
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        self.order.check(start, stop, self.flow.size)
+        self.flow.count(tally, start, stop, times)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, position, lap, ahead)
+
+    @property
+    def leaf(self) -> int | None:
+        return None
+
+
+def ordered(flow: Op, order: Order, key: int) -> OrderOp:
+    """The op of an order."""
+    match order:
+        case Repeat():
+            return RepeatOp(flow, order, key)
+        case Slice() | Replay():
+            return RoundOp(flow, order, key)
+        case Gap():
+            return GapOp(flow, order, key)
+        case Told():
+            return ToldOp(flow, order, key)
+        case _:
+            return OrderOp(flow, order, key)

@@ -1,0 +1,75 @@
+"""A source: position `p` is sample `p % n` of pass `p // n`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..rows import Rows
+from ..step import Leaf, failed
+from ..types import Ints, Source
+from .op import Before, Op
+from .tally import Tally, laps_of
+
+
+class ReadOp(Op):
+    """An indexed source at work."""
+
+    def __init__(self, named: Leaf, source: Source) -> None:
+        self.named, self.source, self._size = named, source, len(source)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        epoch = positions // self._size
+        index = positions - epoch * self._size
+        number = np.full(len(index), self.named.number)
+        return Rows(number, epoch + laps, index, np.zeros(len(index), np.int64))
+
+    def values(self, rows: Rows) -> list[Any]:
+        assert self.source is not None
+        try:
+            return self.source.read(rows.index)
+        except Exception as error:
+            if len(rows) == 1:
+                raise failed(rows, 0, error) from error
+            return [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
+
+    def _one(self, rows: Rows, i: int) -> Any:
+        assert self.source is not None
+        try:
+            return self.source.read(rows.index[i : i + 1])[0]
+        except Exception as error:
+            raise failed(rows, i, error) from error
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        return laps_of(index, self._size, low, high) if self.named.number == leaf else index[:0]
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        tally.samples[self.named.number] += (stop - start) * times
+
+    def once(self, out: Ints) -> None:
+        out[self.named.number] = self._size
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        return iter(())
+
+    @property
+    def leaf(self) -> int:
+        return self.named.number
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        return (self.named.number,)
+
+    @property
+    def steady(self) -> bool:
+        return True
+
+    @property
+    def alike(self) -> bool:
+        return True

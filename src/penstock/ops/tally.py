@@ -1,0 +1,53 @@
+"""How many samples of each source a stretch of positions holds: by arithmetic, and one by one only where an order mixes
+sources anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from ..rows import Rows
+from ..types import Ints
+
+_SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead
+
+
+class Located(Protocol):
+    """Whatever says which samples lie at positions."""
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+
+
+class Tally:
+    """Samples by leaf, and the tokens of those that are packed, added up stretch by stretch."""
+
+    def __init__(self, leaves: int) -> None:
+        self.samples, self.tokens = np.zeros((2, leaves), np.int64)
+
+    def one_by_one(self, op: Located, start: int, stop: int, times: int) -> None:
+        """Add what lies at positions `[start, stop)`, by looking at each."""
+        for at in range(start, stop, _SCAN):
+            positions = np.arange(at, min(at + _SCAN, stop))
+            rows = op.locate(positions, np.zeros_like(positions))
+            self.samples += np.bincount(rows.leaf, minlength=len(self.samples)) * times
+
+
+def by_lap(start: int, stop: int, period: int, times: int, part: Callable[[int, int, int], None]) -> None:
+    """A stretch of laps that are all the same: the end of one, whole ones, the beginning of one."""
+    first, last = start // period, stop // period
+    if first == last:
+        return part(start - first * period, stop - first * period, times)
+    part(start - first * period, period, times)
+    if last - first > 1:
+        part(0, period, times * (last - first - 1))
+    part(0, stop - last * period, times)
+
+
+def laps_of(place: Ints, period: int, low: int, high: int) -> Ints:
+    """All positions in a range that are at these places of a period."""
+    laps = np.arange(low // period, (high - 1) // period + 1) * period
+    found = (laps[:, None] + np.sort(place)).ravel()
+    return found[(found >= low) & (found < high)]
