@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-CORE = """program packed run opened work feed streams weave turns hold lanes rounds reader shards delivery session
-quarantine deal tail""".split()
+CORE = """run opened work feed streams weave turns hold lanes rounds reader shards delivery session quarantine deal
+tail""".split()
 # From the quickest and most telling on; what only compares with peers, draws or talks is left out.
 TESTS = """golden interleave hold weave lanes tail order loader cursor interrupt adopt quarantine pack fold planned
 one_function resume semantics machine recipe""".split()
@@ -51,7 +51,8 @@ class Mutant:
 def modules() -> list[Path]:
     """The files that are mutated, below src/penstock."""
     package = ROOT / "src/penstock"
-    found = [*sorted((package / "mix").glob("*.py")), *(package / f"{name}.py" for name in CORE)]
+    folders = [path for name in ("mix", "ops") for path in sorted((package / name).glob("*.py"))]
+    found = [*folders, *(package / f"{name}.py" for name in CORE)]
     return [path.relative_to(package) for path in found if path.exists()]
 
 
