@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
-from penstock.hold import decode, encode, numbers
+from penstock.ops.hold import decode, encode, numbers
 from penstock.testing import assert_covers, assert_resumes, recipes
 from penstock.types import Item, Part
 

@@ -14,7 +14,7 @@ from .mix import Adopt, mixture_from_json, mixture_to_json
 from .nodes import Flow, Mix, Past, Path, Read, Weighted, inputs_of, under
 from .ops import op as ops
 from .ops.passes import PassesOp
-from .recipe import canonical
+from .spelling import canonical
 from .tail import tail_of
 from .types import Json
 

@@ -43,17 +43,22 @@ from .nodes import (
 )
 from .ops.batch import BatchOp
 from .ops.each import EachOp
+from .ops.hold import HoldOp
+from .ops.limit import LimitOp
 from .ops.mix import MixOp
 from .ops.op import Op
 from .ops.order import ordered
 from .ops.pack import PackOp
 from .ops.passes import PassesOp
 from .ops.read import ReadOp
+from .ops.shards import ShardsOp
+from .ops.weave import WeaveOp
 from .ops.without import WithoutOp
 from .random import key_of
 from .step import Leaf, Step
-from .tail import grouped
-from .types import Ints, is_source
+from .tail import grouped, tail_of
+from .turns import draws_of
+from .types import Ints, Order, is_source
 
 _Place: TypeAlias = tuple[int, int, Path]
 """A node, the seed in force there, where it lies."""
@@ -99,6 +104,11 @@ def why_not(flow: Flow) -> str | None:
             if endless(below):
                 return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
             return None
+
+
+def tail_group(flow: Flow) -> int | None:
+    """How many rows one item of an indexed flow takes; None where the yield depends on the data."""
+    return tail_of(flow).group if why_not(flow) is None else None
 
 
 def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
@@ -200,7 +210,7 @@ class Builder:
     # ------------------------------------------------------------ ops
 
     def op(self, flow: Flow, seed: int = 0, path: Path = ()) -> Op:
-        """The op of an indexed flow, made once."""
+        """The op of a flow, made once."""
         if (id(flow), seed, path) not in self._ops:
             self._ops[id(flow), seed, path] = flow, self._op(flow, seed, path)
         return self._ops[id(flow), seed, path][1]
@@ -208,44 +218,57 @@ class Builder:
     def _op(self, flow: Flow, seed: int, path: Path) -> Op:
         match flow:
             case Read(source):
-                assert is_source(source)
-                return ReadOp(self.leaf(flow, path), source)
-            case Reorder(below, Without() as without):
-                inner = self.op(below, seed, path)
-                leaf = self.leaves[inner.leaves[0]]
-                gaps = (
-                    (lap, since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
-                    for lap, since, some in zip(without.laps, without.since, without.indices, strict=True)
+                leaf = self.leaf(flow, path)
+                return ReadOp(leaf, source) if is_source(source) else ShardsOp(leaf)
+            case Reorder(_, order):
+                require_indexed(
+                    flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
                 )
-                return WithoutOp(inner, leaf.name, tuple(gaps))
-            case Reorder(below, order, own):
-                assert not isinstance(order, Without)
-                key = self.order_key(flow, type(order).__name__, seed if own is None else own, path)
-                return ordered(self.op(below, seed, under(flow, path)), order, key)
-            case Mix(_, _, rule):
-                inner = rule.seed if isinstance(rule, Weighted) else seed
-                inputs = tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
-                sizes = tuple(each.size for each in inputs)
-                if isinstance(rule, Weighted):
-                    self.mixtures[path] = found = history(rule, flow.names, sizes, path)
-                    self.mixed[path] = by_pass(found, inputs, len(self.leaves))
-                    return self.mixed[path]
-                return MixOp(inputs, schedule_of(flow, sizes), len(self.leaves), isinstance(rule, By))
+                return self._order(flow, order, seed, path)
+            case Mix(flows, _, Head(n)):
+                return LimitOp(self.op(flows[0], seed, (*path, 0)), n, endless(flows[0]))
+            case Mix():
+                return self._mix(flow, seed, path)
             case Each(below):
                 return EachOp(self.op(below, seed, path), self.step(flow, seed, path), self.mark())
             case Hold(below, Batch(n, drop)):
-                return BatchOp(self.op(below, seed, path), n, drop)
+                tuples = isinstance(below, Mix) and isinstance(below.rule, Turns)
+                return BatchOp(self.op(below, seed, path), n, drop, tuples)
             case Hold(below, fold, size):
                 assert not isinstance(fold, Batch)
-                inner = self.op(below, seed, path)
-                if inner.size is None:
-                    raise IndexedError(
-                        f"random access to {type(fold).__name__} over an endless flow needs a plan of all of it; "
-                        "use .limit(n) before it, or iterate"
-                    )
+                inner, key = self.op(below, seed, path), self.hold_key(flow, seed, path)
+                if why_not(flow) is not None:
+                    return HoldOp(inner, fold, size, key)
                 lengths = [self._lengths(leaf) for leaf in self.leaves]
-                key = self.hold_key(flow, seed, path)
                 return PackOp(inner, fold, key, size.extra if size else 0, lengths, self.mark())
+
+    def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
+        if isinstance(order, Without):
+            inner = self.op(flow.flow, seed, path)
+            leaf = self.leaves[inner.leaves[0]]
+            gaps = (
+                (lap, since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
+                for lap, since, some in zip(order.laps, order.since, order.indices, strict=True)
+            )
+            return WithoutOp(inner, leaf.name, tuple(gaps))
+        key = self.order_key(flow, type(order).__name__, seed if flow.seed is None else flow.seed, path)
+        return ordered(self.op(flow.flow, seed, under(flow, path)), order, key)
+
+    def _mix(self, flow: Mix, seed: int, path: Path) -> Op:
+        rule = flow.rule
+        inner = rule.seed if isinstance(rule, Weighted) else seed
+        inputs = tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
+        at = path if isinstance(rule, Weighted | By) else None
+        if why_not(flow) is not None:
+            paired, at = isinstance(rule, Turns), path if isinstance(rule, Weighted) else None
+            draws = partial(draws_of, flow, path)
+            return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
+        sizes = tuple(each.size for each in inputs)
+        if isinstance(rule, Weighted):
+            self.mixtures[path] = found = history(rule, flow.names, sizes, path)
+            self.mixed[path] = by_pass(found, inputs, len(self.leaves), path)
+            return self.mixed[path]
+        return MixOp(inputs, schedule_of(flow, sizes), len(self.leaves), at, isinstance(rule, By))
 
     def order_key(self, flow: Reorder | Hold, kind: str, seed: int, path: Path) -> int:
         """The key of what orders samples. The names of the sources tell apart two of one length under one seed."""

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from .errors import StateError
 from .random import VERSION as ORDER
-from .recipe import canonical
 from .seams import world, write_whole
+from .spelling import canonical
 
 VERSION = 1
 

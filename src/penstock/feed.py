@@ -9,7 +9,6 @@ import numpy as np
 
 from .deal import Spread
 from .ints import distinct
-from .ops.op import Op
 from .rows import Rows, empty_rows
 from .streams import Stream, Tap, as_int, bad_cursor
 from .trail import Offset, Span, Trail
@@ -37,6 +36,17 @@ class Unit:
         ]
 
 
+class Indexed(Protocol):
+    """Whatever can be asked about positions: an op of a compiled tree."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def depth(self) -> int: ...
+    def locate(self, positions: Ints, laps: Ints, /) -> Rows: ...
+    def values(self, rows: Rows, /) -> list[Any]: ...
+
+
 class Feed(Protocol):
     """Where work comes from: positions of an op, or the items of another stream."""
 
@@ -49,7 +59,7 @@ class Feed(Protocol):
 class Positions:
     """The positions of an op, one pass at a time."""
 
-    def __init__(self, op: Op, spread: Spread) -> None:
+    def __init__(self, op: Indexed, spread: Spread) -> None:
         self.op, self.spread = op, spread
         self._epoch, self._at, self._plan = 0, 0, FIRST_PLAN
         self._rows = empty_rows(op.depth)

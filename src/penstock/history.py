@@ -205,7 +205,7 @@ def _history(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ..
     return History(mixture, events, rule.past, rule.now)
 
 
-def by_pass(found: History, inputs: tuple[Op, ...], leaves: int) -> MixOp | PassesOp:
+def by_pass(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixOp | PassesOp:
     """The op of a mixture, which may have changed from one pass to the next. In a run of its passes all count as many
     positions as that in which the run stands; inside another step each as many as it has.
     """
@@ -213,7 +213,7 @@ def by_pass(found: History, inputs: tuple[Op, ...], leaves: int) -> MixOp | Pass
     for i, (lap, schedule) in enumerate(found.passes):
         # Each input goes on with a pass that it has not begun before.
         base = parts[-1].drawn(lap - laps[i - 1]) if i and parts[-1].size is not None else None
-        parts.append(MixOp(inputs, schedule, leaves, base=base))
+        parts.append(MixOp(inputs, schedule, leaves, at, base=base))
     sizes = [part.size for part in parts]
     if len(parts) == 1 or sizes[0] is None:
         return parts[0]

@@ -11,8 +11,7 @@ import numpy as np
 from .barren import Barren
 from .rows import empty_rows, join_rows
 from .seams import world
-from .states import lane_number
-from .streams import Stream, Tap, as_int, bad_cursor, joined, stands_at
+from .streams import Stream, Tap, as_int, bad_cursor, joined, lane_number, stands_at
 from .trail import After, Chunk, Fixed, Offset, Trail
 from .types import Json
 from .work import Pace

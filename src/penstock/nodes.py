@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -10,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from .mix import Event, Mixture
 from .order import Slice
 from .schedule import Schedule
-from .types import Fold, Json, Mixing, Order, Shards, Source
+from .types import Fold, Json, Mixing, Names, Order, Shards, Sizer, Source
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,7 @@ class Hold:
     seed: int | None = None
 
 
-Path: TypeAlias = tuple[str | int, ...]
-"""A place in a tree: the names of the mixtures' inputs on the way there, and numbers for inputs that have no name."""
+Path: TypeAlias = Names
 
 _SLICE = -1
 
@@ -119,17 +117,6 @@ class Batch:
 
     n: int
     drop_remainder: bool = False
-
-
-@dataclass(frozen=True)
-class Sizer:
-    """How large a sample is: measured on it, or, with `by_length`, known from its length alone, to which `extra`
-    is added.
-    """
-
-    measure: Callable[[Any], int]
-    extra: int = 0
-    by_length: bool = True
 
 
 # ---------------------------------------------------------------- how a Mix weaves

@@ -12,10 +12,11 @@ from .deal import Spread
 from .ends import endless
 from .lanes import Lanes
 from .nodes import Path
-from .reader import FirstPass, LaneOf, Reader
-from .run import Opener
+from .opening import Opening
+from .ops.limit import FirstPass
+from .reader import ONCE, LaneOf, Reader
 from .streams import Stream
-from .tail import laned
+from .tail import laned, tail_of
 from .work import Hired
 
 LANES = 48
@@ -43,24 +44,27 @@ class Opened:
 
 def open_positions(builder: Builder, hired: Hired, spread: Spread) -> Opened:
     """An indexed flow: the positions of this rank."""
-    opener = Opener(builder, hired, spread)
-    stream = opener.open(builder.root)
-    return Opened(stream, builder, opener.furthest, lambda epoch, at: {"0": opener.last_key(epoch, at)}, opener.rows)
+    rows = builder.op(tail_of(builder.root).flow)
+    opening = Opening(builder.leaves, hired, spread, rows=rows)
+    stream = opening.open(builder.op(builder.root), ONCE)
+    return Opened(stream, builder, opening.furthest, lambda epoch, at: {"0": opening.last_key(epoch, at)}, opening.size)
 
 
 def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int) -> Opened:
     """Any other flow: the lanes of this rank in turn, and over them the tail. The tree is compiled once for all."""
-    rows, parts = laned(builder.root), dict[int, Opener]()
-    mine, readers, barren = range(rank, lanes, ranks), dict[Path, Reader](), Barren(lanes // ranks, endless(rows.flow))
+    found, parts = laned(builder.root), dict[int, Opening]()
+    top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
+    mine, readers, barren = range(rank, lanes, ranks), dict[int, Reader](), Barren(lanes // ranks, endless(found.flow))
     here = len(mine)
     most = None if hired.most is None else max(1, hired.most // here)
     each = replace(hired, window=hired.window and max(2, hired.window // here), most=most)
 
     def opened(lane: int) -> Stream:
-        parts[lane] = Opener(builder, each, Spread(), LaneOf(lane, lanes, mine, readers, barren), path=rows.path)
-        return parts[lane].open(rows.flow, path=rows.path)
+        of = LaneOf(lane, lanes, mine, readers, barren)
+        parts[lane] = Opening(builder.leaves, each, Spread(), of, rows=rows)
+        return parts[lane].open(rows, ONCE)
 
-    limit = None if rows.limit is None else len(range(rank, rows.limit, ranks))
+    limit = None if found.limit is None else len(range(rank, found.limit, ranks))
     stream = Lanes(lanes, rank, ranks, limit, opened, barren, most)
 
     def furthest(path: Path, _: int | None) -> int:
@@ -72,6 +76,5 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int
         given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
         return {**dict.fromkeys(at["at"]), **{lane: parts[int(lane)].last_key(epoch, given[lane]) for lane in given}}
 
-    given = stream if limit is None else FirstPass(stream)
-    tail = Opener(builder, hired, Spread(), given=(rows, given))
-    return Opened(tail.open(builder.root), builder, furthest, last)
+    tail = Opening(builder.leaves, hired, Spread(), given=(rows, stream if limit is None else FirstPass(stream)))
+    return Opened(tail.open(top, ONCE), builder, furthest, last)

@@ -6,23 +6,15 @@ source, pass, index and the number of the try. So every rank, every resume and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from .draws import TurnsSchedule
 from .errors import ConfigError, DataError, StateError
 from .feed import Unit
-from .ops.batch import BatchOp
-from .ops.each import EachOp
-from .ops.mix import MixOp
-from .ops.op import OneInput, Op
-from .ops.order import OrderOp
-from .ops.pack import PackOp
-from .ops.without import WithoutOp
 from .random import key_of
 from .retry import TRIES as RETRIES
 from .retry import is_storage
@@ -117,6 +109,26 @@ def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]
     ] * bool(missing)
 
 
+class Among(Protocol):
+    """What a bad sample is exchanged in. `since` is the position from which on all that edits leave out is left out."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def since(self) -> int: ...
+    def locate(self, positions: Ints, laps: Ints, /) -> Rows: ...
+
+
+class Placed(Protocol):
+    """Whatever knows where its leaves stand: for each the leaf, what it is exchanged in (None: it leaves a hole), and
+    how many levels of groups stand above that.
+    """
+
+    def places(self) -> Iterable[tuple[int, Among | None, int]]: ...
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a leaf stands in a tree: what a bad sample of it is exchanged in (its source in its orders and slices,
@@ -124,7 +136,7 @@ class Place:
     bad document leaves a hole.
     """
 
-    among: Op | None
+    among: Among | None
     above: int
 
     def choice(self, draw: Draw, number: int) -> int:
@@ -153,14 +165,14 @@ class Quarantine:
     `paired` says that the items become partners in a zip of streams, where none can be exchanged.
     """
 
-    def __init__(self, journal: Journal, leaves: Sequence[Leaf], op: Op | None, paired: bool = False) -> None:
+    def __init__(self, journal: Journal, leaves: Sequence[Leaf], op: Placed | None, paired: bool = False) -> None:
         self.journal, self.leaves, self.op, self.paired = journal, leaves, op, paired
         self._indices, self._read = np.zeros(0, np.int64), 0
 
     @cached_property
     def places(self) -> dict[int, Place]:
         """Where the leaves stand in the tree."""
-        return {} if self.op is None else dict(_places(self.op))
+        return {} if self.op is None else {leaf: Place(among, above) for leaf, among, above in self.op.places()}
 
     def mended(self, unit: Unit) -> Unit:
         """The unit with others in the places of draws that are known to be bad; those of a stream are left out."""
@@ -275,32 +287,6 @@ class Quarantine:
             if any(self._draw(stood_in, r) == draw for r in range(len(stood_in.leaf))):
                 entries[mine], found = replace(entry, used=None, at=None), True
         return found
-
-
-# ---------------------------------------------------------------- places
-
-
-def _places(op: Op, above: int = 0, packed: bool = False) -> Iterator[tuple[int, Place]]:
-    """The place of every leaf of a tree."""
-    base = op
-    while isinstance(base, OneInput) and not isinstance(base, BatchOp | PackOp):
-        base = base.flow
-    below = base.flow if isinstance(base, BatchOp) else None
-    tuples = isinstance(below, MixOp) and isinstance(below.schedule, TurnsSchedule)
-    if tuples or not base.inputs:
-        yield from ((leaf, Place(None if packed else _ending(op), above)) for leaf in base.leaves)
-    else:
-        grouped = isinstance(base, BatchOp | PackOp)
-        for each in base.inputs:
-            yield from _places(each, above + grouped, packed or isinstance(base, PackOp))
-
-
-def _ending(op: Op) -> Op:
-    """The part of a line of ops that has passes, where the whole is repeated for ever."""
-    below = op
-    while below.size is None and isinstance(below, EachOp | OrderOp | WithoutOp):
-        below = below.flow
-    return below
 
 
 def _items(rows: Rows, flat: Sequence[int]) -> Ints:

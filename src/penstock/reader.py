@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from .barren import Barren
 from .errors import DataError
-from .nodes import Path
 from .rows import empty_rows, join_rows
 from .streams import Stream, Tap, as_int, as_list, bad_cursor, stands_at
 from .trail import Chunk, Fixed, Trail
@@ -19,12 +18,12 @@ from .types import Json
 
 
 class LaneOf(NamedTuple):
-    """Which lane of how many; those of the rank, the readers that they share, by place, and what went barren."""
+    """Which lane of how many; those of the rank, the readers that they share, by op, and what went barren."""
 
     lane: int
     lanes: int
     mine: Sequence[int]
-    readers: dict[Path, Reader]
+    readers: dict[int, Reader]
     barren: Barren
 
 
@@ -221,24 +220,3 @@ class _DealtTrail:
     def at(self, count: int, /) -> Json:
         _, number, cursor = self.place(count)
         return [cursor, number]
-
-
-class FirstPass:
-    """A stream that gives the items of its first pass in every pass."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream, self._epoch = stream, 0
-
-    def cursor(self) -> Json:
-        return self.stream.cursor()
-
-    def seek(self, epoch: int, cursor: Json, /) -> None:
-        self._epoch = epoch
-        self.stream.seek(0, cursor)
-
-    def close(self) -> None:
-        self.stream.close()
-
-    def pull(self, n: int, /) -> Chunk:
-        values, rows, trail = self.stream.pull(n)
-        return Chunk(values, replace(rows, epoch=rows.epoch + self._epoch), trail)

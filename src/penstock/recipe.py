@@ -6,7 +6,6 @@ the data.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from .build import name_of
 from .nodes import Again, Batch, By, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
 from .pack import PackedBatches, Packing
 from .schedule import Schedule
+from .spelling import canonical
 from .tail import has_tail
 from .types import Json
 
@@ -137,19 +137,6 @@ def _normal(tree: Any) -> Json:
         return [_normal(each) for each in cast("list[Any]", tree)]
     plain: Any = cast(Any, tree).item() if isinstance(tree, np.generic) else tree
     return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
-
-
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def canonical(tree: Json) -> bytes:
-    """One spelling for every JSON value."""
-    return _CANONICAL.encode(tree).encode()
-
-
-def fingerprint(description: Json) -> str:
-    """Sixteen hex digits of what a pipeline is."""
-    return hashlib.blake2b(canonical(description), digest_size=8).hexdigest()
 
 
 def difference(saved: Json, now: Json, where: str = "") -> list[str]:

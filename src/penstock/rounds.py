@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .feed import FIRST_PLAN, LAST_PLAN, Unit
+from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit
 from .ints import distinct
-from .ops.op import Op
 from .random import key_of, permutations, tweaked
 from .rows import Rows, empty_rows
 from .streams import as_int, bad_cursor
@@ -58,7 +57,7 @@ class Share:
 class Rounds:
     """The positions of one lane as work; the cursor is the round of the pass."""
 
-    def __init__(self, op: Op, share: Share) -> None:
+    def __init__(self, op: Indexed, share: Share) -> None:
         self.op, self.share = op, share
         self.seek(0, None)
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from .adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
 from .adopt import told as told_of
-from .build import Builder
+from .build import Builder, tail_group
 from .cursor import seal, unseal
 from .deal import spread_of
 from .delivery import Delivery
@@ -26,12 +26,12 @@ from .mix import SetWeights
 from .nodes import Flow, Path
 from .opened import Opened, lanes_for, open_lanes, open_positions
 from .quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
-from .recipe import fingerprint, identity, remembered
-from .run import tail_group
+from .recipe import identity, remembered
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
 from .sizes import Size, logged, size_of, sizes_from_json
+from .spelling import fingerprint
 from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
 from .streams import as_int, bad_cursor, stands_at
 from .tail import laned, tail_of

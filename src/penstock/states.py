@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import StateError
 from .recipe import difference
-from .streams import as_int
+from .streams import as_int, lane_number
 from .types import Json
 
 _LOG = logging.getLogger("penstock")
@@ -104,10 +104,3 @@ def told(notes: Sequence[str]) -> list[str]:
     for note in notes:
         _LOG.warning("a state was loaded, but %s", note)
     return list(notes)
-
-
-def lane_number(number: Any) -> int:
-    """The number of a lane, which JSON keeps as text."""
-    if not isinstance(number, str) or not number.isdecimal():
-        raise StateError(f"the state has a cursor for lane {number!r}, which is no number; it is damaged")
-    return int(number)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from .errors import StateError
-from .recipe import canonical
 from .rows import bounds_of, empty_rows, join_rows
-from .trail import After, Chunk, Every, Fixed, Joined, Offset, Trail
+from .spelling import canonical
+from .trail import After, Chunk, Fixed, Joined, Offset, Trail
 from .types import Json
 
 
@@ -84,36 +84,6 @@ def joined(parts: list[Chunk]) -> Chunk:
     return Chunk(values, join_rows([part.rows for part in parts]), Joined([part.trail for part in parts], starts))
 
 
-class Batches:
-    """Groups of `n` neighbours. Holds nothing between batches, so its cursor is the one below."""
-
-    def __init__(self, stream: Stream, n: int, drop: bool) -> None:
-        self.tap, self.n, self.drop = Tap(stream), n, drop
-
-    def cursor(self) -> Json:
-        return self.tap.cursor()
-
-    def seek(self, epoch: int, cursor: Json, /) -> None:
-        self.tap.seek(epoch, cursor)
-
-    def close(self) -> None:
-        self.tap.stream.close()
-
-    def pull(self, n: int, /) -> Chunk:
-        size = self.n
-        values, rows, trail = self.tap.take(n * size)
-        total = len(values)
-        if self.drop and total % size:
-            total -= total % size
-        groups = [values[i : i + size] for i in range(0, total, size)]
-        if not groups:
-            return Chunk([], empty_rows(0), Fixed(None))
-        if total < len(values):
-            rows = rows.slice(0, total)
-        offsets = np.minimum(np.arange(len(groups) + 1) * size, total)
-        return Chunk(groups, rows.grouped(offsets), Every(trail, size, total))
-
-
 _FURTHEST = 1 << 53  # no run gets there; what lies behind is damage
 
 
@@ -143,3 +113,10 @@ def bad_cursor(cursor: Json, wanted: str) -> StateError:
     return StateError(
         f"a cursor in the state is {str(cursor)[:80]!r} where {wanted} should be; it is of another pipeline or damaged"
     )
+
+
+def lane_number(number: Any) -> int:
+    """The number of a lane, which JSON keeps as text."""
+    if not isinstance(number, str) or not number.isdecimal():
+        raise StateError(f"the state has a cursor for lane {number!r}, which is no number; it is damaged")
+    return int(number)

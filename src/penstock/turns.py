@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
 
 import numpy as np
 
@@ -12,30 +11,10 @@ from .draws import mixture
 from .errors import ConfigError
 from .mix import Exhausted, Mixture, event_from_json
 from .nodes import Again, By, Chain, Cycle, Head, Mix, Path, Turns, Weighted
+from .ops.weave import MANY, Draws, Outcome
 from .rounds import Share
 from .streams import as_int, as_list, bad_cursor
 from .types import Json, Mixing
-
-Outcome = Literal["again", "end", "redraw"]
-MANY = 1 << 20  # passes where nobody can know how many; enough that none is begun twice
-
-
-class Draws(Protocol):
-    """A rule at run time. Immutable, so that trails can keep it.
-
-    `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told of an input's end
-    right after its last sample instead of at the first draw that fails. `laps` is how many passes of an input one
-    pass takes at most. What goes `barren`, pass after pass without a sample, is not begun again.
-    """
-
-    @property
-    def eager(self) -> bool: ...
-    @property
-    def laps(self) -> int: ...
-    def choose(self, position: int, n: int, /) -> list[int]: ...
-    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]: ...
-    def saved(self) -> Json: ...
-    def restored(self, saved: Json, /) -> Draws: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +23,7 @@ class InTurn:
 
     n: int
 
-    eager, laps = False, 1
+    eager, laps, said = False, 1, False
 
     def choose(self, position: int, n: int, /) -> list[int]:
         return [p % self.n for p in range(position, position + n)]
@@ -66,7 +45,7 @@ class OneByOne:
     n: int
     at: int = 0
 
-    eager, laps = False, 1
+    eager, laps, said = False, 1, False
 
     def choose(self, position: int, n: int, /) -> list[int]:
         return [self.at] * n if self.at < self.n else []
@@ -94,6 +73,10 @@ class Passes:
     def laps(self) -> int:
         return self.epochs or MANY
 
+    @property
+    def said(self) -> bool:
+        return bool(self.epochs)
+
     def choose(self, position: int, n: int, /) -> list[int]:
         return [] if self.done == self.epochs else [0] * n
 
@@ -119,7 +102,7 @@ class InCycle:
     fresh: int
     start: int = 0
 
-    eager, laps = False, 1
+    eager, laps, said = False, 1, False
 
     @staticmethod
     def of(n: int, width: int) -> InCycle:
@@ -156,7 +139,7 @@ class ByRule:
     share: Share
     size: int | None
 
-    eager, laps = False, 1
+    eager, laps, said = False, 1, False
 
     def choose(self, position: int, n: int, /) -> list[int]:
         places = self.share.places(np.arange(position, position + n), 0)
@@ -185,6 +168,8 @@ class ByWeight:
     caps: tuple[int | None, ...]
     passes: tuple[int, ...]
     over: bool = False
+
+    said = False
 
     @property
     def eager(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
@@ -95,6 +96,9 @@ class Part(NamedTuple):
     stop: int
 
 
+Names: TypeAlias = tuple[str | int, ...]
+"""A place in a tree: the names of the mixtures' inputs on the way there, and numbers for inputs that have no name."""
+
 Carry: TypeAlias = Any
 """What a fold remembers: a tree of tuples, lists, dicts, plain JSON values, `Item` and `Part`.
 Never changed in place: `step` returns a new one."""
@@ -127,3 +131,14 @@ class Vectorised(Protocol):
 
 Transform: TypeAlias = Callable[..., Any]
 """A user's function. Pure: the same input gives the same output, in any thread, any number of times."""
+
+
+@dataclass(frozen=True)
+class Sizer:
+    """How large a sample is: measured on it, or, with `by_length`, known from its length alone, to which `extra`
+    is added.
+    """
+
+    measure: Callable[[Any], int]
+    extra: int = 0
+    by_length: bool = True

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .feed import Feed, Unit
-from .ops.op import Op
-from .quarantine import Journal, Quarantine
+from .feed import Feed, Indexed, Unit
+from .quarantine import Journal, Placed, Quarantine
 from .retry import patiently
 from .rows import Rows, bounds_of, empty_rows
 from .seams import Hands, world
@@ -46,13 +45,17 @@ class Hired:
     """Whether the items become partners in a zip of streams."""
 
 
+class Computed(Indexed, Placed, Protocol):
+    """What work over positions is done on: an op of a compiled tree."""
+
+
 class Work:
     """Functions over items, in order: read, map, filter, flat-map. The only stream that runs users' functions.
 
     With hands, units are computed ahead by them; results come in order all the same, so nobody can tell.
     """
 
-    def __init__(self, feed: Feed, op: Op | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
+    def __init__(self, feed: Feed, op: Computed | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
         self.feed, self.op, self.steps, self.hired = feed, op, steps, hired
         self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired)
         self._epoch = 0

@@ -9,19 +9,68 @@ from typing import Any
 import numpy as np
 
 from ..ints import distinct, within_reach
-from ..rows import Rows, bounds_of
-from ..types import Ints
-from .op import UNKNOWN, Before, OneInput, Op
+from ..opening import Opening
+from ..reader import Laps
+from ..rows import Rows, bounds_of, empty_rows
+from ..streams import Stream, Tap
+from ..trail import Chunk, Every, Fixed
+from ..types import Ints, Json
+from .op import UNKNOWN, Before, OneInput, Op, Standing
 from .tally import Tally
 
 
-class BatchOp(OneInput):
-    """Batches; the last of a pass is short, or dropped."""
+class Batches:
+    """Groups of `n` neighbours. Holds nothing between batches, so its cursor is the one below."""
 
-    def __init__(self, flow: Op, n: int, drop: bool) -> None:
+    def __init__(self, stream: Stream, n: int, drop: bool) -> None:
+        self.tap, self.n, self.drop = Tap(stream), n, drop
+
+    def cursor(self) -> Json:
+        return self.tap.cursor()
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self.tap.seek(epoch, cursor)
+
+    def close(self) -> None:
+        self.tap.stream.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        size = self.n
+        values, rows, trail = self.tap.take(n * size)
+        total = len(values)
+        if self.drop and total % size:
+            total -= total % size
+        groups = [values[i : i + size] for i in range(0, total, size)]
+        if not groups:
+            return Chunk([], empty_rows(0), Fixed(None))
+        if total < len(values):
+            rows = rows.slice(0, total)
+        offsets = np.minimum(np.arange(len(groups) + 1) * size, total)
+        return Chunk(groups, rows.grouped(offsets), Every(trail, size, total))
+
+
+class BatchOp(OneInput):
+    """Batches; the last of a pass is short, or dropped. `tuples`: they are the tuples of a zip."""
+
+    def __init__(self, flow: Op, n: int, drop: bool, tuples: bool) -> None:
         super().__init__(flow)
-        self.n, self.drop, self.depth, below = n, drop, flow.depth + 1, flow.size
+        self.n, self.drop, self.depth, self.tuples = n, drop, flow.depth + 1, tuples
+        below = flow.size if flow.indexed else None
         self._size = None if below is None else below // n if drop else -(-below // n)
+
+    @property
+    def tail(self) -> bool:
+        return not self.tuples
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        if self.indexed and (opening.lane or not self.tail):
+            return opening.positions(self, grain, laps)
+        return Batches(opening.open(self.flow, laps, grain * self.n), self.n, self.drop)
+
+    def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
+        if self.tuples:
+            return ((leaf, None if packed else (among or self).ending, above) for leaf in self.leaves)
+        return self.flow.places(above + 1, packed)
 
     @property
     def size(self) -> int | None:

@@ -1,4 +1,4 @@
-"""A function on every sample, one result for each."""
+"""A function on every sample: one result for each, or as many as it gives."""
 
 from __future__ import annotations
 
@@ -6,18 +6,40 @@ from typing import Any
 
 import numpy as np
 
+from ..feed import Upstream
+from ..opening import Opening
+from ..reader import Laps
 from ..rows import Rows
 from ..step import Step
+from ..streams import Stream
 from ..types import Ints
+from ..work import Work
 from .op import OneInput, Op
 
 
 class EachOp(OneInput):
-    """A step over positions. `node` numbers it among the ops that leave marks."""
+    """A step at work. `node` numbers it among the ops that leave marks."""
 
     def __init__(self, flow: Op, step: Step, node: int) -> None:
         super().__init__(flow)
         self.step, self.node = step, node
+        self.indexed = flow.indexed and step.kind not in ("filter", "may_skip", "flat")
+
+    @property
+    def tail(self) -> bool:
+        return self.step.kind in ("map", "random", "source") and self.flow.tail
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        if self.indexed and (opening.lane or not self.tail):
+            return opening.positions(self, grain, laps)
+        below = opening.open(self.flow, laps, grain)
+        if isinstance(below, Work):
+            return below.then(self.step)
+        work = Work(Upstream(below), None, [self.step], opening.hired)
+        if self.step.kind == "flat":
+            for place, drawn in opening.drawn.items():
+                opening.drawn[place] = lambda cursor, drawn=drawn: drawn(cursor) + work.inside
+        return work
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         rows = self.flow.locate(positions, laps)

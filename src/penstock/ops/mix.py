@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ints import distinct, within_reach
 from ..rows import Rows, empty_rows, join_rows
-from ..types import Ints
+from ..types import Ints, Names
 from .op import UNKNOWN, Before, Op
 from .tally import Tally, laps_of
 
@@ -37,14 +37,20 @@ class Counted(Protocol):
 
 
 class MixOp(Op):
-    """A mix of indexed inputs. `on` says that the schedule knows the draws of later passes too; `base` is how far each
-    input had come before the first pass. `one_item` says that a round of the inputs is one item, which is a tuple.
+    """A mix of indexed inputs; a mixture, drawn from by a rule, has a `place`. `on` says that the schedule knows the
+    draws of later passes too; `base` is how far each input had come before the first pass.
     """
 
     def __init__(
-        self, inputs: Sequence[Op], schedule: Drawing, leaves: int, on: bool = False, base: Ints | None = None
+        self,
+        inputs: Sequence[Op],
+        schedule: Drawing,
+        leaves: int,
+        at: Names | None = None,
+        on: bool = False,
+        base: Ints | None = None,
     ) -> None:
-        self.inputs, self.schedule, self.on = tuple(inputs), schedule, on
+        self.inputs, self.schedule, self.at, self.on = tuple(inputs), schedule, at, on
         self.owner = np.full(leaves, -1, np.int64)  # which input a leaf belongs to
         for i, each in enumerate(self.inputs):
             self.owner[list(each.leaves)] = i
@@ -55,6 +61,14 @@ class MixOp(Op):
     @property
     def size(self) -> int | None:
         return self._size
+
+    @property
+    def mixture(self) -> Names | None:
+        return self.at
+
+    @property
+    def mixed(self) -> bool:
+        return self.at is not None or super().mixed
 
     @cached_property
     def advance(self) -> Ints:

@@ -8,13 +8,19 @@ An op answers about positions: which samples lie there (`locate`, integers only,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..opening import Opening
+from ..reader import Laps
 from ..rows import Rows
-from ..types import Ints, Source
+from ..streams import Stream
+from ..types import Ints, Names, Source
 from .tally import Tally
+
+Standing: TypeAlias = "tuple[int, Op | None, int]"
+"""A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
 
 UNKNOWN = -2
 """A position that arithmetic does not tell."""
@@ -39,11 +45,18 @@ class Op:
 
     inputs: tuple[Op, ...] = ()
     depth: int = 0
+    indexed: bool = True
+    """Whether its n-th item can be computed without those before; where not, it can only be streamed."""
     source: Source | None = None  # what the values are read from, where that is all
 
     @property
     def size(self) -> int | None:
         raise NotImplementedError
+
+    @property
+    def tail(self) -> bool:
+        """Whether batches are the last thing that decides on groups: how long they are is then no part of the run."""
+        return False
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         """The samples behind positions; `laps` is how often each of them was gone through before."""
@@ -52,6 +65,10 @@ class Op:
     def values(self, rows: Rows) -> list[Any]:
         """The items that rows are."""
         raise NotImplementedError
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        """Its items one after the other, as one lane or rank has them."""
+        return opening.positions(self, grain, laps)
 
     # ------------------------------------------------------------ backwards
 
@@ -103,7 +120,39 @@ class Op:
         """Whether positions before this one go more than once through a slice of several sources."""
         return self.leaf is None and any(each.goes_round(stop) for each in self.inputs)
 
+    @property
+    def mixture(self) -> Names | None:
+        """The place of the mixture that this is, or that these steps lie on."""
+        return None
+
+    def reached(self, position: int) -> int | None:
+        """Where that mixture stands when everything before a position of a pass was given; None where it cannot be
+        said.
+        """
+        for mix, (lap, place) in _standing(Before(self, position, 0, False), False):
+            if mix.mixture == self.mixture:
+                return lap * (mix.size or 0) + place
+        return None
+
+    def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
+        """Where the leaves stand, for what is to take the place of a bad sample: the leaf, what it is exchanged in
+        (`among`, the top of a line of steps that keep single samples; None in a pack, which leaves a hole), and how
+        many levels of groups stand above.
+        """
+        for each in self.inputs:
+            yield from each.places(above, packed)
+
+    @property
+    def ending(self) -> Op:
+        """The part of a line of steps that has passes, where the whole is repeated for ever."""
+        return self
+
     # ------------------------------------------------------------ what it is
+
+    @property
+    def mixed(self) -> bool:
+        """Whether several sources are drawn from in turn somewhere in it."""
+        return any(each.mixed for each in self.inputs)
 
     @property
     def leaf(self) -> int | None:
@@ -147,13 +196,13 @@ def standing(op: Op, position: int, again: bool = True) -> dict[int, tuple[int, 
     position was given; with `again` those too that were gone through before, as what lies above gives the same samples
     in every pass.
     """
-    return dict(_standing(Before(op, position, 0, False), again))
+    return {id(mix): place for mix, place in _standing(Before(op, position, 0, False), again)}
 
 
-def _standing(given: Before, again: bool) -> Iterator[tuple[int, tuple[int, int]]]:
+def _standing(given: Before, again: bool) -> Iterator[tuple[Op, tuple[int, int]]]:
     op, position, lap, ahead, _ = given
     if (place := op.stands(position, ahead)) is not None:
-        yield id(op), place
+        yield op, place
     for below in op.before(position, lap, ahead):
         if again or below.lap == lap:
             yield from _standing(below, again)
@@ -163,7 +212,18 @@ class OneInput(Op):
     """An op over one other, which it passes every question on to."""
 
     def __init__(self, flow: Op) -> None:
-        self.flow, self.inputs, self.depth = flow, (flow,), flow.depth
+        self.flow, self.inputs, self.depth, self.indexed = flow, (flow,), flow.depth, flow.indexed
+
+    def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
+        return self.flow.places(above, packed, among or self)
+
+    @property
+    def ending(self) -> Op:
+        return self.flow.ending if self.size is None else self
+
+    @property
+    def mixture(self) -> Names | None:
+        return self.flow.mixture
 
     @property
     def size(self) -> int | None:

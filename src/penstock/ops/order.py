@@ -9,7 +9,7 @@ import numpy as np
 
 from ..order import Gap, Repeat, Replay, Slice, Told
 from ..rows import Rows
-from ..types import Ints, Order
+from ..types import Ints, Names, Order
 from .op import UNKNOWN, Before, OneInput, Op
 from .tally import Tally, by_lap, laps_of
 
@@ -146,6 +146,10 @@ class RoundOp(OrderOp):
         more, place = divmod(position - ahead, max(period, 1))  # the end of a lap is of that lap
         if not isinstance(self.order, Slice) or self.order.step == 1 or place + ahead == 0:
             yield Before(self.flow, first + place + ahead, lap + more, ahead, first)
+
+    @property
+    def mixture(self) -> Names | None:
+        return None if isinstance(self.order, Slice) else self.flow.mixture  # a slice is a place of its own
 
     def goes_round(self, stop: int) -> bool:
         period, _, last = self.around

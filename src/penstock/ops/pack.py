@@ -17,7 +17,7 @@ from ..pack import BestFit, Columns, FirstFit, Missing, Pieces, Plan, fitted, pl
 from ..rows import HOLE, Rows, bounds_of, empty_rows, join_rows
 from ..step import Failed
 from ..types import Fold, Ints
-from .op import UNKNOWN, Before, OneInput, Op
+from .op import UNKNOWN, Before, OneInput, Op, Standing
 from .passes import PassesOp
 from .tally import Tally
 
@@ -207,6 +207,9 @@ class PackOp(OneInput):
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.flow, self.drawn(position), lap, position % (self.size or 1) > 0)
+
+    def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
+        return self.flow.places(above + 1, True)
 
     def goes_round(self, stop: int) -> bool:
         return self.flow.goes_round(self.drawn(stop))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import StateError
 from ..rows import Rows, empty_rows, join_rows
-from ..types import Ints
+from ..types import Ints, Names
 from .mix import MixOp
 from .op import Before, Op
 from .tally import Tally
@@ -43,6 +43,14 @@ class PassesOp(Op):
     @property
     def size(self) -> int:
         return self._size
+
+    @property
+    def mixture(self) -> Names | None:
+        return self.parts[0].at
+
+    @property
+    def mixed(self) -> bool:
+        return True
 
     @cached_property
     def first(self) -> int:

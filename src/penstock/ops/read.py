@@ -10,7 +10,7 @@ import numpy as np
 from ..rows import Rows
 from ..step import Leaf, failed
 from ..types import Ints, Source
-from .op import Before, Op
+from .op import Before, Op, Standing
 from .tally import Tally, laps_of
 
 
@@ -54,6 +54,9 @@ class ReadOp(Op):
 
     def once(self, out: Ints) -> None:
         out[self.named.number] = self._size
+
+    def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
+        yield self.named.number, None if packed else (among or self).ending, above
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         return iter(())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from ..build import tail_group
 from ..cursor import seal, unseal
 from ..edits import Edit, Exclude, Skip, changed, edit_from_json
 from ..errors import ConfigError, StateError
@@ -12,7 +13,6 @@ from ..ints import within_reach
 from ..nodes import Flow
 from ..quarantine import journal_from_json, journal_to_json
 from ..recipe import difference, remembered
-from ..run import tail_group
 from ..sizes import sizes_from_json
 from ..states import entries_of, merged
 from ..streams import as_int

@@ -6,19 +6,44 @@ an event in their log, so that the cursor replays it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from .ints import distinct
-from .reader import LaneOf
-from .rows import Rows, empty_rows, join_rows
-from .streams import Stream, Tap, as_int, as_list
-from .trail import Chunk, Fixed, Trail
-from .turns import Draws, Outcome, Passes
-from .types import Ints, Json
+from ..ints import distinct
+from ..opening import Opening
+from ..reader import LaneOf, Laps
+from ..rows import Rows, empty_rows, join_rows
+from ..streams import Stream, Tap, as_int, as_list
+from ..trail import Chunk, Fixed, Trail
+from ..types import Ints, Json, Names
+from .op import Op
+
+Outcome = Literal["again", "end", "redraw"]
+MANY = 1 << 20  # passes where nobody can know how many; enough that none is begun twice
+
+
+class Draws(Protocol):
+    """A rule at run time. Immutable, so that trails can keep it.
+
+    `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told of an input's end
+    right after its last sample instead of at the first draw that fails. `laps` is how many passes of an input one
+    pass takes at most; `said`, that as many were asked for. What goes `barren`, pass after pass without a sample, is
+    not begun again.
+    """
+
+    @property
+    def eager(self) -> bool: ...
+    @property
+    def laps(self) -> int: ...
+    @property
+    def said(self) -> bool: ...
+    def choose(self, position: int, n: int, /) -> list[int]: ...
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]: ...
+    def saved(self) -> Json: ...
+    def restored(self, saved: Json, /) -> Draws: ...
 
 
 class Draw(NamedTuple):
@@ -187,7 +212,7 @@ class Weave:
 
     def _ended(self, source: int, barren: bool = False) -> Outcome:
         """An input has no more: ask the rule."""
-        if barren and not (isinstance(self._draws, Passes) and self._draws.epochs):
+        if barren and not self._draws.said:
             self.barren.note(self.names[source] or "repeat()", self.lane)
         self._draws, outcome = self._draws.ended(source, self.position, self._drawn, barren)
         self._choices = []
@@ -197,3 +222,42 @@ class Weave:
             self.inputs[source].seek(self._epochs[source], None)
             self.inputs[source].taken = taken
         return outcome
+
+
+class WeaveOp(Op):
+    """A mix of streams. `rule` gives a lane its draws; a mixture by weight has a place, `at`. `paired`: the items
+    become partners in a zip. `endless`: it never ends.
+    """
+
+    indexed = False
+
+    def __init__(
+        self,
+        inputs: Sequence[Op],
+        names: Sequence[str],
+        rule: Callable[[int, int], Draws],
+        *,
+        at: Names | None = None,
+        paired: bool = False,
+        endless: bool = False,
+    ) -> None:
+        self.inputs, self.names, self.rule, self.at, self.paired, self.endless = (
+            tuple(inputs), tuple(names), rule, at, paired, endless,
+        )  # fmt: skip
+        self.depth = max(each.depth for each in self.inputs)
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        lane, lanes = opening.share[:2]
+        draws = self.rule(lane, lanes)
+        laps = Laps(None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps)
+        below = opening
+        if self.paired:  # a sample that failed would take the partner of another
+            below = replace(opening, hired=replace(opening.hired, paired=True))
+        weave = Weave([below.open(each, laps) for each in self.inputs], self.names, draws, self.depth, opening.share)
+        if self.at is not None:
+            opening.drawn[self.at] = lambda _: weave.position * lanes
+        return weave
+
+    @property
+    def mixture(self) -> Names | None:
+        return self.at

@@ -15,12 +15,17 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from .nodes import Sizer
-from .random import key_of_pass
-from .rows import Rows, bounds_of, empty_rows, join_rows
-from .streams import Stream, Tap, as_int, as_list, bad_cursor
-from .trail import Chunk, Fixed, Trail
-from .types import Carry, Fold, Item, Json, Part
+from ..fold import ShuffleBuffer
+from ..opening import Opening
+from ..order import WindowShuffle
+from ..pack import BestFit, FirstFit
+from ..random import key_of_pass
+from ..reader import Laps
+from ..rows import Rows, bounds_of, empty_rows, join_rows
+from ..streams import Stream, Tap, as_int, as_list, bad_cursor
+from ..trail import Chunk, Fixed, Trail
+from ..types import Carry, Fold, Item, Json, Part, Sizer
+from .op import OneInput, Op
 
 Group = Sequence[Item | Part]
 _LONGEST = 1 << 24  # no item is held while so many are pulled
@@ -171,6 +176,46 @@ def cursor_of(moment: Moment) -> Json:
         below = stretch.trail.at(oldest - stretch.first)
     carry, pending = encode(moment.carry), encode_groups(moment.pending)
     return [below, oldest, moment.number, carry, pending, moment.flushed]
+
+
+class HoldOp(OneInput):
+    """A fold over items whose sizes are not known beforehand."""
+
+    def __init__(self, flow: Op, fold: Fold, size: Sizer | None, key: int) -> None:
+        super().__init__(flow)
+        self.indexed = False
+        self.fold, self.sizer, self.key, self.depth = fold, size or Sizer(_one), key, flow.depth + 1
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        lane, lanes = opening.share[:2]
+        key = self.key + lane & (1 << 64) - 1
+        return Holding(opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key)
+
+
+def shared(fold: Fold, lanes: int) -> Fold:
+    """A lane's share of a fold: buffers, windows and open rows are those of the run. A few there are in any case, or
+    a lane could neither shuffle nor choose.
+    """
+    match fold:
+        case ShuffleBuffer(n):
+            return replace(fold, n=_share(n, lanes, 2))
+        case WindowShuffle(n):
+            return replace(fold, window=_share(n, lanes, 2))
+        case FirstFit():
+            return replace(fold, open_rows=_share(fold.open_rows, lanes, 4))
+        case BestFit():
+            window = _share(fold.window, lanes, 64)
+            return replace(fold, open_rows=_share(fold.open_rows, lanes, 4), window=window)
+        case _:
+            return fold
+
+
+def _share(n: int, lanes: int, least: int) -> int:
+    return max(-(-n // lanes), min(n, least))
+
+
+def _one(value: Any) -> int:
+    return 1
 
 
 # ---------------------------------------------------------------- carries as JSON

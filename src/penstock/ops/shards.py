@@ -1,21 +1,25 @@
-"""Sources that can only be read in sequence, at run time: shards one after the other, each read by one lane."""
+"""A source that can only be read in sequence: shards one after the other, each read by one lane."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 
-from .retry import patiently
-from .rows import Rows, empty_rows
-from .step import Leaf
-from .streams import as_int, as_list
-from .trail import Chunk, Fixed
-from .types import Json, Shards
+from ..opening import Opening
+from ..reader import Laps
+from ..retry import patiently
+from ..rows import Rows, empty_rows
+from ..step import Leaf
+from ..streams import Stream, as_int, as_list
+from ..trail import Chunk, Fixed
+from ..types import Json, Shards
+from .op import Op
 
 _LONGEST = 1 << 36  # rows of a shard: they are passed one by one
 
@@ -91,3 +95,33 @@ class _ShardTrail:
 
     def at(self, count: int, /) -> Json:
         return [self.shard, self.row + count]
+
+
+class ShardsOp(Op):
+    """Shards at work."""
+
+    indexed = False
+
+    def __init__(self, named: Leaf) -> None:
+        self.named = named
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        lane, lanes, mine = opening.share[:3]
+        if (shards := len(cast(Shards, self.named.source).names())) >= lanes:
+            return Sharded(self.named, lane, lanes)
+        if len(mine) < lanes:
+            _tell_read_by_all(self.named.name, shards, lanes, lanes // len(mine))
+        return opening.dealt(self, lambda: Sharded(self.named), laps)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        return (self.named.number,)
+
+
+@lru_cache(1000)
+def _tell_read_by_all(name: str, shards: int, lanes: int, ranks: int) -> None:
+    """Said once."""
+    logging.getLogger("penstock").warning(
+        "%s has %d shards, fewer than the %d lanes of the run: each of %d ranks reads all of it and keeps its "
+        "share; more shards, or fewer lanes, would be shared out", name, shards, lanes, ranks,
+    )  # fmt: skip
