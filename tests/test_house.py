@@ -23,17 +23,31 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Imports go down, and on one floor only to the left. A folder is one unit: its files may import each other.
 FLOORS = {
-    "words": ("types", "errors", "ints", "random", "tree", "seams"),
+    "words": ("types", "errors", "ints", "random", "spelling", "tree", "seams"),
     "parts": ("rows", "schedule", "order", "fold", "mix", "pack", "sources"),
-    "describe": (
-        *("nodes", "ends", "tail", "step", "retry", "ops", "history", "draws", "build", "lengths", "recipe", "digests"),
-        *("edits", "adopt"),
+    "streams": (
+        *(
+            "step",
+            "retry",
+            "barren",
+            "trail",
+            "streams",
+            "deal",
+            "feed",
+            "quarantine",
+            "work",
+            "rounds",
+            "reader",
+            "lanes",
+        ),
+        "opening",
     ),
-    "run": (
-        *("trail", "streams", "deal", "sizes", "feed", "quarantine", "work", "rounds", "barren", "shards", "reader"),
-        *("hold", "turns", "takeover", "weave", "states", "lanes", "run", "cursor", "opened", "delivery", "setting"),
-        "session",
+    "ops": ("ops",),
+    "graph": (
+        *("nodes", "ends", "tail", "history", "draws", "turns", "build", "lengths", "recipe", "digests", "edits"),
+        *("adopt", "takeover"),
     ),
+    "run": ("sizes", "states", "cursor", "opened", "delivery", "setting", "session"),
     "load": ("plan", "ahead", "iterator", "dataset", "inputs", "loader", "files"),
     "frames": ("images", "tasks"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),

@@ -16,7 +16,8 @@ from hypothesis import given
 
 import penstock as ps
 from amounts import examples
-from penstock.recipe import canonical, describe, difference, fingerprint, identity
+from penstock.recipe import describe, difference, identity
+from penstock.spelling import canonical, fingerprint
 from penstock.testing import build, pipelines, recipes
 
 

@@ -6,6 +6,7 @@ sample of the light source, ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,6 @@ import numpy as np
 
 from .errors import ConfigError
 from .random import key_of, permutations, permute, tweaked
-from .tail import Tail
 from .types import Flags, Ints
 
 Remainder = Literal["drop", "pad", "keep"]
@@ -64,12 +64,12 @@ class Spread:
         """The global steps that so many rows give."""
         return rows // self.size if self.remainder == "drop" else -(-rows // self.size)
 
-    def items(self, tail: Tail, rows: int) -> int:
-        """The items that a pass of so many rows gives us."""
+    def items(self, made: Callable[[int], int], rows: int) -> int:
+        """The items that a pass of so many rows gives us, of which so many rows make so many items."""
         if self.remainder != "keep":
             return self.steps(rows)
         full, left = divmod(rows, self.size)
-        return full + tail.items(min(max(left - self.rank * self.group, 0), self.group))
+        return full + made(min(max(left - self.rank * self.group, 0), self.group))
 
     def positions(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
         """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole groups."""

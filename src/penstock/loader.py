@@ -115,7 +115,7 @@ class Loader:
         session, most = self._session, self._epoch_length
         steps = None if most is None else -(-most // session.setting.world_size)
         if (rows := session.rows()) is not None:
-            items = session.spread.items(tail_of(session.base), rows)
+            items = session.spread.items(tail_of(session.base).items, rows)
             return items if steps is None else min(steps, items)
         if steps is not None:
             return steps

@@ -16,7 +16,8 @@ from amounts import examples
 from penstock.files import build, dump, model_of, read_model
 from penstock.files.reading import Notes, read_text
 from penstock.files.write import text_of
-from penstock.recipe import describe, fingerprint
+from penstock.recipe import describe
+from penstock.spelling import fingerprint
 
 
 def round_trip(ds: ps.Dataset, path: Path) -> str:

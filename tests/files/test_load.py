@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.recipe import describe, fingerprint
+from penstock.recipe import describe
+from penstock.spelling import fingerprint
 from penstock.testing import assert_resumes
 
 
