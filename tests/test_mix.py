@@ -1009,3 +1009,4 @@ def test_weights_become_whole_numbers_in_proportion() -> None:
     odd = np.asarray([1 / 3, 1e-300, 1e15, 0.0])
     found = whole_weights(odd)
     assert (found > 0).tolist() == [True, True, True, False] and found.sum() <= 1 << 48
+    assert whole_weights(np.asarray([5e13 + 0.5, 5e13])).sum() <= 1 << 48

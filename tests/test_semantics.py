@@ -175,6 +175,8 @@ def test_random_map_is_keyed_by_seed_source_stage_epoch_and_index() -> None:
     assert list(numbers(6).map(lambda x: (x,)).random_map(draw)) == first, (
         "another stage disturbs the random numbers of this one"
     )
+    pieces = numbers(6).flat_map(lambda x: [x, x]).flat_map(lambda x: [x, x]).random_map(draw)
+    assert len({*first, *pieces}) == 6 + 24, "a piece is drawn like another one, or like the whole"
     shuffled = numbers(6).shuffle(seed=1)
     by_index = dict(zip(list(numbers(6)), first, strict=True))
     assert [by_index[x] for x in shuffled] == list(shuffled.random_map(draw)), "the key is the index in the source"
