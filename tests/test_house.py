@@ -44,8 +44,8 @@ FLOORS = {
     ),
     "ops": ("ops",),
     "graph": (
-        *("nodes", "ends", "tail", "history", "draws", "turns", "build", "lengths", "recipe", "digests", "edits"),
-        *("adopt", "takeover"),
+        *("nodes", "ends", "tail", "history", "draws", "turns", "build", "lengths", "recipe", "compiled"),
+        *("digests", "edits", "adopt", "takeover"),
     ),
     "run": ("sizes", "states", "cursor", "opened", "delivery", "setting", "session"),
     "load": ("plan", "ahead", "iterator", "dataset", "inputs", "loader", "files"),

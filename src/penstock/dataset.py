@@ -10,7 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from .build import COUNTER, STEP, Builder, name_of, require_indexed, why_not
+from .build import COUNTER, STEP, name_of, require_indexed, why_not
+from .compiled import Compiled
 from .ends import endless
 from .errors import ConfigError, DataError, IndexedError
 from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
@@ -59,7 +60,7 @@ class Dataset:
 
     def __init__(self, flow: Flow, seed: int | None = None) -> None:
         self.flow = flow
-        self._seed = seed
+        self._seed, self._compiled = seed, Compiled(flow)
 
     def __repr__(self) -> str:
         length = "not indexed" if why_not(self.flow) else "endless" if self._size is None else f"{self._size} samples"
@@ -73,10 +74,20 @@ class Dataset:
 
     # ------------------------------------------------------------ asking
 
-    @cached_property
+    @property
+    def compiled(self) -> Compiled:
+        """The tree with what is worked out of it once, for all loaders, iterators and plans of this dataset.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abc").batch(2).compiled.op.size
+        2
+        """
+        return self._compiled
+
+    @property
     def _op(self) -> Op:
         require_indexed(self.flow, "this", "iterate over the dataset instead")
-        return Builder(self.flow).op(self.flow)
+        return self.compiled.op
 
     @cached_property
     def _size(self) -> int | None:

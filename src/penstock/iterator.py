@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 from weakref import finalize
 
+from .compiled import Compiled
 from .errors import ConfigError
-from .nodes import Flow
 from .seams import worker, world
 from .session import Session
 from .setting import Setting
@@ -17,7 +17,7 @@ class Described(Protocol):
     """Whatever holds a tree."""
 
     @property
-    def flow(self) -> Flow: ...
+    def compiled(self) -> Compiled: ...
 
 
 class DatasetIterator(Iterator[Any]):
@@ -41,7 +41,7 @@ class DatasetIterator(Iterator[Any]):
         refuse_copies("iter(ds)")
         hands = world.sched.spawn(workers) if workers else None
         self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
-        self._session = Session(dataset.flow, Setting(lanes=lanes, window=2 * workers, most=ahead), hands)
+        self._session = Session(dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), hands)
 
     def __next__(self) -> Any:
         return self._session.next()

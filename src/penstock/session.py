@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from .adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
 from .adopt import told as told_of
-from .build import Builder, tail_group
+from .build import tail_group
+from .compiled import Compiled
 from .cursor import seal, unseal
 from .deal import spread_of
 from .delivery import Delivery
@@ -26,7 +27,7 @@ from .mix import SetWeights
 from .nodes import Flow, Path
 from .opened import Opened, lanes_for, open_lanes, open_positions
 from .quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
-from .recipe import identity, remembered
+from .recipe import remembered
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
@@ -46,8 +47,10 @@ _ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, Rec
 class Session:
     """A run: items in order, a state after each, changes on the way."""
 
-    def __init__(self, flow: Flow, setting: Setting, hands: Hands | None) -> None:
+    def __init__(self, compiled: Compiled, setting: Setting, hands: Hands | None) -> None:
+        flow = compiled.flow
         self.base, self.flow, self.setting, self.hands = flow, flow, setting, hands
+        self._compiled = compiled
         self.group = tail_group(flow)
         self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
         self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
@@ -59,7 +62,7 @@ class Session:
         self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
         self.changes: tuple[Edit, ...] = ()
         self.journal = Journal(setting.on_error, setting.max_errors)
-        self.description = identity(flow)
+        self.description = compiled.description
         self.notes = list[str]()
         self._open(None)
 
@@ -100,7 +103,9 @@ class Session:
         self._run, self._out, self.leaves = opened, out, opened.builder.leaves
 
     def _opened(self, window: int = 0, hands: Hands | None = None) -> Opened:
-        builder = Builder(self.flow)
+        if self.flow is not self._compiled.flow:
+            self._compiled = Compiled(self.flow)
+        builder = self._compiled.builder
         hired = Hired(self.journal, builder.leaves, hands, window, self.setting.most)
         if self.group:
             return open_positions(builder, hired, self.spread)
@@ -262,7 +267,7 @@ class Session:
         def places(flow: Flow) -> Mapping[Path, Place]:
             if self.group:
                 return standing(flow, epoch, as_int(cursors[0]))
-            probe = Session(flow, replace(self.setting, window=0), None)
+            probe = Session(Compiled(flow), replace(self.setting, window=0), None)
             cursor = probe._cursor_in(body, cursors)
             return {path: probe._furthest(path, epoch, cursor) for path in mixtures(flow)}
 

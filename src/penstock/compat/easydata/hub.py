@@ -11,6 +11,7 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
 )
 
 from ...build import why_not
+from ...compiled import Compiled
 from ...dataset import Dataset
 from ...errors import ConfigError
 from ...nodes import Flow
@@ -34,7 +35,7 @@ class Examples(_BaseExamplesIterable):
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
-        session = Session(self.flow, Setting(rank, world_size, self.lanes, remainder="keep"), None)
+        session = Session(Compiled(self.flow), Setting(rank, world_size, self.lanes, remainder="keep"), None)
         held = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
         if held is not None:
             if held["penstock"] is not None and not isinstance(held["penstock"], Live):

@@ -1,0 +1,33 @@
+"""A tree and what is worked out of it once, for all that is made of it: iterators, loaders, plans."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from .build import Builder
+from .nodes import Flow
+from .ops.op import Op
+from .recipe import identity
+from .types import Json
+
+
+class Compiled:
+    """A tree, compiled when it is first asked for."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    @cached_property
+    def builder(self) -> Builder:
+        """What knows its leaves and makes its ops."""
+        return Builder(self.flow)
+
+    @property
+    def op(self) -> Op:
+        """The op of the whole."""
+        return self.builder.op(self.flow)
+
+    @cached_property
+    def description(self) -> dict[str, Json]:
+        """What a run of it is."""
+        return identity(self.flow)
