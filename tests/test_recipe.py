@@ -184,7 +184,8 @@ def test_addresses_do_not_get_in() -> None:
 def test_another_process_finds_the_same() -> None:
     code = (
         "import penstock as ps\n"
-        "from penstock.recipe import describe, fingerprint\n"
+        "from penstock.recipe import describe\n"
+        "from penstock.spelling import fingerprint\n"
         "ds = ps.mix({'b': ps.from_sequence(range(9)), 'a': ps.from_sequence(range(5))}, {'a': 1, 'b': 2})\n"
         "print(fingerprint(describe(ds.map(str).batch(3, collate=list).flow)))"
     )
