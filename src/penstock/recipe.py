@@ -89,26 +89,13 @@ def _rule(rule: Any) -> dict[str, Json]:
             raise TypeError(f"not a rule: {rule!r}")
 
 
-def remembered(flow: Flow, saved: Any) -> tuple[Flow, Json]:
-    """The tree with the mean lengths that a saved description tells of, and its description, where these are all that
-    differs: what was measured is not measured anew for a run under way.
-    """
-    now = identity(flow)
-    if now == saved:
-        return flow, now
-    try:
-        found = _with_lengths(flow, saved)
-    except (KeyError, TypeError, AttributeError):
-        return flow, now
-    return (found, saved) if identity(found) == saved else (flow, now)
-
-
-def _with_lengths(flow: Flow, node: Any) -> Flow:
+def with_lengths(flow: Flow, node: Any) -> Flow:
+    """The tree with the mean lengths that a description tells of."""
     if isinstance(flow, Read):
         return flow
     if not isinstance(flow, Mix):
-        return replace(flow, flow=_with_lengths(flow.flow, node["of"]))
-    flows = tuple(_with_lengths(child, node["of"][name]) for name, child in zip(flow.names, flow.flows, strict=True))
+        return replace(flow, flow=with_lengths(flow.flow, node["of"]))
+    flows = tuple(with_lengths(child, node["of"][name]) for name, child in zip(flow.names, flow.flows, strict=True))
     rule = flow.rule
     if isinstance(rule, Weighted) and rule.lengths is not None:
         rule = replace(rule, lengths=tuple((name, float(node["lengths"][name])) for name in flow.names))

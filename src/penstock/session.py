@@ -27,7 +27,6 @@ from .mix import SetWeights
 from .nodes import Flow, Path
 from .opened import Opened, lanes_for, open_lanes, open_positions
 from .quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
-from .recipe import remembered
 from .schedule import Schedule, plain
 from .seams import Hands
 from .setting import Setting
@@ -48,23 +47,31 @@ class Session:
     """A run: items in order, a state after each, changes on the way."""
 
     def __init__(self, compiled: Compiled, setting: Setting, hands: Hands | None) -> None:
-        flow = compiled.flow
-        self.base, self.flow, self.setting, self.hands = flow, flow, setting, hands
-        self._compiled = compiled
-        self.group = tail_group(flow)
+        self._base = self._compiled = compiled
+        self.flow, self.setting, self.hands = compiled.flow, setting, hands
+        self.group = tail_group(self.flow)
         self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
         self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
         if misfit := self._misfit(self.lanes):
             raise ConfigError(misfit)
-        self._size = size_of(self.spread, tail_of(flow))
+        self._size = size_of(self.spread, tail_of(self.flow))
         self.sizes: tuple[Size, ...] = (self._size,)
         self.epoch: int = 0
         self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
         self.changes: tuple[Edit, ...] = ()
         self.journal = Journal(setting.on_error, setting.max_errors)
-        self.description = compiled.description
         self.notes = list[str]()
         self._open(None)
+
+    @property
+    def base(self) -> Flow:
+        """The tree without the changes made on the way."""
+        return self._base.flow
+
+    @property
+    def description(self) -> Json:
+        """What the run is."""
+        return self._base.description
 
     def _misfit(self, lanes: int) -> str:
         """What is wrong with so many lanes on so many ranks."""
@@ -219,7 +226,8 @@ class Session:
             raise StateError("an empty list of states; pass one state, or those of all ranks")
         body, cursors = merged(bodies)
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
-        base, description = remembered(self.base, body["pipeline"])
+        home = self._base.remembered(body["pipeline"])
+        base, description = home.flow, home.description
         self.epoch, self.given = as_int(body["epoch"]), as_int(body["given"])
         if body["fingerprint"] != fingerprint(description) or body["pipeline"] != description:
             if not adopt:
@@ -230,7 +238,7 @@ class Session:
         notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         notes += whose_journals_are_missing(bodies)
-        self.base, self.description, self.changes = base, description, changes
+        self._base, self.changes = home, changes
         self.flow = changed(base, changes, self.epoch)
         noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from ..build import tail_group
+from ..compiled import Compiled
 from ..cursor import seal, unseal
 from ..edits import Edit, Exclude, Skip, changed, edit_from_json
 from ..errors import ConfigError, StateError
 from ..ints import within_reach
 from ..nodes import Flow
 from ..quarantine import journal_from_json, journal_to_json
-from ..recipe import difference, remembered
+from ..recipe import difference
 from ..sizes import sizes_from_json
 from ..states import entries_of, merged
 from ..streams import as_int
@@ -63,14 +64,14 @@ class Plan(Questions, Generic[D]):
         states = [state] if isinstance(state, Mapping) else state
         bodies = [unseal(one) for one in states]
         body, _ = merged(bodies)
-        base, now = remembered(self._base, body.get("pipeline"))
-        if body.get("pipeline") != now:
-            lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), now)[:20])
+        base = Compiled(self._base).remembered(body.get("pipeline"))
+        if body.get("pipeline") != base.description:
+            lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), base.description)[:20])
             raise StateError(f"the state is of another pipeline:\n{lines}\nask the plan of the one that saved it")
         edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
         noted = [entry for each in bodies for entry in entries_of(each, "journal")]
         body["journal"] = journal_to_json(journal_from_json(noted))
-        return Plan(base, self._wrap, edits, body)
+        return Plan(base.flow, self._wrap, edits, body)
 
     @property
     def position(self) -> int:
