@@ -45,6 +45,11 @@ def test_it_goes_on_from_its_state(mixture: Path, penstock: Penstock, tmp_path: 
     assert parts.read_text() == whole.read_text()
 
 
+def listening() -> None:
+    """Hear Ctrl-C, which a shell turns off in what it runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run.json"
     penstock("run", mixture, "--dump", whole)
@@ -52,7 +57,10 @@ def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, 
     for number in (signal.SIGKILL, signal.SIGINT):
         before = state.read_bytes() if state.exists() else b""
         process = subprocess.Popen(
-            [*command, "--save-every", "10", "--pause", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*command, "--save-every", "10", "--pause", "0.05"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=listening,
         )
         deadline = time.monotonic() + 600
         while not state.exists() or state.read_bytes() == before:
