@@ -22,6 +22,8 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = tmp_path / "runs" / "first.jsonl"
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "tokens" / ".code.parquet.penstock-lengths-tokens").write_bytes(b"kept by an earlier demo")
 
     def late(seconds: float) -> None:
         """Look again only when the first run has done all it does."""

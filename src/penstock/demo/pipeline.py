@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +87,8 @@ def tokenise(folder: Path) -> int:
     """Write the tokens of every text to `tokens/`, one row a text, in the order of the texts; returns their number."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     schema: Any = pa.schema([("tokens", pa.list_(pa.int32()))])
-    (folder / "tokens").mkdir(exist_ok=True)
+    shutil.rmtree(folder / "tokens", ignore_errors=True)  # with what was kept of the tokens of an earlier demo
+    (folder / "tokens").mkdir()
     total = 0
     for name, dataset in texts(folder).items():
         with _writer(folder / "tokens" / name, schema, parquet=name == "code") as writer:
