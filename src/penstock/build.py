@@ -221,9 +221,6 @@ class Builder:
                 leaf = self.leaf(flow, path)
                 return ReadOp(leaf, source) if is_source(source) else ShardsOp(leaf)
             case Reorder(_, order):
-                require_indexed(
-                    flow, type(order).__name__.lower(), "use .shuffle_buffer(n), or put it before that step"
-                )
                 return self._order(flow, order, seed, path)
             case Mix(flows, _, Head(n)):
                 return LimitOp(self.op(flows[0], seed, (*path, 0)), n, endless(flows[0]))
@@ -251,18 +248,20 @@ class Builder:
                 for lap, since, some in zip(order.laps, order.since, order.indices, strict=True)
             )
             return WithoutOp(inner, leaf.name, tuple(gaps))
-        key = self.order_key(flow, type(order).__name__, seed if flow.seed is None else flow.seed, path)
-        return ordered(self.op(flow.flow, seed, under(flow, path)), order, key)
+        below, kind = self.op(flow.flow, seed, under(flow, path)), type(order).__name__
+        if not below.indexed:
+            require_indexed(flow, kind.lower(), "use .shuffle_buffer(n), or put it before that step")
+        return ordered(below, order, self.order_key(flow, kind, seed if flow.seed is None else flow.seed, path))
 
     def _mix(self, flow: Mix, seed: int, path: Path) -> Op:
         rule = flow.rule
         inner = rule.seed if isinstance(rule, Weighted) else seed
         inputs = tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
-        at = path if isinstance(rule, Weighted | By) else None
-        if why_not(flow) is not None:
+        if isinstance(rule, Cycle) or not all(each.indexed for each in inputs):
             paired, at = isinstance(rule, Turns), path if isinstance(rule, Weighted) else None
             draws = partial(draws_of, flow, path)
             return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
+        at = path if isinstance(rule, Weighted | By) else None
         sizes = tuple(each.size for each in inputs)
         if isinstance(rule, Weighted):
             self.mixtures[path] = found = history(rule, flow.names, sizes, path)

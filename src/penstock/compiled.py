@@ -23,6 +23,10 @@ class Compiled:
         """What knows its leaves and makes its ops."""
         return Builder(self.flow)
 
+    def of(self, flow: Flow) -> Compiled:
+        """What is compiled of a tree: this, where it is that very tree."""
+        return self if flow is self.flow else Compiled(flow)
+
     @property
     def op(self) -> Op:
         """The op of the whole."""

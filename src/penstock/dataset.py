@@ -103,7 +103,7 @@ class Dataset:
         >>> 17 in [sample.index for sample in plan.at(where[0])]
         True
         """
-        return Plan(self.flow, self._with)
+        return Plan(self.compiled, self._with)
 
     def __len__(self) -> int:
         require_indexed(self.flow, "len()", "iterate and count, or put that step behind")

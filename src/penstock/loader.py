@@ -10,7 +10,6 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 
 from .build import why_not
-from .compiled import Compiled
 from .dataset import Dataset
 from .deal import Remainder
 from .ends import endless
@@ -94,8 +93,7 @@ class Loader:
         self._told = False
         self._lock, self._process = lock(), process()
         try:
-            compiled = dataset.compiled if flow is dataset.flow else Compiled(flow)
-            self._session = Session(compiled, setting, self._hands)
+            self._session = Session(dataset.compiled.of(flow), setting, self._hands)
         except BaseException:
             if self._hands:
                 self._hands.close()

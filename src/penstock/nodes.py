@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from .mix import Event, Mixture
 from .order import Slice
 from .schedule import Schedule
-from .types import Fold, Json, Mixing, Names, Order, Shards, Sizer, Source
+from .types import Fold, Json, Mixing, Order, Path, Shards, Sizer, Source
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,6 @@ class Hold:
     size: Sizer | None = None
     seed: int | None = None
 
-
-Path: TypeAlias = Names
 
 _SLICE = -1
 

@@ -16,11 +16,11 @@ from .rounds import Rounds, Share
 from .sources.identity import content
 from .step import Leaf
 from .streams import Stream
-from .types import Json, Names
+from .types import Json, Path
 from .work import Computed, Hired, Work
 
 
-class Opened(Protocol):
+class Openable(Protocol):
     """What can be opened: an op of a compiled tree."""
 
     def stream(self, opening: Opening, grain: int, laps: Laps, /) -> Stream: ...
@@ -34,7 +34,7 @@ class Drawable(Computed, Protocol):
     @property
     def mixed(self) -> bool: ...
     @property
-    def mixture(self) -> Names | None: ...
+    def mixture(self) -> Path | None: ...
     def reached(self, position: int, /) -> int | None: ...
 
 
@@ -48,14 +48,14 @@ class Opening:
     hired: Hired
     spread: Spread
     lane: LaneOf | None = None
-    given: tuple[Opened, Stream] | None = None
+    given: tuple[Openable, Stream] | None = None
     rows: object = None
     feed: Positions | Rounds | None = None
     """What gives the positions of the rows, where they have positions."""
-    drawn: dict[Names, Callable[[int | None], int]] = field(default_factory=dict[Names, Callable[[int | None], int]])
+    drawn: dict[Path, Callable[[int | None], int]] = field(default_factory=dict[Path, Callable[[int | None], int]])
     """For a mixture, by its place, the first position that nobody has drawn yet."""
 
-    def open(self, op: Opened, laps: Laps, grain: int = 1) -> Stream:
+    def open(self, op: Openable, laps: Laps, grain: int = 1) -> Stream:
         """The stream of an op, that many passes of which follow one another; `grain` of its items are one above."""
         return self.given[1] if self.given and op is self.given[0] else op.stream(self, grain, laps)
 
@@ -93,7 +93,7 @@ class Opening:
             readers[id(op)] = Reader(opened(), mine, laps)
         return Dealt(readers[id(op)], lane, lanes)
 
-    def furthest(self, place: Names, cursor: int | None) -> int:
+    def furthest(self, place: Path, cursor: int | None) -> int:
         """The first position of the mixture at a place that nobody has drawn yet, given the cursor of a lone stream."""
         return self.drawn[place](cursor) if place in self.drawn else _untold()
 

@@ -1,7 +1,7 @@
 """One run of one rank: which lanes it owns, where each stands, what was changed on the way.
 
-Iterators and loaders are faces of this. A pipeline without data-dependent steps is one program, and ranks share out its
-positions; any other runs as lanes, each with its own cursor, and a rank owns whole lanes.
+Iterators and loaders are faces of this. Of a pipeline without data-dependent steps ranks share out the positions; any
+other runs as lanes, each with its own cursor, and a rank owns whole lanes.
 """
 
 from __future__ import annotations
@@ -110,8 +110,7 @@ class Session:
         self._run, self._out, self.leaves = opened, out, opened.builder.leaves
 
     def _opened(self, window: int = 0, hands: Hands | None = None) -> Opened:
-        if self.flow is not self._compiled.flow:
-            self._compiled = Compiled(self.flow)
+        self._compiled = self._compiled.of(self.flow)
         builder = self._compiled.builder
         hired = Hired(self.journal, builder.leaves, hands, window, self.setting.most)
         if self.group:

@@ -96,7 +96,7 @@ class Part(NamedTuple):
     stop: int
 
 
-Names: TypeAlias = tuple[str | int, ...]
+Path: TypeAlias = tuple[str | int, ...]
 """A place in a tree: the names of the mixtures' inputs on the way there, and numbers for inputs that have no name."""
 
 Carry: TypeAlias = Any

@@ -240,6 +240,27 @@ def test_positions_behind_the_end_are_those_of_the_next_pass() -> None:
     assert len(ds.plan.find("a", 3, within=range(3 * len(ds)))) == 3
 
 
+@pytest.mark.parametrize("window", [1, 4, 5, 7])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_windows_over_what_never_ends_are_asked_and_edited(window: int, mixed: bool) -> None:
+    """They reach over the ends of passes, so nothing of a pass is where it was."""
+    one = ps.mix({"a": numbers(6, "x"), "b": numbers(9, "y")}, {"a": 1, "b": 2}, seed=1) if mixed else numbers(6, "a")
+    ds = (one if mixed else one.repeat()).shuffle(3, window=window)
+    told = [ds.plan.at(p)[0].key for p in range(90)]
+    assert delivered(ds, 90) == [[key] for key in told]
+    for start, stop in ((0, 90), (3, 61), (17, 18)):
+        for source, _, index in set(told):
+            places = [p for p in range(start, stop) if told[p][::2] == (source, index)]
+            assert ds.plan.find(source, index, within=range(start, stop)) == places
+    for position in range(0, 90, 7):
+        given = Counter(source for source, _, _ in told[:position])
+        assert ds.plan.counts(position) == {name: given[name] for name in ds.plan.sources}
+    if not mixed:
+        edited = ds.plan.exclude([("a", 2)])
+        assert [edited.at(p)[0].index for p in range(50)] == [key[2] for key in told if key[2] != 2][:50]
+        assert edited.find("a", 2, within=range(50)) == []
+
+
 # ---------------------------------------------------------------- far away
 
 

@@ -15,7 +15,7 @@ from ..rows import Rows, bounds_of, empty_rows
 from ..streams import Stream, Tap
 from ..trail import Chunk, Every, Fixed
 from ..types import Ints, Json
-from .op import UNKNOWN, Before, OneInput, Op, Standing
+from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tally import Tally
 
 
@@ -49,12 +49,12 @@ class Batches:
         return Chunk(groups, rows.grouped(offsets), Every(trail, size, total))
 
 
-class BatchOp(OneInput):
+class BatchOp(Groups):
     """Batches; the last of a pass is short, or dropped. `tuples`: they are the tuples of a zip."""
 
     def __init__(self, flow: Op, n: int, drop: bool, tuples: bool) -> None:
         super().__init__(flow)
-        self.n, self.drop, self.depth, self.tuples = n, drop, flow.depth + 1, tuples
+        self.n, self.drop, self.tuples = n, drop, tuples
         below = flow.size if flow.indexed else None
         self._size = None if below is None else below // n if drop else -(-below // n)
 
@@ -133,10 +133,6 @@ class BatchOp(OneInput):
 
     def goes_round(self, stop: int) -> bool:
         return self.flow.goes_round(self.begins(stop))
-
-    @property
-    def leaf(self) -> int | None:
-        return None
 
     @property
     def alike(self) -> bool:

@@ -25,7 +25,7 @@ from ..rows import Rows, bounds_of, empty_rows, join_rows
 from ..streams import Stream, Tap, as_int, as_list, bad_cursor
 from ..trail import Chunk, Fixed, Trail
 from ..types import Carry, Fold, Item, Json, Part, Sizer
-from .op import OneInput, Op
+from .op import Groups, Op
 
 Group = Sequence[Item | Part]
 _LONGEST = 1 << 24  # no item is held while so many are pulled
@@ -178,13 +178,13 @@ def cursor_of(moment: Moment) -> Json:
     return [below, oldest, moment.number, carry, pending, moment.flushed]
 
 
-class HoldOp(OneInput):
+class HoldOp(Groups):
     """A fold over items whose sizes are not known beforehand."""
 
     def __init__(self, flow: Op, fold: Fold, size: Sizer | None, key: int) -> None:
         super().__init__(flow)
         self.indexed = False
-        self.fold, self.sizer, self.key, self.depth = fold, size or Sizer(_one), key, flow.depth + 1
+        self.fold, self.sizer, self.key = fold, size or Sizer(_one), key
 
     def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
         lane, lanes = opening.share[:2]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ints import distinct, within_reach
 from ..rows import Rows, empty_rows, join_rows
-from ..types import Ints, Names
+from ..types import Ints, Path
 from .op import UNKNOWN, Before, Op
 from .tally import Tally, laps_of
 
@@ -46,7 +46,7 @@ class MixOp(Op):
         inputs: Sequence[Op],
         schedule: Drawing,
         leaves: int,
-        at: Names | None = None,
+        at: Path | None = None,
         on: bool = False,
         base: Ints | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class MixOp(Op):
         return self._size
 
     @property
-    def mixture(self) -> Names | None:
+    def mixture(self) -> Path | None:
         return self.at
 
     @property

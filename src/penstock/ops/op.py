@@ -16,7 +16,7 @@ from ..opening import Opening
 from ..reader import Laps
 from ..rows import Rows
 from ..streams import Stream
-from ..types import Ints, Names, Source
+from ..types import Ints, Path, Source
 from .tally import Tally
 
 Standing: TypeAlias = "tuple[int, Op | None, int]"
@@ -121,7 +121,7 @@ class Op:
         return self.leaf is None and any(each.goes_round(stop) for each in self.inputs)
 
     @property
-    def mixture(self) -> Names | None:
+    def mixture(self) -> Path | None:
         """The place of the mixture that this is, or that these steps lie on."""
         return None
 
@@ -222,7 +222,7 @@ class OneInput(Op):
         return self.flow.ending if self.size is None else self
 
     @property
-    def mixture(self) -> Names | None:
+    def mixture(self) -> Path | None:
         return self.flow.mixture
 
     @property
@@ -262,3 +262,15 @@ class OneInput(Op):
     @property
     def period(self) -> int:
         return self.flow.period
+
+
+class Groups(OneInput):
+    """An op whose items are groups of those below."""
+
+    def __init__(self, flow: Op) -> None:
+        super().__init__(flow)
+        self.depth = flow.depth + 1
+
+    @property
+    def leaf(self) -> int | None:
+        return None

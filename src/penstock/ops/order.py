@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import lcm
 
 import numpy as np
 
-from ..order import Gap, Repeat, Replay, Slice, Told
+from ..order import Gap, Repeat, Replay, Slice, Told, WindowShuffle
 from ..rows import Rows
-from ..types import Ints, Names, Order
+from ..types import Ints, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
 from .tally import Tally, by_lap, laps_of
 
 
 class OrderOp(OneInput):
-    """An order that gives what every pass holds, in whatever order; or any other that is the user's."""
+    """An order of a flow. As it stands: pass after pass as one, each in its own order."""
 
     def __init__(self, flow: Op, order: Order, key: int) -> None:
         super().__init__(flow)
@@ -28,6 +29,16 @@ class OrderOp(OneInput):
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below, more = self.order.down(positions, self.flow.size, self.key)
         return self.flow.locate(below, laps if more is None else laps + more)
+
+    def once(self, out: Ints) -> None:
+        self.flow.once(out)
+        leaf = self.flow.leaf
+        if leaf is not None and (size := self.order.size(int(out[leaf]))) is not None:
+            out[leaf] = min(size, out[leaf])
+
+
+class PassOp(OrderOp):
+    """An order that gives what every pass holds, in whatever order; or any other that is the user's."""
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
         size, n = self.size, self.flow.size
@@ -52,12 +63,6 @@ class OrderOp(OneInput):
         self.flow.count(tally, head, tail, times)
         tally.one_by_one(self, tail, stop, times)
 
-    def once(self, out: Ints) -> None:
-        self.flow.once(out)
-        leaf = self.flow.leaf
-        if leaf is not None and (size := self.order.size(int(out[leaf]))) is not None:
-            out[leaf] = min(size, out[leaf])
-
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         if self.flow.size and position % self.flow.size == 0:
             yield Before(self.flow, position, lap, ahead)
@@ -76,35 +81,41 @@ class OrderOp(OneInput):
         return self.size
 
 
-class RepeatOp(OrderOp):
-    """Pass after pass as one, each in its own order."""
+class WindowOp(PassOp):
+    """Windows of neighbours in random order; of a flow that never ends they reach over its passes."""
+
+    order: WindowShuffle
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        return self.flow.find(leaf, index, low, high, lap)
-
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
-        return number if self.leaf is not None else self.flow.nth(leaf, number)
+        if self.flow.size is not None:
+            return super()._find(leaf, index, low, high, lap)
+        window = self.order.window
+        below = self.flow.find(leaf, index, low // window * window, -(-high // window) * window, lap)
+        found = self.order.up(below, None, self.key)
+        return np.sort(found[(found >= low) & (found < high)])
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        self.flow.count(tally, start, stop, times)
+        if self.flow.size is not None or self.flow.leaf is not None:
+            return super()._count(tally, start, stop, times)
+        window = self.order.window
+        head = min(-(-start // window) * window, stop)
+        tail = max(head, stop // window * window)  # whole windows hold what they hold in any order
+        tally.one_by_one(self, start, head, times)
+        self.flow.count(tally, head, tail, times)
+        tally.one_by_one(self, tail, stop, times)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, position, lap, ahead)
-
-    @property
-    def steady(self) -> bool:
-        return self.size is not None and self.flow.steady
-
-    @property
-    def alike(self) -> bool:
-        return self.flow.alike
+        if self.flow.size is not None:
+            yield from super().before(position, lap, ahead)
+        elif position % self.order.window == 0:
+            yield Before(self.flow, position, lap, ahead)
 
     @property
     def period(self) -> int:
-        return self.flow.period
+        return super().period if self.flow.size is not None else lcm(self.flow.period, self.order.window)
 
 
-class RoundOp(OrderOp):
+class RoundOp(PassOp):
     """The same places again and again: a slice, or a first pass that is replayed. `around` is how many they are, and
     between which positions of the flow below they lie.
     """
@@ -148,7 +159,7 @@ class RoundOp(OrderOp):
             yield Before(self.flow, first + place + ahead, lap + more, ahead, first)
 
     @property
-    def mixture(self) -> Names | None:
+    def mixture(self) -> Path | None:
         return None if isinstance(self.order, Slice) else self.flow.mixture  # a slice is a place of its own
 
     def goes_round(self, stop: int) -> bool:
@@ -168,7 +179,7 @@ class RoundOp(OrderOp):
         return self.around[0]
 
 
-class GapOp(OrderOp):
+class GapOp(PassOp):
     """Each pass without some places in a row."""
 
     order: Gap
@@ -202,7 +213,7 @@ class GapOp(OrderOp):
         yield Before(self.flow, int(last[0]) + 1, lap, ahead)
 
 
-class ToldOp(OrderOp):
+class ToldOp(PassOp):
     """The passes that are as long as the one in which a run stands; others are refused."""
 
     order: Told
@@ -223,7 +234,9 @@ def ordered(flow: Op, order: Order, key: int) -> OrderOp:
     """The op of an order."""
     match order:
         case Repeat():
-            return RepeatOp(flow, order, key)
+            return OrderOp(flow, order, key)
+        case WindowShuffle():
+            return WindowOp(flow, order, key)
         case Slice() | Replay():
             return RoundOp(flow, order, key)
         case Gap():
@@ -231,4 +244,4 @@ def ordered(flow: Op, order: Order, key: int) -> OrderOp:
         case Told():
             return ToldOp(flow, order, key)
         case _:
-            return OrderOp(flow, order, key)
+            return PassOp(flow, order, key)

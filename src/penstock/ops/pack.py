@@ -17,7 +17,7 @@ from ..pack import BestFit, Columns, FirstFit, Missing, Pieces, Plan, fitted, pl
 from ..rows import HOLE, Rows, bounds_of, empty_rows, join_rows
 from ..step import Failed
 from ..types import Fold, Ints
-from .op import UNKNOWN, Before, OneInput, Op, Standing
+from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
 from .passes import PassesOp
 from .tally import Tally
 
@@ -40,7 +40,7 @@ def passes_of(op: Op) -> PassesOp | None:
     return op if isinstance(op, PassesOp) and op.now is not None else None
 
 
-class PackOp(OneInput):
+class PackOp(Groups):
     """Groups that a fold decides from lengths alone; each pass is planned when it is first asked for.
 
     All passes hold as many groups as the first, see `penstock.pack.fitted`. `node` numbers it among the ops that leave
@@ -50,7 +50,7 @@ class PackOp(OneInput):
     def __init__(self, flow: Op, fold: Fold, key: int, extra: int, lengths: Sequence[Ints], node: int) -> None:
         super().__init__(flow)
         self.fold, self.key, self.extra, self.lengths, self.node = fold, key, extra, lengths, node
-        self.depth, self._plans = flow.depth + 1, dict[int, Pass]()
+        self._plans = dict[int, Pass]()
 
     @property
     def size(self) -> int:
@@ -213,10 +213,6 @@ class PackOp(OneInput):
 
     def goes_round(self, stop: int) -> bool:
         return self.flow.goes_round(self.drawn(stop))
-
-    @property
-    def leaf(self) -> int | None:
-        return None
 
     @property
     def steady(self) -> bool:

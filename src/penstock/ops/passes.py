@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import StateError
 from ..rows import Rows, empty_rows, join_rows
-from ..types import Ints, Names
+from ..types import Ints, Path
 from .mix import MixOp
 from .op import Before, Op
 from .tally import Tally
@@ -45,7 +45,7 @@ class PassesOp(Op):
         return self._size
 
     @property
-    def mixture(self) -> Names | None:
+    def mixture(self) -> Path | None:
         return self.parts[0].at
 
     @property

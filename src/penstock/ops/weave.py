@@ -18,7 +18,7 @@ from ..reader import LaneOf, Laps
 from ..rows import Rows, empty_rows, join_rows
 from ..streams import Stream, Tap, as_int, as_list
 from ..trail import Chunk, Fixed, Trail
-from ..types import Ints, Json, Names
+from ..types import Ints, Json, Path
 from .op import Op
 
 Outcome = Literal["again", "end", "redraw"]
@@ -237,7 +237,7 @@ class WeaveOp(Op):
         names: Sequence[str],
         rule: Callable[[int, int], Draws],
         *,
-        at: Names | None = None,
+        at: Path | None = None,
         paired: bool = False,
         endless: bool = False,
     ) -> None:
@@ -259,5 +259,5 @@ class WeaveOp(Op):
         return weave
 
     @property
-    def mixture(self) -> Names | None:
+    def mixture(self) -> Path | None:
         return self.at

@@ -42,10 +42,14 @@ class Plan(Questions, Generic[D]):
     """
 
     def __init__(
-        self, base: Flow, wrap: Callable[[Flow], D], edits: tuple[Edit, ...] = (), body: Mapping[str, Any] | None = None
+        self,
+        base: Compiled,
+        wrap: Callable[[Flow], D],
+        edits: tuple[Edit, ...] = (),
+        body: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
-            changed(base, edits, as_int((body or {}).get("epoch", 0))),
+            base.of(changed(base.flow, edits, as_int((body or {}).get("epoch", 0)))),
             journal_from_json(entries_of(body or {}, "journal")),
             None if body is None else sizes_from_json(body.get("sizes")),
         )
@@ -64,21 +68,21 @@ class Plan(Questions, Generic[D]):
         states = [state] if isinstance(state, Mapping) else state
         bodies = [unseal(one) for one in states]
         body, _ = merged(bodies)
-        base = Compiled(self._base).remembered(body.get("pipeline"))
+        base = self._base.remembered(body.get("pipeline"))
         if body.get("pipeline") != base.description:
             lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), base.description)[:20])
             raise StateError(f"the state is of another pipeline:\n{lines}\nask the plan of the one that saved it")
         edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
         noted = [entry for each in bodies for entry in entries_of(each, "journal")]
         body["journal"] = journal_to_json(journal_from_json(noted))
-        return Plan(base.flow, self._wrap, edits, body)
+        return Plan(base, self._wrap, edits, body)
 
     @property
     def position(self) -> int:
         """The first position that the run has not delivered; 0 of a plan that is of no run."""
         if self._body is None:
             return 0
-        items = -(-as_int(self._body["at"]) // (tail_group(self._base) or 1))
+        items = -(-as_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
         return items + as_int(self._body["epoch"]) * (self.size or 0)
 
     @property
@@ -90,7 +94,7 @@ class Plan(Questions, Generic[D]):
 
     def _rows_at(self, item: int) -> range:
         """The rows of an item."""
-        group, size = tail_of(self._base).group, self._rows_op.size
+        group, size = tail_of(self._base.flow).group, self._rows_op.size
         epoch, place = divmod(item, self.size) if self.size else (0, item)
         first = epoch * (size or 0) + place * group
         return range(first, first + group if size is None else min(first + group, (epoch + 1) * size))

@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..build import Builder, require_indexed
+from ..compiled import Compiled
 from ..errors import ConfigError, IndexedError
 from ..ints import whole, within_reach
 from ..nodes import Flow
@@ -34,12 +35,19 @@ class Questions:
     """What can be asked of a flow."""
 
     def __init__(
-        self, flow: Flow, entries: Mapping[Draw, Entry] | None = None, sizes: tuple[Size, ...] | None = None
+        self, compiled: Compiled, entries: Mapping[Draw, Entry] | None = None, sizes: tuple[Size, ...] | None = None
     ) -> None:
         require_indexed(
-            flow, "the plan", "ask the plan of what comes before that step, of the mixture say: it tells what is drawn"
+            compiled.flow,
+            "the plan",
+            "ask the plan of what comes before that step, of the mixture say: it tells what is drawn",
         )
-        self.flow, self._entries, self._sizes = flow, entries or {}, sizes
+        self._compiled, self._entries, self._sizes = compiled, entries or {}, sizes
+
+    @property
+    def flow(self) -> Flow:
+        """The tree that is asked."""
+        return self._compiled.flow
 
     def __repr__(self) -> str:
         length = "endless" if self.size is None else f"{self.size} positions"
@@ -213,13 +221,13 @@ class Questions:
 
     # ------------------------------------------------------------ inside
 
-    @cached_property
+    @property
     def _builder(self) -> Builder:
-        return Builder(self.flow)
+        return self._compiled.builder
 
     @cached_property
     def _op(self) -> Op:
-        return self._builder.op(self.flow)
+        return self._compiled.op
 
     @cached_property
     def _once(self) -> Ints:
