@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import penstock as ps
-from penstock.files import lint
+from penstock.mixture_files import lint
 
 here = Path.cwd()
 for name in ("code", "text"):

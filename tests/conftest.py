@@ -36,7 +36,7 @@ settings.load_profile("ci")
 def one_lane() -> Iterator[None]:
     """Flows in lanes have one by default, so that items come in the order of the stream itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.opened.LANES", 1)
+        patch.setattr("penstock.runtime.opened.LANES", 1)
         yield
 
 

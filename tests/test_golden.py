@@ -1,7 +1,7 @@
 """Golden orders: the first 200 keys of fourteen pipelines. `python tests/test_golden.py` pins them anew.
 
 A run that was saved by one release must go on the same under the next. If this test fails, a change moved samples
-about: either it was not meant to, or it is a break labelled ORDER in the CHANGELOG (and `penstock.random.VERSION` goes up).
+about: either it was not meant to, or it is a break labelled ORDER in the CHANGELOG (and `penstock.base.random.VERSION` goes up).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.random import VERSION
+from penstock.base.random import VERSION
 from penstock.testing import recipes
 
 FILE = Path(__file__).parent / "golden" / "orders-v2.json"
 COUNT = 200
 LABEL = (
     "the order has changed. If that was not meant, find what moved it. If it was, it breaks every run that is under "
-    "way: label it ORDER in the CHANGELOG, raise penstock.random.VERSION, and run `python tests/test_golden.py`"
+    "way: label it ORDER in the CHANGELOG, raise penstock.base.random.VERSION, and run `python tests/test_golden.py`"
 )
 
 Key = tuple[str, int, int]

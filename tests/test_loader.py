@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import seams
+from penstock.base import seams
 
 LANES = 12
 
@@ -454,7 +454,7 @@ def test_weights_set_in_a_run_are_saved_resumed_and_replayed(make, lanes):
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:
-    from penstock.cursor import seal
+    from penstock.runtime.cursor import seal
 
     return seal({k: v for k, v in state.items() if k not in ("penstock", "version", "order", "check")})
 

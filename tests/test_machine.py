@@ -32,8 +32,8 @@ from freedom import allowed
 from learned import Orders, model, plain, run
 from meter import our_threads
 from oracle import again, endless, indexed
-from penstock.seams import pretend, write_whole
-from penstock.tail import has_tail
+from penstock.base.seams import pretend, write_whole
+from penstock.graph.tail import has_tail
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
 from penstock.testing.asserts import difference
 from penstock.testing.recipes import number

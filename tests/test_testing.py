@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from amounts import examples
-from penstock.seams import pretend
+from penstock.base.seams import pretend
 from penstock.testing import (
     Crash,
     SimSched,

@@ -27,12 +27,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-CORE = """run opened work feed streams weave turns hold lanes rounds reader shards delivery session quarantine deal
-tail""".split()
-# From the quickest and most telling on; what only compares with peers, draws or talks is left out.
-TESTS = """golden interleave hold weave lanes tail order loader cursor interrupt adopt quarantine pack fold planned
-one_function resume semantics machine recipe""".split()
-MIXING = ["mix", "schedule"]
+CORE = ("mixing", "streams", "ops", "runtime", "graph")
+# What only compares with peers, reads, draws or talks is left out.
+TESTS = """test_golden.py test_schedule.py mixing orders folds pack ops streams graph runtime plan test_loader.py
+test_semantics.py test_one_function.py test_machine.py""".split()
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,7 @@ class Mutant:
 def modules() -> list[Path]:
     """The files that are mutated, below src/penstock."""
     package = ROOT / "src/penstock"
-    folders = [path for name in ("mix", "ops") for path in sorted((package / name).glob("*.py"))]
-    found = [*folders, *(package / f"{name}.py" for name in CORE)]
-    return [path.relative_to(package) for path in found if path.exists()]
+    return [path.relative_to(package) for name in CORE for path in sorted((package / name).glob("*.py"))]
 
 
 def places(files: list[Path]) -> list[tuple[Path, str, int]]:
@@ -112,12 +108,6 @@ def meaning(source: str) -> str | None:
     return ast.dump(tree)
 
 
-def tests(module: Path) -> list[str]:
-    """The tests for a mutant of a module, those of its own name first, the plan's last."""
-    names = dict.fromkeys([module.stem, *(MIXING if "mix" in module.parts else []), *TESTS])
-    return [*(f"tests/test_{name}.py" for name in names if (ROOT / f"tests/test_{name}.py").exists()), "tests/plan"]
-
-
 class Timed:
     """A plugin of pytest: notes how long every test takes, or has the quickest run first."""
 
@@ -147,7 +137,7 @@ def survives(mutant: Mutant | None, module: Path, folder: Path, limit: float) ->
     child = os.fork()
     if child == 0:
         os.setsid()
-        run_tests(folder, module, said)
+        run_tests(folder, said)
     try:
         while time.monotonic() - began < limit:
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -166,7 +156,7 @@ def survives(mutant: Mutant | None, module: Path, folder: Path, limit: float) ->
         target.write_text(was)
 
 
-def run_tests(folder: Path, module: Path, said: Path) -> None:
+def run_tests(folder: Path, said: Path) -> None:
     """In the forked process: the tests over the copy, and the end."""
     with said.open("w") as out:
         os.dup2(out.fileno(), 1)
@@ -180,7 +170,15 @@ def run_tests(folder: Path, module: Path, said: Path) -> None:
     code = 1
     try:
         code = pytest.main(
-            ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=dev", "--no-header", *tests(module)],
+            [
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "--hypothesis-profile=dev",
+                "--no-header",
+                *(f"tests/{name}" for name in TESTS),
+            ],
             plugins=[Timed(folder.parent / "seconds.json")],
         )
     finally:
@@ -214,7 +212,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(asked.jobs) as pool:
         for number in range(asked.jobs):
             copy(Path(top, str(number)))
-        whole, how, seconds = survives(None, Path("mix/plan.py"), Path(top, "0"), float("inf"))
+        whole, how, seconds = survives(None, Path("mixing/plan.py"), Path(top, "0"), float("inf"))
         assert whole, f"the tests fail without a mutant: {how}"
         print(f"without a mutant the tests take {seconds:.0f} s", flush=True)
 

@@ -77,7 +77,7 @@ def at(steps_to_samples):
     """A state as it would be after this many steps: the position of one that was saved, written over."""
 
     def jump(loader, step):
-        from penstock.cursor import seal, unseal
+        from penstock.runtime.cursor import seal, unseal
 
         return seal({**unseal(loader.state_dict()), "at": step * steps_to_samples})
 

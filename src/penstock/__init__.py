@@ -11,16 +11,16 @@ the number of ranks and workers, and asking what a step held all follow from it.
 
 from typing import TYPE_CHECKING, Any
 
-from .cursor import load_state, save_state
 from .dataset import Dataset
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
 from .inputs import from_iterable, from_sequence, from_tokens, mix, read
-from .iterator import DatasetIterator
 from .loader import Loader
+from .runtime.cursor import load_state, save_state
+from .runtime.iterator import DatasetIterator
 from .schedule import Schedule
 
 if TYPE_CHECKING:
-    from .files import dump, load
+    from .mixture_files import dump, load
 
 __version__ = "0.1.0"
 
@@ -51,7 +51,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Mixture files are imported when they are first used: most runs need none, and the import stays light."""
     if name in ("dump", "load"):
-        from . import files
+        from . import mixture_files
 
-        return getattr(files, name)
+        return getattr(mixture_files, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,14 +10,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from .build import COUNTER, STEP, name_of, require_indexed, why_not
-from .compiled import Compiled
-from .ends import endless
+from .base.ints import whole, within_reach
+from .base.tree import collate as default_collate
+from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
-from .fold import BatchByTokens, GroupByLength, ShuffleBuffer
-from .ints import whole, within_reach
-from .iterator import DatasetIterator
-from .nodes import (
+from .folds import BatchByTokens, GroupByLength, ShuffleBuffer
+from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
+from .graph.compiled import Compiled
+from .graph.ends import endless
+from .graph.nodes import (
     Again,
     Batch,
     Chain,
@@ -36,13 +37,12 @@ from .nodes import (
     Weighted,
 )
 from .ops.op import Op
-from .order import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
+from .orders import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from .pack import Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
+from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
-from .step import Failed
-from .tree import collate as default_collate
-from .tree import leading
+from .streams.step import Failed
 from .types import Fold, Part
 
 
@@ -480,7 +480,7 @@ class Dataset:
         """Groups by a fold of your own; `build` makes each out of its samples.
 
         >>> import penstock as ps
-        >>> from penstock.fold import BatchByTokens
+        >>> from penstock.folds import BatchByTokens
         >>> joined = ps.from_sequence(["aa", "b", "ccc"]).fold(BatchByTokens(3), build="".join)
         >>> list(ps.Loader(joined, lanes=1))
         ['aab', 'ccc']

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from .build import Builder, why_not
+from .base.ints import whole
 from .dataset import Dataset
 from .errors import ConfigError
-from .history import history
-from .ints import whole
-from .lengths import weighed
-from .nodes import Mix, Read, Weighted
+from .graph.build import Builder, why_not
+from .graph.history import history
+from .graph.lengths import weighed
+from .graph.nodes import Mix, Read, Weighted
+from .graph.turns import draws_of
 from .schedule import Schedule, by_name, plain
 from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
-from .turns import draws_of
 from .types import Shards, Source
 
 

@@ -9,20 +9,20 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from .build import why_not
+from .base.ints import whole
+from .base.seams import lock, place, process, world
 from .dataset import Dataset
-from .deal import Remainder
-from .ends import endless
 from .errors import ConfigError
-from .ints import whole
-from .iterator import refuse_copies
-from .nodes import Again, Flow, Mix
-from .quarantine import OnError, journal_to_json
-from .seams import lock, place, process, world
-from .session import Session
-from .setting import Setting
-from .streams import as_int
-from .tail import below_tail, tail_of
+from .graph.build import why_not
+from .graph.ends import endless
+from .graph.nodes import Again, Flow, Mix
+from .graph.tail import below_tail, tail_of
+from .runtime.iterator import refuse_copies
+from .runtime.session import Session
+from .runtime.setting import Setting
+from .streams.deal import Remainder
+from .streams.quarantine import OnError, journal_to_json
+from .streams.stream import as_int
 from .types import Flags
 
 Executor = Literal["inline", "threads"]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cli_world import Penstock
-from penstock.files import read_model
+from penstock.mixture_files import read_model
 
 
 def test_a_mixture_is_carried_over_and_loads(mixture: Path, penstock: Penstock) -> None:

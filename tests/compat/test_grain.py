@@ -17,10 +17,10 @@ import pytest
 
 import penstock as ps
 import penstock.compat.grain as grain
-from penstock.ahead import Ahead
 from penstock.compat.grain.options import Run
 from penstock.errors import ConfigError, DataError, StateError
-from penstock.iterator import DatasetIterator
+from penstock.runtime.ahead import Ahead
+from penstock.runtime.iterator import DatasetIterator
 from penstock.testing import assert_covers, assert_resumes, assert_same_run
 
 ex = grain.experimental

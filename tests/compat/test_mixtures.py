@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.compat.mixtures import KINDS, convert
-from penstock.files import Batching, MixtureFile, Shuffling, SourceEntry, Tokenising, dump, read_model
+from penstock.mixture_files import Batching, MixtureFile, Shuffling, SourceEntry, Tokenising, dump, read_model
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
-from penstock.cursor import seal
-from penstock.edits import Change, locate_mixture
 from penstock.errors import ConfigError, StateError
-from penstock.mix import SetWeights
+from penstock.graph.edits import Change, locate_mixture
+from penstock.mixing import SetWeights
 from penstock.plan import Plan
+from penstock.runtime.cursor import seal
 from trees import delivered, documents, numbers, trees
 
 Key = tuple[str, int, int]

@@ -20,9 +20,9 @@ import pytest
 
 import archives
 import penstock as ps
-from penstock import seams
+from penstock.base import seams
+from penstock.base.seams import LocalDisk, LocalStore
 from penstock.errors import ConfigError, DataError
-from penstock.seams import LocalDisk, LocalStore
 from penstock.sources import catalog, index_lines, open_files, outlined
 
 MANY = 40

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import seams
+from penstock.base import seams
+from penstock.base.seams import LocalDisk
 from penstock.errors import DataError, StorageError
-from penstock.seams import LocalDisk
 from penstock.sources import convert, index_lines, open_files
 
 zstandard: Any = pytest.importorskip("zstandard")

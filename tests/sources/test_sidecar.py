@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import seams
+from penstock.base import seams
+from penstock.base.seams import LocalDisk, Stat
 from penstock.errors import ConfigError, DataError, StorageError
-from penstock.seams import LocalDisk, Stat
 from penstock.sources import index_lines, open_files, sidecar
 
 

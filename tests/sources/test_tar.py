@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from archives import FORMATS, expected, gnu_tar, samples, some, special, write
-from penstock import seams
+from penstock.base import seams
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_lines, open_files, tar_file, tar_index
 from penstock.sources.tar import Members

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archives import expected, samples, some, special, write
-from penstock import seams
+from penstock.base import seams
 from penstock.errors import DataError, PenstockError
 from penstock.sources import index_lines, open_files, sidecar, tar_index
 from penstock.sources.held import Held

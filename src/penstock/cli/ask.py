@@ -139,7 +139,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Where two mixtures differ: in what they say, and from which step on in what they give. Exit code 1 if they do."""
-    from penstock.recipe import describe, difference
+    from penstock.graph.recipe import describe, difference
     from penstock.report.target import opened
 
     one, two = opened(mixture), opened(other)

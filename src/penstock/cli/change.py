@@ -7,13 +7,13 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from penstock.errors import ConfigError
-from penstock.files import MixtureFile
+from penstock.mixture_files import MixtureFile
 
 
 def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> MixtureFile:
     """The description with other weights and caps. New weights replace a schedule, amounts and a temperature.
 
-    >>> from penstock.files import SourceEntry
+    >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", weight=1.0), SourceEntry("b", weight=1.0)))
     >>> changed(model, ["a=3"], []).shares()
     {'a': 0.75, 'b': 0.25}

@@ -21,7 +21,7 @@ def lint(
     as_json: Json = False,
 ) -> None:
     """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be loaded."""
-    from penstock.files import lint as problems_of
+    from penstock.mixture_files import lint as problems_of
 
     problems = [problem for mixture in mixtures for problem in problems_of(mixture)]
     counts = Counter(problem.severity for problem in problems)

@@ -24,7 +24,7 @@ def convert(
     What a mixture file cannot hold is named, with its line; nothing the file names is imported or run.
     """
     from penstock.compat.mixtures import convert as carried
-    from penstock.files import dump
+    from penstock.mixture_files import dump
 
     model, left_out = carried(file, kind, split)
     dump(model, out)

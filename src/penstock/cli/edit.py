@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.seams import world, write_whole
 from penstock.errors import ConfigError
-from penstock.seams import world, write_whole
 
 from .say import Json, Mixture, answer, guarded
 

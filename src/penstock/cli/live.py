@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from penstock.base.seams import resident
 from penstock.loader import Loader
 from penstock.report.target import Target
-from penstock.seams import resident
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

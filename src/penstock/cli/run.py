@@ -13,8 +13,8 @@ from typing import IO, Annotated, Any, Literal
 import typer
 
 import penstock as ps
+from penstock.base.seams import world, write_whole
 from penstock.report import Target, opened, saved
-from penstock.seams import world, write_whole
 
 from .live import Meter, Redraw, live
 from .say import Json, Mixture, Steps, answer, guarded, stop

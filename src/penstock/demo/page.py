@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.ints import distinct
+from penstock.base.ints import distinct
 from penstock.report import Row, Target, shares
 from penstock.report.picture import Course, as_svg, draw, page
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..ints import distinct, within_reach
-from ..opening import Opening
-from ..reader import Laps
-from ..rows import Rows, bounds_of, empty_rows
-from ..streams import Stream, Tap
-from ..trail import Chunk, Every, Fixed
+from ..base.ints import distinct, within_reach
+from ..base.rows import Rows, bounds_of, empty_rows
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.stream import Stream, Tap
+from ..streams.trail import Chunk, Every, Fixed
 from ..types import Ints, Json
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tally import Tally

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ..feed import Upstream
-from ..opening import Opening
-from ..reader import Laps
-from ..rows import Rows
-from ..step import Step
-from ..streams import Stream
+from ..base.rows import Rows
+from ..streams.feed import Upstream
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.step import Step
+from ..streams.stream import Stream
+from ..streams.work import Work
 from ..types import Ints
-from ..work import Work
 from .op import OneInput, Op
 
 

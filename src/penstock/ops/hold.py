@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..fold import ShuffleBuffer
-from ..opening import Opening
-from ..order import WindowShuffle
+from ..base.random import key_of_pass
+from ..base.rows import Rows, bounds_of, empty_rows, join_rows
+from ..folds import ShuffleBuffer
+from ..orders import WindowShuffle
 from ..pack import BestFit, FirstFit
-from ..random import key_of_pass
-from ..reader import Laps
-from ..rows import Rows, bounds_of, empty_rows, join_rows
-from ..streams import Stream, Tap, as_int, as_list, bad_cursor
-from ..trail import Chunk, Fixed, Trail
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.stream import Stream, Tap, as_int, as_list, bad_cursor
+from ..streams.trail import Chunk, Fixed, Trail
 from ..types import Carry, Fold, Item, Json, Part, Sizer
 from .op import Groups, Op
 

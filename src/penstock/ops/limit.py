@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..barren import Barren
-from ..deal import Spread
-from ..lanes import Lanes
-from ..opening import Opening
-from ..reader import ONCE, LaneOf, Laps, Reader
-from ..streams import Stream
-from ..trail import Chunk
+from ..streams.barren import Barren
+from ..streams.deal import Spread
+from ..streams.lanes import Lanes
+from ..streams.opening import Opening
+from ..streams.reader import ONCE, LaneOf, Laps, Reader
+from ..streams.stream import Stream
+from ..streams.trail import Chunk
 from ..types import Json
 from .op import OneInput, Op
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..ints import distinct, within_reach
-from ..rows import Rows, empty_rows, join_rows
+from ..base.ints import distinct, within_reach
+from ..base.rows import Rows, empty_rows, join_rows
 from ..types import Ints, Path
 from .op import UNKNOWN, Before, Op
 from .tally import Tally, laps_of

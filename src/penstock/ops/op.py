@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..opening import Opening
-from ..reader import Laps
-from ..rows import Rows
-from ..streams import Stream
+from ..base.rows import Rows
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.stream import Stream
 from ..types import Ints, Path, Source
 from .tally import Tally
 

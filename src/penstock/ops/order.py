@@ -8,8 +8,8 @@ from math import lcm
 
 import numpy as np
 
-from ..order import Gap, Repeat, Replay, Slice, Told, WindowShuffle
-from ..rows import Rows
+from ..base.rows import Rows
+from ..orders import Gap, Repeat, Replay, Slice, Told, WindowShuffle
 from ..types import Ints, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
 from .tally import Tally, by_lap, laps_of

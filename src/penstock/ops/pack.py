@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..base.ints import distinct, within_reach
+from ..base.rows import HOLE, Rows, bounds_of, empty_rows, join_rows
 from ..errors import DataError
-from ..ints import distinct, within_reach
 from ..pack import BestFit, Columns, FirstFit, Missing, Pieces, Plan, fitted, plan, settled
-from ..rows import HOLE, Rows, bounds_of, empty_rows, join_rows
-from ..step import Failed
+from ..streams.step import Failed
 from ..types import Fold, Ints
 from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
 from .passes import PassesOp

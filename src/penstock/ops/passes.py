@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.rows import Rows, empty_rows, join_rows
 from ..errors import StateError
-from ..rows import Rows, empty_rows, join_rows
 from ..types import Ints, Path
 from .mix import MixOp
 from .op import Before, Op

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..rows import Rows
-from ..step import Leaf, failed
+from ..base.rows import Rows
+from ..streams.step import Leaf, failed
 from ..types import Ints, Source
 from .op import Before, Op, Standing
 from .tally import Tally, laps_of

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..opening import Opening
-from ..reader import Laps
-from ..retry import patiently
-from ..rows import Rows, empty_rows
-from ..step import Leaf
-from ..streams import Stream, as_int, as_list
-from ..trail import Chunk, Fixed
+from ..base.rows import Rows, empty_rows
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.retry import patiently
+from ..streams.step import Leaf
+from ..streams.stream import Stream, as_int, as_list
+from ..streams.trail import Chunk, Fixed
 from ..types import Json, Shards
 from .op import Op
 

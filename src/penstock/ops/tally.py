@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..rows import Rows
+from ..base.rows import Rows
 from ..types import Ints
 
 _SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead

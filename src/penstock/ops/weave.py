@@ -12,12 +12,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from ..ints import distinct
-from ..opening import Opening
-from ..reader import LaneOf, Laps
-from ..rows import Rows, empty_rows, join_rows
-from ..streams import Stream, Tap, as_int, as_list
-from ..trail import Chunk, Fixed, Trail
+from ..base.ints import distinct
+from ..base.rows import Rows, empty_rows, join_rows
+from ..streams.opening import Opening
+from ..streams.reader import LaneOf, Laps
+from ..streams.stream import Stream, Tap, as_int, as_list
+from ..streams.trail import Chunk, Fixed, Trail
 from ..types import Ints, Json, Path
 from .op import Op
 

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
+from ..base.ints import distinct
+from ..base.rows import Rows
 from ..errors import ConfigError
-from ..ints import distinct
-from ..rows import Rows
 from ..types import Ints
 from .op import Before, OneInput, Op
 

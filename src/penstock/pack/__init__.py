@@ -5,7 +5,7 @@ A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the docu
 was split; 0 for padding). A document that cannot be read is padding in the place planned for it.
 """
 
-from .folds import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
+from ..folds.pack import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
 from .options import METHODS, PackedBatches, Packing
 from .plan import Columns, Pieces, Plan, fitted, plan, settled
 from .row import Missing, build_row

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .folds import Piece
+from ..folds.pack import Piece
 from .plan import Columns, Pieces
 
 _RAMP = np.arange(1 << 16, dtype=np.int32)

@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
+from ..base.tree import collate
 from ..errors import ConfigError, DataError
-from ..tree import collate
+from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece
 from ..types import Fold, Json
-from .folds import BestFit, ConcatSplit, FirstFit, Long, Piece
 from .many import build_plain
 from .row import OWN, build_row
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
+from ..folds.pack import BestFit, ConcatSplit, FirstFit, Piece, negative
 from ..types import Fold, Ints, Item, Part
-from .folds import BestFit, ConcatSplit, FirstFit, Piece, negative
 
 
 @dataclass(frozen=True, eq=False)

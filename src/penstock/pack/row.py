@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
+from ..folds.pack import Piece
 from ..types import Part
-from .folds import Piece
 
 Array: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
+from ..base.ints import whole
 from ..errors import ConfigError
-from ..ints import whole
 from ..ops.each import EachOp
 from ..ops.op import Op
 from ..ops.order import GapOp, RoundOp

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from ..build import tail_group
-from ..compiled import Compiled
-from ..cursor import seal, unseal
-from ..edits import Edit, Exclude, Skip, changed, edit_from_json
+from ..base.ints import within_reach
 from ..errors import ConfigError, StateError
-from ..ints import within_reach
-from ..nodes import Flow
-from ..quarantine import journal_from_json, journal_to_json
-from ..recipe import difference
-from ..sizes import sizes_from_json
-from ..states import entries_of, merged
-from ..streams import as_int
-from ..tail import tail_of
+from ..graph.build import tail_group
+from ..graph.compiled import Compiled
+from ..graph.edits import Edit, Exclude, Skip, changed, edit_from_json
+from ..graph.nodes import Flow
+from ..graph.recipe import difference
+from ..graph.tail import tail_of
+from ..runtime.cursor import seal, unseal
+from ..runtime.sizes import sizes_from_json
+from ..runtime.states import entries_of, merged
+from ..streams.quarantine import journal_from_json, journal_to_json
+from ..streams.stream import as_int
 from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample

@@ -9,18 +9,18 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..build import Builder, require_indexed
-from ..compiled import Compiled
+from ..base.ints import whole, within_reach
+from ..base.rows import Rows
 from ..errors import ConfigError, IndexedError
-from ..ints import whole, within_reach
-from ..nodes import Flow
+from ..graph.build import Builder, require_indexed
+from ..graph.compiled import Compiled
+from ..graph.nodes import Flow
+from ..graph.tail import tail_of
 from ..ops.op import Op
 from ..ops.pack import PackOp, passes_of
 from ..ops.tally import Tally
-from ..quarantine import Draw, Entry
-from ..rows import Rows
-from ..sizes import Size
-from ..tail import tail_of
+from ..runtime.sizes import Size
+from ..streams.quarantine import Draw, Entry
 from ..types import Ints, is_source
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ..base.rows import Rows
 from ..ops.op import Op
-from ..quarantine import Draw, Entry, Journal, Quarantine
-from ..rows import Rows
-from ..step import Leaf
+from ..streams.quarantine import Draw, Entry, Journal, Quarantine
+from ..streams.step import Leaf
 from ..types import Ints
 
 _AHEAD = 1 << 16  # items that a run may have made ahead

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ..deal import spread_of
+from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
-from ..ints import whole, within_reach
-from ..nodes import Each, Flow, Hold
+from ..graph.nodes import Each, Flow, Hold
+from ..graph.tail import has_tail, tail_of
 from ..ops.batch import BatchOp
 from ..ops.each import EachOp
 from ..ops.op import Op
 from ..ops.order import ToldOp
 from ..ops.pack import passes_of
-from ..order import Told
-from ..sizes import Size, rows_of_step, size_of
-from ..tail import has_tail, tail_of
+from ..orders import Told
+from ..runtime.sizes import Size, rows_of_step, size_of
+from ..streams.deal import spread_of
 
 
 def rows_op(op: Op, flow: Flow) -> Op:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.ints import distinct
+from penstock.base.ints import distinct
 
 from .target import Target
 

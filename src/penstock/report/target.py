@@ -12,19 +12,19 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.build import Builder
+from penstock.base.seams import world
 from penstock.dataset import Dataset
 from penstock.errors import ConfigError, IndexedError, StateError
-from penstock.files import MixtureFile, build, read_model
-from penstock.files import said as problems_said
-from penstock.mix import Mixture
-from penstock.mix.asked import asked
-from penstock.nodes import Flow, Mix, Read
+from penstock.graph.build import Builder
+from penstock.graph.nodes import Flow, Mix, Read
+from penstock.mixing import Mixture
+from penstock.mixing.asked import asked
+from penstock.mixture_files import MixtureFile, build, read_model
+from penstock.mixture_files import said as problems_said
 from penstock.ops.mix import MixOp
 from penstock.ops.op import OneInput, Op
 from penstock.ops.pack import PackOp
 from penstock.plan import Exhaustion, Plan
-from penstock.seams import world
 from penstock.types import is_source
 
 _FEW = 64  # sources

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .. import seams
+from ..base import seams
+from ..base.seams import Stat
 from ..errors import DataError, PenstockError
-from ..seams import Stat
 from ..types import Ints
 from . import sidecar
 from .chain import File, starts_of

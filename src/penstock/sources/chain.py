@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..seams import Stat
+from ..base.seams import Stat
 from ..types import Ints, Json
 from . import sidecar
 from .identity import Digest, file_digest, row_digest

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .. import seams
+from ..base import seams
 from ..errors import DataError, missing_extra
 from . import sidecar
 from .paths import PACKED

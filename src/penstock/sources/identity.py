@@ -16,9 +16,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from .. import seams
+from ..base import seams
+from ..base.random import hash64
 from ..errors import StorageError
-from ..random import hash64
 from ..types import Ints
 from . import sidecar
 from .remember import remembered

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .. import seams
+from ..base import seams
+from ..base.seams import Stat
 from ..errors import ConfigError, DataError
-from ..seams import Stat
 from ..types import Ints
 from . import sidecar
 from .chain import in_file_order

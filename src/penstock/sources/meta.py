@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from .. import seams
+from ..base import seams
 from ..errors import ConfigError, DataError, missing_extra
 from . import sidecar
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from glob import escape
 from pathlib import Path
 
-from .. import seams
+from ..base import seams
+from ..base.seams import Entry
 from ..errors import ConfigError
-from ..seams import Entry
 
 FORMATS = {
     ".parquet": "parquet",

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .. import seams
+from ..base import seams
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from . import lines, meta, sidecar

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import seams
+from ..base import seams
 from ..errors import PenstockError
 from . import sidecar
 from .paths import places

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from .. import seams
+from ..base import seams
 from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints, Json
 from . import sidecar

@@ -16,9 +16,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from .. import seams
+from ..base import seams
+from ..base.seams import Stat
 from ..errors import DataError, StorageError
-from ..seams import Stat
 
 LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, KNOWN, CATALOG, LOOKED = range(1, 10)
 """Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, offsets

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from .. import seams
+from ..base import seams
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from . import sidecar

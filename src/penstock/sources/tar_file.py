@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import seams
+from ..base import seams
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar, tar_index

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .. import seams
+from ..base import seams
+from ..base.seams import Stat
 from ..errors import DataError
-from ..seams import Stat
 from ..types import Ints
 from . import sidecar
 from .sidecar import Progress

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..base.random import generator
+from ..base.tree import grown
 from ..errors import ConfigError, Skip
-from ..random import generator
-from ..tree import grown
 from ..types import Carry, Item, Json
 from .hooks import using
 

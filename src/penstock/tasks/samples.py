@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Self, TypeVar, cast, dataclass_transform
 
+from ..base.tree import map_leaves
 from ..errors import ConfigError
-from ..tree import map_leaves
 from .batching import generic_batch
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ..random import key_of, pick
+from ..base.random import key_of, pick
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class TornDisk:
     process (`"kill"`: raises `Crash`, and from then on does nothing but raise it, until `crash()`).
 
     >>> from pathlib import Path
-    >>> from penstock.seams import pretend, write_whole
+    >>> from penstock.base.seams import pretend, write_whole
     >>> disk = TornDisk(seed=1)
     >>> with pretend(disk=disk):
     ...     write_whole(Path("/run/state.json"), b"old")

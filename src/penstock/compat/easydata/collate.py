@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ...base.tree import collate
 from ...errors import DataError
-from ...tree import collate
 from .tag import PATH, SOURCE
 
 Array = npt.NDArray[Any]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from ...errors import ConfigError
-from ...mix.rules import STOPS
+from ...mixing.rules import STOPS
 from ...schedule import Schedule
 from .weights import WeightSchedulePoint, WeightScheduler, check_sum
 

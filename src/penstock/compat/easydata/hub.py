@@ -10,13 +10,13 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
     _BaseExamplesIterable,  # pyright: ignore[reportPrivateUsage]
 )
 
-from ...build import why_not
-from ...compiled import Compiled
 from ...dataset import Dataset
 from ...errors import ConfigError
-from ...nodes import Flow
-from ...session import Session
-from ...setting import Setting
+from ...graph.build import why_not
+from ...graph.compiled import Compiled
+from ...graph.nodes import Flow
+from ...runtime.session import Session
+from ...runtime.setting import Setting
 
 _SHARES = 15_360  # 2**10 * 3 * 5: an indexed mixture can be dealt out to any divisor of it, and to others by skipping
 

@@ -24,7 +24,7 @@ def block_mixture_interleave(
     """Datasets mixed by weight, as a Hugging Face `IterableDataset` with an exact state.
 
     `datasets` are Hugging Face datasets (map-style or streaming), sequences, or anything that can be iterated over
-    again; `weights` are relative and name the same. The rules are those of `penstock.mix`; `stop` is "restart",
+    again; `weights` are relative and name the same. The rules are those of `penstock.mixing`; `stop` is "restart",
     "first_exhausted", "all_exhausted" or "all_exhausted_oversample". Without streams among the inputs the state is a
     position, ranks and workers get disjoint shares of one sequence, and a share reads nothing but its own rows. With
     streams `lanes` says into how many independent parts the run is dealt: a multiple of ranks times workers, fixed for

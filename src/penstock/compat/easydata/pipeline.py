@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from ...build import why_not
+from ...base.seams import place
 from ...dataset import Dataset
-from ...ends import endless
 from ...errors import ConfigError, missing_extra
+from ...graph.build import why_not
+from ...graph.ends import endless
 from ...inputs import mix, read
 from ...loader import Loader
-from ...seams import place
 from ...sources.paths import format_of
 from .collate import Padded
 from .config import STRATEGIES, DatasetConfig, PipelineConfig, TokenizerConfig

@@ -9,7 +9,7 @@ from typing import Any
 from ...dataset import Dataset
 from ...errors import ConfigError
 from ...inputs import mix, read
-from ...iterator import DatasetIterator
+from ...runtime.iterator import DatasetIterator
 from ...sources.paths import find
 from .inputs import dataset_of, is_stream
 from .mixture import weighed
@@ -231,7 +231,7 @@ class MixedShardedSource(ShardedSource):
     Rows are copies with `__source__`, the name in `sources`. Where a source is a mixture itself, rows also have
     `__source_path__`, the names from the outermost to the innermost ("web/wiki"). Without a `seed` it is 0, so two runs
     are equal. With a `weight_scheduler` its weights hold, and `weights` are only checked. The rules are those of
-    `penstock.mix`.
+    `penstock.mixing`.
 
     >>> mixed = MixedShardedSource({"a": HFDatasetShardedSource([{"x": 1}]), "b": HFDatasetShardedSource([{"x": 2}])})
     >>> rows = mixed.open_shard(mixed.shard_names[0])

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from ...base.seams import world, write_whole
 from ...errors import ConfigError, DataError
-from ...seams import world, write_whole
 from ...sources import sidecar
 from ...sources.rows import arrow
 from .config import SaveStageConfig

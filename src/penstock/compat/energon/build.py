@@ -7,9 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from ...build import Builder
 from ...dataset import Dataset
 from ...errors import ConfigError
+from ...graph.build import Builder
 from ...inputs import mix
 from .config import WorkerConfig, refuse
 from .datasets import Counts, SavableDataset, batched, block_of, dealt, limited, on_all_ranks, total, unique

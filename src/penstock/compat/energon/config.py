@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import images, seams
+from ... import images
+from ...base import seams
 from ...errors import ConfigError
-from ...quarantine import OnError
+from ...streams.quarantine import OnError
 
 
 def log_exception(*failure: Any) -> None:

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from ...dataset import Dataset
 from ...errors import ConfigError, IndexedError, Skip
+from ...graph.tail import has_tail
 from ...inputs import mix
-from ...iterator import DatasetIterator
-from ...tail import has_tail
+from ...runtime.iterator import DatasetIterator
 from .config import WorkerConfig, refuse
 
 Counts = Callable[[int, int], list[int]]

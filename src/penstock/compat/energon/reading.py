@@ -10,7 +10,7 @@ from typing import Any
 from ... import tasks
 from ...dataset import Dataset
 from ...errors import ConfigError
-from ...nodes import Read
+from ...graph.nodes import Read
 from ...sources import form, prepared
 from .config import SampleDecoder
 from .metadataset import Bound, Leaf

@@ -7,7 +7,7 @@ from functools import wraps
 from inspect import isgeneratorfunction
 from typing import Any, TypeVar, overload
 
-from ... import seams
+from ...base import seams
 from ...errors import Skip
 from ...tasks import current_rng
 from .config import refuse

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ...base.seams import cores
+from ...base.tree import leaves
 from ...errors import ConfigError
-from ...seams import cores
-from ...tree import leaves
 from .base import Base
 from .map_dataset import MapDataset
 from .options import MultiprocessingOptions, ReadOptions

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from ...base.random import permute
 from ...errors import DataError
-from ...random import permute
 from ...types import Carry, Item, Json, Part
 
 Row = list[Item | Part]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ends import endless
 from ...errors import ConfigError, missing_extra
+from ...graph.ends import endless
 from ...inputs import from_sequence
 from . import functions as f
 from .autotune import PerformanceConfig, pick_performance_config

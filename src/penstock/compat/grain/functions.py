@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...build import name_of
+from ...base.tree import collate
 from ...errors import ConfigError, DataError, Skip
-from ...tree import collate
+from ...graph.build import name_of
 from .cipher import shuffled
 from .order import generator_at
 from .transforms import FlatMap

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...ahead import Ahead
 from ...dataset import Dataset
 from ...dataset import DatasetIterator as CoreIterator
 from ...errors import ConfigError
+from ...runtime.ahead import Ahead
 from .options import Run
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ...base.random import key_of
 from ...errors import ConfigError
-from ...random import key_of
 from .order import default_seed
 
 Style = Literal["penstock", "grain"]

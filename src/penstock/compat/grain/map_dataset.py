@@ -11,12 +11,12 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from ...build import name_of
 from ...dataset import Dataset
 from ...errors import ConfigError, IndexedError
+from ...graph.build import name_of
+from ...graph.nodes import By, Each, Mix, Read, Reorder
 from ...inputs import from_sequence
-from ...nodes import By, Each, Mix, Read, Reorder
-from ...order import Stride
+from ...orders import Stride
 from ...sources import Memory
 from ...types import Ints, Json, Order
 from . import functions as f

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from ...dataset import Dataset
 from ...errors import ConfigError
+from ...graph.nodes import By, Mix
 from ...inputs import mix
-from ...nodes import By, Mix
 from .lineage import Lineage
 from .order import Proportions
 

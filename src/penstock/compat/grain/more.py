@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.tree import map_leaves
 from ...errors import ConfigError
-from ...tree import map_leaves
 from . import functions as f
 from .base import Base
 from .cipher import shuffled

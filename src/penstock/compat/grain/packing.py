@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...dataset import Dataset
 from ...errors import ConfigError, DataError
-from ...nodes import Each, Hold
+from ...graph.nodes import Each, Hold
 from ...types import Fold, Item, Part
 from .bins import Bins, EndToEnd, Room, Shuffled, length_of
 from .iter_dataset import IterDataset

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ...errors import ConfigError
-from ...files import MixtureFile, Problem
-from ...files.reading import Node, Notes, read_file
+from ...mixture_files import MixtureFile, Problem
+from ...mixture_files.reading import Node, Notes, read_file
 from . import axolotl, energon, foundry, levanter, llamafactory, nemo, olmo
 from .parts import Left
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...files import Batching, MixtureFile, Shuffling, SourceEntry, Tokenising
-from ...files.reading import Node
+from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry, Tokenising
+from ...mixture_files.reading import Node
 from .parts import Left, Names, Part, name_of_path, nothing, remote
 
 _FORMATS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "arrow": "arrow", "text": "text"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...files import MixtureFile, SourceEntry
-from ...files.reading import Node, Notes, read_file
+from ...mixture_files import MixtureFile, SourceEntry
+from ...mixture_files.reading import Node, Notes, read_file
 from .parts import Left, Names, Part, name_of_path, nothing
 
 _HEADER = ("__module__", "__class__", "splits")

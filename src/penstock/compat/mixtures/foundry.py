@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ...files import Batching, MixtureFile, Shuffling, SourceEntry
-from ...files.reading import Node
+from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry
+from ...mixture_files.reading import Node
 from .parts import Left, Names, Part, nothing, plain, remote
 
 _ONLY_ABSOLUTE = "choose counts samples and repeat counts passes: beside each other they have no counterpart"

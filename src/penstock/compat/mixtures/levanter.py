@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ...files import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
-from ...files.reading import Node, dotted
+from ...mixture_files import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from ...mixture_files.reading import Node, dotted
 from .parts import Left, Names, Part, nothing, remote
 
 _STOPS = ("restart", "first_exhausted", "all_exhausted")

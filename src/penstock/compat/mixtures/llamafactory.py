@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...files import Batching, MixtureFile, SourceEntry
-from ...files.reading import Node, Notes, read_file
+from ...mixture_files import Batching, MixtureFile, SourceEntry
+from ...mixture_files.reading import Node, Notes, read_file
 from .parts import Left, Names, Part, nothing
 
 _PLACES = ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name", "file_name")

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ...files import MixtureFile, SourceEntry
-from ...files.reading import Node, Notes, read_file
+from ...mixture_files import MixtureFile, SourceEntry
+from ...mixture_files.reading import Node, Notes, read_file
 from .parts import Left, Names, Part, name_of_path, nothing, parts_of, remote
 
 # type: the key of its files, and the format of these (None: only their names tell).

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...files import MixtureFile, SourceEntry
-from ...files.reading import Node
+from ...mixture_files import MixtureFile, SourceEntry
+from ...mixture_files.reading import Node
 from .parts import Left, Names, Part, nothing, parts_of, remote
 
 

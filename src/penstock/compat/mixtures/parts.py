@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...files import Problem
-from ...files.reading import Node, dotted
+from ...mixture_files import Problem
+from ...mixture_files.reading import Node, dotted
 
 NO_COUNTERPART = "has no counterpart in a mixture file"
 

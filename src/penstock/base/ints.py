@@ -1,0 +1,67 @@
+"""Integers: vectors of them without what NumPy brings along, and those that users give."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..types import Ints
+
+FAR = 1 << 62
+"""Positions are counted up to here."""
+
+
+def distinct(values: Ints) -> Ints:
+    """The different values in ascending order. `np.unique` would import masked arrays at its first call, which is more
+    than the whole of a resume takes.
+
+    >>> distinct(np.array([2, 0, 2, 1, 0])).tolist()
+    [0, 1, 2]
+    """
+    ordered = np.sort(values)
+    keep = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=keep[1:])
+    return ordered[keep]
+
+
+def whole(value: Any, where: str, least: int | None = None) -> int:
+    """The whole number that was given, NumPy's too; anything else is refused, in its place.
+
+    >>> whole(np.int32(3), "batch({})", 1)
+    3
+    >>> whole(2.5, "limit({})", 0)
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: limit(2.5): a whole number of at least 0
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise ConfigError(f"{where.format(repr(value))}: a whole number{bound}")
+    return number
+
+
+def within_reach(position: int, each: int = 1) -> None:
+    """Refuse a position that is counted no more, or behind which others are of which each takes so many.
+
+    >>> within_reach(1 << 40)
+    >>> within_reach(1 << 60, 8)
+    Traceback (most recent call last):
+    ...
+    IndexError: position 1152921504606846976 of 8 samples each: positions are counted up to 2^62
+    """
+    if not abs(position) * each < FAR:
+        groups = f" of {each} samples each" if each > 1 else ""
+        raise IndexError(f"position {position}{groups}: positions are counted up to 2^62")
+
+
+def finite(below: int | None) -> int:
+    """The length of a pass where there must be one."""
+    assert below is not None, "this order was put on an endless flow; the dataset should have refused it"
+    return below

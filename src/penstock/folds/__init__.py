@@ -1,0 +1,11 @@
+"""Folds: who goes together, decided from sizes and order of arrival. A fold touches no data.
+
+A carry is plain lists and dicts of items: `step` copies what it changes, so a cursor can be taken of any carry
+at any time. Only `.size` and `.number` of an item are looked at, so a fold can be planned from lengths alone.
+"""
+
+from .by_length import BatchByTokens, GroupByLength
+from .pack import BestFit, ConcatSplit, FirstFit, Rebatch
+from .shuffle_buffer import ShuffleBuffer
+
+__all__ = ["BatchByTokens", "BestFit", "ConcatSplit", "FirstFit", "GroupByLength", "Rebatch", "ShuffleBuffer"]

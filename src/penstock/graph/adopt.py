@@ -1,0 +1,182 @@
+"""Another mixture takes over a run: what a state tells of its mixtures, and how every input goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn
+
+from ..base.spelling import canonical
+from ..errors import ConfigError, StateError
+from ..mixing import Adopt, mixture_from_json, mixture_to_json
+from ..ops import op as ops
+from ..ops.passes import PassesOp
+from ..types import Json
+from .build import Builder, why_not
+from .edits import Change, Edit, changed, events_from_json
+from .history import FURTHEST, History, Spliced, history, one_pass_of
+from .nodes import Flow, Mix, Past, Path, Read, Weighted, inputs_of, under
+from .tail import tail_of
+
+Place = tuple[int, int]
+"""A pass of a mixture, and a position in it."""
+
+Places = Callable[[Flow], Mapping[Path, Place]]
+"""Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
+
+
+def told(builder: Builder) -> list[Json]:
+    """What a state tells of the mixtures of a tree: everything that their order depends on."""
+    out = list[Json]()
+    for path, found in {**builder.mixtures, **_woven(builder)}.items():
+        events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
+        out.append({"path": list(path), "mixture": mixture_to_json(found.mixture), "events": events})
+    return out
+
+
+def _woven(builder: Builder) -> dict[Path, History]:
+    """The mixtures of streams."""
+    out = dict[Path, History]()
+    for path, flow in builder.woven.items():
+        assert isinstance(flow.rule, Weighted)
+        out[path] = history(flow.rule, flow.names, (None,) * len(flow.names), path)
+    return out
+
+
+class Adopted(NamedTuple):
+    """The edits by which mixtures take over, and of mixtures of streams the names that their inputs had: these go on by
+    their cursors.
+    """
+
+    edits: tuple[Edit, ...]
+    streams: dict[Path, tuple[str, ...]]
+
+
+def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
+    """How the mixtures of a tree go on in a pass where those that a state tells of stand, each input where it was."""
+    pasts = _pasts(saved, edits)
+    builder = _compiled(base)
+    streams = _woven(builder)
+    now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
+    here = {_named(path): path for path in now}
+    others = tuple(edit for edit in edits if not isinstance(edit, Change))
+    kept, taken = list[Change](), dict[Path, Past]()
+    for name, past in pasts.items():
+        if (path := here.get(name)) is None:
+            continue
+        if canonical(mixture_to_json(past.mixture)) == canonical(mixture_to_json(now[path].mixture)):
+            kept += [replace(edit, path=path) for edit in _changes(edits, name)]
+        elif path in streams:
+            moves[path] = past.mixture.names
+        else:
+            taken[path] = past
+    until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), past) for path, past in taken.items()]
+    stands: Mapping[Path, Place] = places(changed(base, [*kept, *until, *others], epoch)) if taken else {}
+    made = list(kept)
+    for path in sorted(taken, key=len, reverse=True):  # what lies inside first: its length is that of an input
+        if path not in stands:
+            raise StateError(
+                f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a whole, so it is not drawn "
+                "from in its own order, and cannot be changed within a pass: adopt at the end of one"
+            )
+        if stands[path] > (0, 0):
+            made.append(_takeover(base, [*made, *others], path, taken[path], *stands[path]))
+    return Adopted((*made, *others), moves)
+
+
+def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, lap: int, at: int) -> Change:
+    """The change by which the mixture at a path goes on at a position of a pass where another one stops."""
+    present = _compiled(changed(base, edits)).mixtures[path].mixture
+    counts = Spliced(one_pass_of(past, lap), present).counts(at)
+    drawn = {name: int(k) for name, k in zip(present.names, counts, strict=True) if name in past.mixture.names}
+    return Change(path, lap, Adopt(at, drawn), replace(past, lap=lap, at=at))
+
+
+def _compiled(flow: Flow) -> Builder:
+    builder = Builder(flow)
+    _compile(builder, flow, 0, ())
+    return builder
+
+
+def _compile(builder: Builder, flow: Flow, seed: int, path: Path) -> None:
+    """Compile what is indexed in a tree."""
+    if why_not(flow) is None:
+        builder.op(flow, seed, path)
+    elif isinstance(flow, Mix):
+        inner = flow.rule.seed if isinstance(flow.rule, Weighted) else seed
+        for child, place in inputs_of(flow, path):
+            _compile(builder, child, inner, place)
+    elif not isinstance(flow, Read):
+        _compile(builder, flow.flow, seed, under(flow, path))
+
+
+def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
+    """The mixtures that a state tells of, by their names; what they took over from is in its changes."""
+    try:
+        found = {
+            _named(tuple(entry["path"])): (mixture_from_json(entry["mixture"]), events_from_json(entry["events"]))
+            for entry in saved
+        }
+    except StateError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"the mixtures in the state cannot be read ({error!r}); it is damaged") from error
+    earlier = {name: [edit.past for edit in _changes(edits, name) if edit.past] for name in found}
+    return {
+        name: Past(mixture, events, FURTHEST, FURTHEST, earlier[name][-1] if earlier[name] else None)
+        for name, (mixture, events) in found.items()
+    }
+
+
+def _changes(edits: Sequence[Edit], name: tuple[str, ...]) -> list[Change]:
+    return [edit for edit in edits if isinstance(edit, Change) and _named(edit.path) == name]
+
+
+def _named(path: Path) -> tuple[str, ...]:
+    """A place without what only says that a slice lies there: a limit may come and go."""
+    return tuple(str(place) for place in path if place != -1)
+
+
+# ---------------------------------------------------------------- where mixtures stand
+
+
+def standing(flow: Flow, epoch: int, at: int, again: bool = True) -> dict[Path, Place]:
+    """Where the mixtures of an indexed tree stand at a row of a pass; with `again` those too that were gone through
+    before, as what lies above gives the same samples in every pass.
+    """
+    builder = Builder(flow)
+    op = builder.op(tail_of(flow).flow)
+    found = ops.standing(op, at + epoch * (op.size or 0), again)
+    return {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
+
+
+def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
+    """The position of a mixture, over all its passes, that a place of a pass is; of streams it is that place."""
+    op = builder.mixed.get(path)
+    if isinstance(op, PassesOp):
+        return op.position(lap, place)
+    return place if op is None else lap * (op.size or 0) + place
+
+
+def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
+    """The pass and the place of a position; of streams it is one of the pass `lap`."""
+    if (op := builder.mixed.get(path)) is None:
+        return lap, position
+    part, first, position = op.place(position)
+    epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
+    return first + epoch, place
+
+
+def ends(builder: Builder, path: Path) -> bool:
+    """Whether a mixture is known to end."""
+    op = builder.mixed.get(path)
+    return op is not None and op.size is not None
+
+
+def refused_inside() -> NoReturn:
+    """The error for a mixture of which it cannot be said where it stands."""
+    raise ConfigError(
+        "this mixture is not drawn from in its own order here, so it cannot be changed: it is shuffled as a whole, "
+        "gone through again (a slice or a limit gives the same samples in every pass), or repeated above a step whose "
+        "yield depends on the data; shuffle, limit or repeat its inputs in its place"
+    )

@@ -1,0 +1,322 @@
+"""From nodes to ops: names, seeds and keys are settled here, top-down, once per pipeline.
+
+Randomness is keyed by names, never by place in the tree: the key of a step comes from the seed in force, the path of
+mixture names above it, its kind, its function's name, and how many of the same kind and name lie below it. Adding a
+source or another step therefore disturbs no existing one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.random import key_of
+from ..errors import IndexedError
+from ..ops.batch import BatchOp
+from ..ops.each import EachOp
+from ..ops.hold import HoldOp
+from ..ops.limit import LimitOp
+from ..ops.mix import MixOp
+from ..ops.op import Op
+from ..ops.order import ordered
+from ..ops.pack import PackOp
+from ..ops.passes import PassesOp
+from ..ops.read import ReadOp
+from ..ops.shards import ShardsOp
+from ..ops.weave import WeaveOp
+from ..ops.without import WithoutOp
+from ..streams.step import Leaf, Step
+from ..types import Ints, Order, is_source
+from .draws import schedule_of
+from .ends import endless
+from .history import History, by_pass, history
+from .nodes import (
+    Again,
+    Batch,
+    By,
+    Chain,
+    Cycle,
+    Each,
+    Flow,
+    Head,
+    Hold,
+    Mix,
+    Path,
+    Read,
+    Reorder,
+    Turns,
+    Weighted,
+    Without,
+    inputs_of,
+    keyed_by,
+    shown_as,
+    under,
+)
+from .tail import grouped, tail_of
+from .turns import draws_of
+
+_Place: TypeAlias = tuple[int, int, Path]
+"""A node, the seed in force there, where it lies."""
+
+_key = lru_cache(maxsize=1 << 14)(key_of)
+"""Keys of the same names are asked for again whenever a tree is compiled."""
+
+STEP = {
+    "map": "map()",
+    "may_skip": "map(may_skip=True)",
+    "index": "map_with_index()",
+    "random": "random_map()",
+    "filter": "filter()",
+    "flat": "flat_map()",
+    "source": "with_source()",
+}
+"""The methods of a dataset that make the kinds of steps."""
+
+
+def why_not(flow: Flow) -> str | None:
+    """The step that keeps a flow from being indexed, or None if it is."""
+    match flow:
+        case Read(source, name):
+            return None if is_source(source) else f"the source {name or 'stream'!r} can only be read in sequence"
+        case Reorder(below):
+            return why_not(below)
+        case Mix(flows, _, rule):
+            if isinstance(rule, Head | Again):
+                return why_not(flows[0])
+            if isinstance(rule, Cycle):
+                return "interleave() depends on where each of its inputs ends"
+            return next((reason for reason in map(why_not, flows) if reason), None)
+        case Each(below, kind):
+            lost = kind in ("may_skip", "filter", "flat")
+            return f"{STEP[kind]} gives a number of samples that depends on the data" if lost else why_not(below)
+        case Hold(below, fold, size):
+            if (reason := why_not(below)) is not None or isinstance(fold, Batch):
+                return reason
+            if size is not None and not size.by_length:
+                return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
+            if not lengths_known(below):
+                return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
+            if endless(below):
+                return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
+            return None
+
+
+def tail_group(flow: Flow) -> int | None:
+    """How many rows one item of an indexed flow takes; None where the yield depends on the data."""
+    return tail_of(flow).group if why_not(flow) is None else None
+
+
+def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
+    """Refuse, with the reason and the remedy, what needs random access."""
+    if (reason := why_not(flow)) is not None:
+        raise IndexedError(f"{wanted} needs random access, but {reason}; {remedy}")
+
+
+def lengths_known(flow: Flow) -> bool:
+    """Whether the lengths of all samples of a flow are known without reading them."""
+    match flow:
+        case Read(source):
+            return is_source(source) and source.lengths() is not None
+        case Reorder(below):
+            return lengths_known(below)
+        case Mix(flows, _, Weighted() | Chain()):
+            return all(map(lengths_known, flows))
+        case _:
+            return False
+
+
+COUNTER = "index"
+"""The source that numbers the samples of a stream; it is in no key, as nothing numbers those that are indexed."""
+
+
+@dataclass
+class Builder:
+    """Compiles the parts of one tree; knows all its leaves."""
+
+    root: Flow
+    leaves: list[Leaf] = field(default_factory=list[Leaf])
+    woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
+    mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
+    mixed: dict[Path, MixOp | PassesOp] = field(default_factory=dict[Path, MixOp | PassesOp])
+    _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
+    _ops: dict[_Place, tuple[Flow, Op]] = field(default_factory=dict["_Place", tuple[Flow, Op]])
+    _marks: int = 0
+
+    def __post_init__(self) -> None:
+        self._leaf_of: dict[tuple[int, Path], Leaf] = {}
+        self._collect(self.root, ())
+        names = Counter(leaf.name for leaf in self.leaves)
+        seen = Counter[str]()
+        for i, leaf in enumerate(self.leaves):
+            if names[leaf.name] > 1:
+                self.leaves[i] = Leaf(leaf.number, f"{leaf.name}/{seen[leaf.name]}", leaf.key, leaf.source)
+                seen[leaf.name] += 1
+        self._leaf_of = {where: self.leaves[leaf.number] for where, leaf in self._leaf_of.items()}
+
+    def _collect(self, flow: Flow, path: Path) -> None:
+        match flow:
+            case Read(source, name):
+                full = shown_as(path) or name or "data"
+                leaf = Leaf(len(self.leaves), full, _key(*keyed_by(path), name), source)
+                self.leaves.append(leaf)
+                self._leaf_of[id(flow), path] = leaf
+            case Mix(_, _, rule):
+                if isinstance(rule, Weighted) and why_not(flow) is not None:
+                    self.woven[path] = flow
+                for child, place in inputs_of(flow, path):
+                    self._collect(child, place)
+            case Reorder(below) | Each(below) | Hold(below):
+                self._collect(below, under(flow, path))
+
+    # ------------------------------------------------------------ keys
+
+    def key(self, flow: Flow, kind: str, seed: int, path: Path) -> int:
+        """The key of a step: stable names only, and how many like it lie below."""
+        return _key(seed, *keyed_by(path), kind, self.counts(flow).get(kind, 0))
+
+    def counts(self, flow: Flow) -> Mapping[str, int]:
+        """How many steps of each kind and name lie at or below a node, within its input."""
+        if id(flow) not in self._below:
+            match flow:
+                case Reorder(below, order):
+                    found = _one_more(self.counts(below), type(order).__name__)
+                case Each(below, kind, fn):
+                    found = _one_more(self.counts(below), kind + name_of(fn))
+                case Hold(below, fold):
+                    found = _one_more(self.counts(below), type(fold).__name__)
+                case Mix(flows, _, rule) if not isinstance(rule, Weighted):
+                    found = dict[str, int]()
+                    for child in flows:
+                        found.update({name: max(n, found.get(name, 0)) for name, n in self.counts(child).items()})
+                case Read() | Mix():
+                    found = {}
+            self._below[id(flow)] = found
+        return self._below[id(flow)]
+
+    def mark(self) -> int:
+        """A number for a node that leaves marks on rows."""
+        self._marks += 1
+        return self._marks
+
+    def leaf(self, flow: Read, path: Path) -> Leaf:
+        """The leaf at this place of the tree."""
+        return self._leaf_of[id(flow), path]
+
+    # ------------------------------------------------------------ ops
+
+    def op(self, flow: Flow, seed: int = 0, path: Path = ()) -> Op:
+        """The op of a flow, made once."""
+        if (id(flow), seed, path) not in self._ops:
+            self._ops[id(flow), seed, path] = flow, self._op(flow, seed, path)
+        return self._ops[id(flow), seed, path][1]
+
+    def _op(self, flow: Flow, seed: int, path: Path) -> Op:
+        match flow:
+            case Read(source):
+                leaf = self.leaf(flow, path)
+                return ReadOp(leaf, source) if is_source(source) else ShardsOp(leaf)
+            case Reorder(_, order):
+                return self._order(flow, order, seed, path)
+            case Mix(flows, _, Head(n)):
+                return LimitOp(self.op(flows[0], seed, (*path, 0)), n, endless(flows[0]))
+            case Mix():
+                return self._mix(flow, seed, path)
+            case Each(below):
+                return EachOp(self.op(below, seed, path), self.step(flow, seed, path), self.mark())
+            case Hold(below, Batch(n, drop)):
+                tuples = isinstance(below, Mix) and isinstance(below.rule, Turns)
+                return BatchOp(self.op(below, seed, path), n, drop, tuples)
+            case Hold(below, fold, size):
+                assert not isinstance(fold, Batch)
+                inner, key = self.op(below, seed, path), self.hold_key(flow, seed, path)
+                if why_not(flow) is not None:
+                    return HoldOp(inner, fold, size, key)
+                lengths = [self._lengths(leaf) for leaf in self.leaves]
+                return PackOp(inner, fold, key, size.extra if size else 0, lengths, self.mark())
+
+    def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
+        if isinstance(order, Without):
+            inner = self.op(flow.flow, seed, path)
+            leaf = self.leaves[inner.leaves[0]]
+            gaps = (
+                (lap, since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
+                for lap, since, some in zip(order.laps, order.since, order.indices, strict=True)
+            )
+            return WithoutOp(inner, leaf.name, tuple(gaps))
+        below, kind = self.op(flow.flow, seed, under(flow, path)), type(order).__name__
+        if not below.indexed:
+            require_indexed(flow, kind.lower(), "use .shuffle_buffer(n), or put it before that step")
+        return ordered(below, order, self.order_key(flow, kind, seed if flow.seed is None else flow.seed, path))
+
+    def _mix(self, flow: Mix, seed: int, path: Path) -> Op:
+        rule = flow.rule
+        inner = rule.seed if isinstance(rule, Weighted) else seed
+        inputs = tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
+        if isinstance(rule, Cycle) or not all(each.indexed for each in inputs):
+            paired, at = isinstance(rule, Turns), path if isinstance(rule, Weighted) else None
+            draws = partial(draws_of, flow, path)
+            return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
+        at = path if isinstance(rule, Weighted | By) else None
+        sizes = tuple(each.size for each in inputs)
+        if isinstance(rule, Weighted):
+            self.mixtures[path] = found = history(rule, flow.names, sizes, path)
+            self.mixed[path] = by_pass(found, inputs, len(self.leaves), path)
+            return self.mixed[path]
+        return MixOp(inputs, schedule_of(flow, sizes), len(self.leaves), at, isinstance(rule, By))
+
+    def order_key(self, flow: Reorder | Hold, kind: str, seed: int, path: Path) -> int:
+        """The key of what orders samples. The names of the sources tell apart two of one length under one seed."""
+        return _key(self.key(flow, kind, seed, path), *self.names_below(flow.flow))
+
+    def hold_key(self, flow: Hold, seed: int, path: Path) -> int:
+        """The key of a fold."""
+        return self.order_key(flow, type(flow.fold).__name__, seed if flow.seed is None else flow.seed, path)
+
+    def step(self, flow: Each, seed: int, path: Path) -> Step:
+        """The function of an `Each` with its key."""
+        own = seed if flow.seed is None else flow.seed
+        key = self.key(flow, flow.kind + name_of(flow.fn), own, path)
+        return Step(flow.kind, flow.fn, key, self.leaves, grouped(flow.flow))
+
+    def names_below(self, flow: Flow) -> tuple[str, ...]:
+        """The names that the sources of a flow were given."""
+        match flow:
+            case Read(_, name):
+                return (name,)
+            case Mix(_, names, Weighted() | By()):
+                return names
+            case Mix((Read(_, name), counted), _, Turns()) if name == COUNTER:
+                return self.names_below(counted)
+            case Mix(flows):
+                return tuple(name for child in flows for name in self.names_below(child))
+            case Reorder(below) | Each(below) | Hold(below):
+                return self.names_below(below)
+
+    def only_leaf(self, flow: Flow, path: Path) -> Leaf | None:
+        """The leaf of a flow that is one source in some order; None where there are groups, or several sources."""
+        match flow:
+            case Read():
+                return self.leaf(flow, path)
+            case Reorder(below) | Each(below):
+                return self.only_leaf(below, under(flow, path))
+            case _:
+                return None
+
+    def _lengths(self, leaf: Leaf) -> Ints:
+        lengths = leaf.source.lengths() if is_source(leaf.source) else None
+        return np.zeros(0, np.int64) if lengths is None else lengths
+
+
+def _one_more(counts: Mapping[str, int], name: str) -> dict[str, int]:
+    return {**counts, name: counts.get(name, 0) + 1}
+
+
+def name_of(fn: Any) -> str:
+    """What a function is called: stable across processes, never an address."""
+    name = getattr(fn, "__qualname__", None)
+    return str(name) if name else type(fn).__qualname__

@@ -1,0 +1,50 @@
+"""A tree and what is worked out of it once, for all that is made of it: iterators, loaders, plans."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from ..ops.op import Op
+from ..types import Json
+from .build import Builder
+from .nodes import Flow
+from .recipe import identity, with_lengths
+
+
+class Compiled:
+    """A tree, compiled when it is first asked for."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    @cached_property
+    def builder(self) -> Builder:
+        """What knows its leaves and makes its ops."""
+        return Builder(self.flow)
+
+    def of(self, flow: Flow) -> Compiled:
+        """What is compiled of a tree: this, where it is that very tree."""
+        return self if flow is self.flow else Compiled(flow)
+
+    @property
+    def op(self) -> Op:
+        """The op of the whole."""
+        return self.builder.op(self.flow)
+
+    @cached_property
+    def description(self) -> dict[str, Json]:
+        """What a run of it is."""
+        return identity(self.flow)
+
+    def remembered(self, saved: Any) -> Compiled:
+        """The tree with the mean lengths that a saved description tells of, where these are all that differs: what was
+        measured is not measured anew for a run under way.
+        """
+        if self.description == saved:
+            return self
+        try:
+            found = Compiled(with_lengths(self.flow, saved))
+        except (KeyError, TypeError, AttributeError):
+            return self
+        return found if found.description == saved else self

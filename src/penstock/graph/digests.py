@@ -1,0 +1,182 @@
+"""The data of a state: what every source holds, and what a difference means. And the functions: what their code is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any, cast
+
+from ..errors import StateError
+from ..sources.identity import Digest, Growing, Known, content
+from ..streams.step import Leaf
+from ..types import Shards, Source, is_source
+from .nodes import Each, Flow, Hold, Mix, Read, Reorder
+from .recipe import name_of
+
+Facts = Mapping[str, str | int]
+"""The length of a source, and digests by the name of what they tell of."""
+
+_MANY = 1_000  # entries of a constant or an attribute up to which all of them are looked at
+
+
+def data_of(leaves: Sequence[Leaf]) -> dict[str, Facts]:
+    """What the sources hold, by name: their lengths and digests."""
+    return {leaf.name: {**_length(leaf), **_digest(leaf)} for leaf in leaves}
+
+
+def _length(leaf: Leaf) -> Facts:
+    return {"length": len(leaf.source)} if is_source(leaf.source) else {}
+
+
+def _digest(leaf: Leaf) -> Digest:
+    source = leaf.source
+    if isinstance(cast(object, source), Known):
+        found = cast(Known, source).digest()
+        return {"digest": found} if isinstance(found, str) else found
+    if is_source(source):
+        return {}
+    names = cast(Shards, source).names()
+    return {"shards": content([str(name).rpartition("/")[2] for name in names]) or ""}
+
+
+def compared(saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt: bool) -> list[str]:
+    """What is to be told about data that is not just as it was saved; other data is refused."""
+    if not isinstance(saved, Mapping) or (not adopt and set(cast("Mapping[str, Any]", saved)) != set(now)):
+        raise StateError("the state does not say what its data was; it is damaged")
+    notes, refused = list[str](), list[str]()
+    for leaf in leaves:
+        name, mine = leaf.name, now[leaf.name]
+        then: Any = cast("dict[str, Any]", saved).get(name, mine)
+        if not isinstance(then, Mapping) or set(cast("Mapping[str, Any]", then)) != set(mine):
+            raise StateError(f"the state does not say what the data of {name!r} was; it is damaged")
+        parts = [part for part in mine if then[part] != mine[part]]
+        if adopt and "length" in parts and (grown := _grown(leaf, cast("Facts", then))):
+            notes.append(grown)
+            continue
+        if parts == ["files"]:
+            notes.append(
+                f"{name!r}: its files are not those of the state (moved, re-sharded or compressed anew?); the number "
+                "of rows and 64 of the rows were compared, and are equal"
+            )
+        elif parts:
+            said = " and ".join(part for part in parts if part != "files")
+            refused.append(f"{name!r}: other {said}")
+    if not refused:
+        return notes
+    if adopt:
+        return [*notes, *(f"{line} than those of the state; taken all the same" for line in refused)]
+    raise StateError(
+        "the state is of other data under the same names:\n"
+        + "\n".join(f"  {line}" for line in refused[:20])
+        + "\nread the data that it was saved over, or continue with this one by on_mismatch='adopt'"
+    )
+
+
+def _grown(leaf: Leaf, then: Facts) -> str | None:
+    """What is to be told of a source that has more rows than it had; refused where the first are not those of then."""
+    source, before = cast("Source", leaf.source), then["length"]
+    if type(before) is not int or before < 0:
+        raise StateError(f"the state does not say how long {leaf.name!r} was; it is damaged")
+    if before >= len(source):
+        return None
+    found: Facts = source.digest_of(before) if isinstance(source, Growing) else {}
+    if other := [part for part, mine in found.items() if then.get(part) != mine]:
+        raise StateError(
+            f"{leaf.name!r} has grown from {before} rows to {len(source)}, but the first {before} are not those of the "
+            f"state (other {' and '.join(other)}), so the run cannot go on at its next sample: add rows at the end "
+            "only, or give the data another name, to begin it anew"
+        )
+    known = "are those of the state" if found else "were not compared: it cannot tell what they hold"
+    return f"{leaf.name!r} has grown from {before} rows to {len(source)}; the first {before} {known}"
+
+
+# ---------------------------------------------------------------- functions
+
+
+def code_of(flow: Flow) -> list[list[str]]:
+    """Every function of a tree by name, with the digest of its code."""
+    match flow:
+        case Read():
+            return []
+        case Mix(flows):
+            return [line for child in flows for line in code_of(child)]
+        case Each(below, _, fn):
+            return [*code_of(below), [name_of(fn), code_digest(fn)]]
+        case Hold(below, _, size):
+            return [*code_of(below), *([[name_of(size.measure), code_digest(size.measure)]] if size else [])]
+        case Reorder(below):
+            return code_of(below)
+
+
+def code_notes(saved: Any, now: list[list[str]]) -> list[str]:
+    """Functions of equal names whose code is another one. Between versions of Python it cannot be compared."""
+    if not isinstance(saved, list) or len(cast("list[Any]", saved)) != len(now):
+        raise StateError("the state does not say what its functions were; it is damaged")
+    notes = list[str]()
+    for then, (name, mine) in zip(cast("list[Any]", saved), now, strict=True):
+        if not isinstance(then, list) or len(cast("list[Any]", then)) != 2 or not isinstance(then[1], str):
+            raise StateError("the state does not say what its functions were; it is damaged")
+        if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
+            notes.append(f"the code of {name} is not that of the state; give it a version to have that refused")
+    return notes
+
+
+def code_digest(fn: Any) -> str:
+    """A digest of what a function does, as far as it can be read, and the version of Python it is of.
+
+    >>> code_digest(lambda x: x + 1) == code_digest(lambda x: x + 1), code_digest(len).startswith("3.")
+    (True, True)
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parts = _code(fn, 8)
+    return f"{version}:{content(parts) if parts else ''}"
+
+
+def _code(fn: Any, depth: int) -> list[Any]:
+    """What tells a function from another one: bytecode, constants, names, defaults, and what it closes over."""
+    if depth == 0:
+        return []
+    if isinstance(fn, partial):
+        made = cast("partial[Any]", fn)
+        return [_code(made.func, depth - 1), _simple(made.args, depth), _simple(made.keywords, depth)]
+    fn = getattr(fn, "__func__", fn)
+    code = getattr(fn, "__code__", None)
+    if isinstance(code, CodeType):
+        return [_bytes(code), *(_simple(part, depth) for part in (_cells(fn), fn.__defaults__, fn.__kwdefaults__))]
+    call: Any = getattr(cast(Any, type(fn)), "__call__", None)  # noqa: B004 - it is its code that is asked for
+    own: dict[str, Any] = {} if isinstance(fn, type) else getattr(fn, "__dict__", {})
+    public = {name: value for name, value in own.items() if not name.startswith("_")}  # others may be caches
+    return [_code(call, depth - 1), _simple(public, depth)] if hasattr(call, "__code__") else []
+
+
+def _cells(fn: Any) -> list[Any]:
+    """What a function closes over, as far as it is there already."""
+    found = list[Any]()
+    for cell in fn.__closure__ or ():
+        with suppress(ValueError):
+            found.append(cell.cell_contents)
+    return found
+
+
+def _bytes(code: CodeType) -> list[Any]:
+    consts = [_bytes(const) if isinstance(const, CodeType) else _simple(const, 4) for const in code.co_consts]
+    return [code.co_code, list(code.co_names), consts]
+
+
+def _simple(thing: Any, depth: int) -> Any:
+    """A value as far as it is made of numbers, texts and functions; of large ones the length."""
+    if isinstance(thing, bool | int | float | str | bytes | None):
+        return thing
+    if isinstance(thing, list | tuple | dict | set | frozenset):
+        many = cast("Sequence[Any]", thing)
+        if depth <= 0 or len(many) > _MANY:
+            return [type(cast(object, thing)).__name__, len(many)]
+        if isinstance(thing, dict):
+            pairs = cast("dict[Any, Any]", thing).items()
+            return [[str(name), _simple(each, depth - 1)] for name, each in pairs]
+        each = [_simple(one, depth - 1) for one in many]
+        return sorted(each, key=repr) if isinstance(thing, set | frozenset) else each
+    return _code(cast(Any, thing), depth - 1) if isinstance(thing, FunctionType | MethodType | partial) else None

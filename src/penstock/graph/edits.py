@@ -1,0 +1,228 @@
+"""Changes to a run while it goes on: other weights from a position on, another mixture altogether, samples left out.
+
+A change is data. It is kept in every later state, so that the run can be resumed, and replayed from its beginning,
+without the one who made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from ..base.ints import whole, within_reach
+from ..errors import ConfigError, StateError
+from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
+from ..orders import Gap, Repeat, Replay, Slice, Told
+from ..schedule import Schedule
+from ..types import Json
+from .build import Builder
+from .history import FURTHEST
+from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Reorder, Weighted, Without, inputs_of, under
+from .tail import has_tail
+
+
+@dataclass(frozen=True)
+class Change:
+    """An event in pass `lap` of the mixture at a path of mixture names; `()` is the outermost. `past` is the mixture
+    that it put an end to.
+    """
+
+    path: Path
+    lap: int
+    event: Event
+    past: Past | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        past: dict[str, Json] = {} if self.past is None else {"past": _past_to_json(self.past)}
+        return {"path": list(self.path), "pass": self.lap, "event": self.event.to_json(), **past}
+
+    @staticmethod
+    def from_json(saved: Any) -> Change:
+        try:
+            past = _past_from_json(saved["past"]) if "past" in saved else None
+            return Change(tuple(saved["path"]), _lap(saved["pass"]), event_from_json(saved["event"]), past)
+        except (LookupError, TypeError, ValueError) as error:
+            raise StateError(
+                f"a change in the state cannot be read ({error}); it is damaged or of another version"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Positions left out of each pass from `lap` on: `count` from `start` on, counted below the last batches."""
+
+    start: int
+    count: int
+    lap: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"skip": self.start, "count": self.count, "pass": self.lap}
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Samples of a source left out from position `since` of its flow on: the next ones take their places. `lap` counts
+    how often a slice of several sources was gone through before.
+    """
+
+    source: str
+    since: int
+    indices: tuple[int, ...]
+    lap: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {"exclude": self.source, "lap": self.lap, "since": self.since, "indices": list(self.indices)}
+
+
+Edit: TypeAlias = Change | Skip | Exclude
+"""Whatever is noted in a state about changes on the way."""
+
+
+def edit_from_json(saved: Any) -> Edit:
+    """The change that `to_json` wrote."""
+    try:
+        if "skip" in saved:
+            return Skip(_number(saved["skip"]), _number(saved["count"]), _lap(saved["pass"]))
+        if "exclude" in saved:
+            indices = tuple(map(_number, saved["indices"]))
+            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, _number(saved["lap"]))
+    except (LookupError, TypeError, ValueError) as error:
+        raise StateError(f"an edit in the state cannot be read ({error}); it is damaged") from error
+    return Change.from_json(saved)
+
+
+def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
+    """All weighted mixtures of a tree by their path of names."""
+    match flow:
+        case Read():
+            return {}
+        case Mix(_, _, rule):
+            found = {path: flow} if isinstance(rule, Weighted) else {}
+            for child, place in inputs_of(flow, path):
+                found |= mixtures(child, place)
+            return found
+        case _:
+            return mixtures(flow.flow, under(flow, path))
+
+
+def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
+    """The tree with these changes made, for a run that stands in a pass."""
+    flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
+    if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
+        flow = _without(flow, Builder(flow), excluded)
+    skips = [edit for edit in edits if isinstance(edit, Skip)]
+    for edit in skips:
+        if edit.lap <= epoch:
+            flow = _below_batches(flow, Gap(edit.start, edit.count))
+    if bounds := {edit.lap for edit in skips} - {0}:
+        first = max((lap for lap in bounds if lap <= epoch), default=0)
+        flow = _below_batches(flow, Told(first, min((lap for lap in bounds if lap > epoch), default=FURTHEST)))
+    return flow
+
+
+def own_pass(flow: Flow, path: Path) -> bool:
+    """Whether a pass of the run is one of the mixture at a path."""
+    while isinstance(flow, Each | Hold) or (
+        isinstance(flow, Reorder) and not isinstance(flow.order, Slice | Replay | Repeat)
+    ):
+        flow = flow.flow
+    return path == () and isinstance(flow, Mix)
+
+
+def _below_batches(flow: Flow, order: Gap | Told) -> Flow:
+    """The order put below the batches that come last, where positions are those of the run."""
+    match flow:
+        case Hold(below) | Each(below, "map" | "random" | "source") if has_tail(flow):
+            return replace(flow, flow=_below_batches(below, order))
+        case _:
+            return Reorder(flow, order)
+
+
+def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path = ()) -> Flow:
+    """The samples left out at the top of what is a source and its orders only."""
+    match flow:
+        case Mix():
+            return replace(
+                flow, flows=tuple(_without(child, builder, edits, place) for child, place in inputs_of(flow, path))
+            )
+        case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
+            mine = [edit for edit in edits if edit.source == leaf.name]
+            since, laps = tuple(edit.since for edit in mine), tuple(edit.lap for edit in mine)
+            left_out = Without(since, tuple(edit.indices for edit in mine), laps)
+            return Reorder(flow, left_out) if mine else flow
+        case Read():
+            return flow
+        case _:
+            return replace(flow, flow=_without(flow.flow, builder, edits, under(flow, path)))
+
+
+def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path = ()) -> Flow:
+    """The tree with these events in the logs of its mixtures. `now` is the pass, where it is one of the flow."""
+    if not changes:
+        return flow
+    match flow:
+        case Read():
+            return flow
+        case Mix(_, names, rule):
+            inner = tuple(_remixed(child, changes, None, place) for child, place in inputs_of(flow, path))
+            mine = [change for change in changes if change.path == path]
+            if mine and isinstance(rule, Weighted):
+                last = max((i for i, change in enumerate(mine) if change.past), default=0)
+                events = tuple((change.lap, change.event) for change in mine[last:])
+                rule = replace(rule, events=events, past=mine[last].past, now=now)
+            return Mix(inner, names, rule)
+        case Reorder(below, Slice() | Replay() | Repeat()):
+            return replace(flow, flow=_remixed(below, changes, None, under(flow, path)))
+        case _:
+            return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))
+
+
+def locate_mixture(flow: Flow, weights: Any) -> Path:
+    """The path of the mixture whose inputs these weights name."""
+    asked = set(weights.names) if isinstance(weights, Schedule) else set(weights)
+    found = mixtures(flow)
+    if not found:
+        raise ConfigError("set_weights: the pipeline has no mixture; make one with ps.mix({name: dataset}, weights)")
+    exact = [path for path, mix in found.items() if set(mix.names) == asked]
+    if len(exact) == 1 or (not exact and len(found) == 1):
+        return (exact or list(found))[0]
+    listed = "; ".join("/".join(map(str, path)) + ": " + ", ".join(mix.names) for path, mix in found.items())
+    raise ConfigError(
+        f"set_weights names {sorted(asked)}, which fits {len(exact)} of the mixtures of the pipeline ({listed})"
+    )
+
+
+def _past_to_json(past: Past) -> dict[str, Json]:
+    earlier = None if past.earlier is None else _past_to_json(past.earlier)
+    events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
+    return {
+        "mixture": mixture_to_json(past.mixture), "events": events, "pass": past.lap, "at": past.at, "earlier": earlier
+    }  # fmt: skip
+
+
+def _past_from_json(saved: Any) -> Past:
+    earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
+    events = events_from_json(saved["events"])
+    return Past(mixture_from_json(saved["mixture"]), events, _lap(saved["pass"]), _number(saved["at"]), earlier)
+
+
+def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:
+    """What happened to a mixture in which pass, in order."""
+    events = tuple((_lap(lap), event_from_json(event)) for lap, event in saved)
+    if [lap for lap, _ in events] != sorted(lap for lap, _ in events):
+        raise StateError("the changes of a mixture in the state are not in order; it is damaged")
+    return events
+
+
+def _lap(saved: Any) -> int:
+    if type(saved) is not int or not 0 <= saved < FURTHEST:
+        raise StateError(f"a change in the state is of pass {saved!r}; it is damaged")
+    return saved
+
+
+def _number(saved: Any) -> int:
+    """A position or a count that was saved."""
+    number = whole(saved, "{}", 0)
+    within_reach(number)
+    return number

@@ -1,0 +1,206 @@
+"""The tree: five frozen nodes describe every pipeline. Users add functions, never nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from ..mixing import Event, Mixture
+from ..orders import Slice
+from ..schedule import Schedule
+from ..types import Fold, Json, Mixing, Order, Path, Shards, Sizer, Source
+
+
+@dataclass(frozen=True)
+class Read:
+    """A leaf: an indexed source, or shards that are read one after the other."""
+
+    source: Source | Shards
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Without:
+    """Some samples of a source left out of its flow, the next of the flow in their places. `since[i]` is the position
+    of the flow from which on `indices[i]` are left out, in lap `laps[i]` of a slice above it; in later laps all are.
+    """
+
+    since: tuple[int, ...]
+    indices: tuple[tuple[int, ...], ...]
+    laps: tuple[int, ...] = ()
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def describe(self) -> Json:
+        return {"order": "without", "since": list(self.since), "indices": [list(some) for some in self.indices]}
+
+
+@dataclass(frozen=True)
+class Reorder:
+    """Another order of an indexed flow: integers to integers; or the same one without some samples."""
+
+    flow: Flow
+    order: Order | Without
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Several flows woven into one by a rule."""
+
+    flows: tuple[Flow, ...]
+    names: tuple[str, ...]
+    rule: Rule
+
+
+Kind: TypeAlias = Literal["map", "may_skip", "index", "random", "filter", "flat", "source"]
+
+
+@dataclass(frozen=True)
+class Each:
+    """A function on every sample, one by one."""
+
+    flow: Flow
+    kind: Kind
+    fn: Any
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Groups of samples: `Batch` by counting, anything else by a fold over their sizes."""
+
+    flow: Flow
+    fold: Batch | Fold
+    size: Sizer | None = None
+    seed: int | None = None
+
+
+_SLICE = -1
+
+
+def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
+    """The inputs of a mix and their places."""
+    places = flow.names if isinstance(flow.rule, Weighted | By | Cycle) else range(len(flow.flows))
+    return [(child, (*path, place)) for child, place in zip(flow.flows, places, strict=True)]
+
+
+def under(flow: Reorder | Each | Hold, path: Path) -> Path:
+    """The place of what lies below a node with one input."""
+    return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, Slice) else path
+
+
+def keyed_by(path: Path) -> tuple[str, ...]:
+    """The names that go into keys. Concat, zip and limit have none: they change nothing in what they hold. Nor has
+    what lies
+    above a slice: a slice is a fixed set of samples wherever it is put, or a split would leak.
+    """
+    start = len(path) - path[::-1].index(_SLICE) if _SLICE in path else 0
+    return tuple(place for place in path[start:] if isinstance(place, str))
+
+
+def shown_as(path: Path) -> str:
+    """The name by which a source at this place is known."""
+    return "/".join(place for place in path if isinstance(place, str))
+
+
+Flow: TypeAlias = Read | Reorder | Mix | Each | Hold
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Groups of `n` neighbours; the last of a pass is short, or dropped."""
+
+    n: int
+    drop_remainder: bool = False
+
+
+# ---------------------------------------------------------------- how a Mix weaves
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """By weight: see `penstock.mixing`. `events` are the changes made during a run, each with the pass in which it was
+    made; cursors carry them. `now` is the pass in which the run stands, where that is a pass of the mixture. `lengths`
+    are the mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
+    """
+
+    weights: tuple[tuple[str, Any], ...] | Schedule | None
+    seed: int
+    block_size: int
+    stop: str
+    unit: str
+    max_epochs: float | tuple[tuple[str, float], ...] | None
+    temperature: float | None
+    events: tuple[tuple[int, Event], ...] = ()
+    past: Past | None = None
+    now: int | None = None
+    lengths: tuple[tuple[str, float], ...] | None = None
+
+    @cached_property
+    def compiled(self) -> dict[Any, Any]:
+        """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans and passes share
+        what one of them has worked out.
+        """
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True)
+class Past:
+    """The mixture that another one took over from at position `at` of a pass, what had happened to it, and the mixture
+    before it.
+    """
+
+    mixture: Mixture
+    events: tuple[tuple[int, Event], ...]
+    lap: int
+    at: int
+    earlier: Past | None = None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One flow after the other."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """One sample of each flow in turn."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first `n` samples of a flow that cannot be sliced."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """Pass after pass of a flow that cannot be indexed; `None` is for ever."""
+
+    epochs: int | None
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """One sample of each of `width` flows in turn; where one ends, the next that was not begun has its place from the
+    next round on.
+    """
+
+    width: int
+
+
+@dataclass(frozen=True)
+class By:
+    """By a rule of the user's. Over streams a pass ends before the first draw that cannot be made."""
+
+    mixing: Mixing
+
+
+Rule: TypeAlias = Weighted | Chain | Turns | Head | Again | Cycle | By

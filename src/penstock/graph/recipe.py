@@ -1,0 +1,151 @@
+"""What a pipeline is, as plain JSON: for fingerprints, for saved states, for saying how two pipelines differ.
+
+Names, lengths, settings and functions' names go in; paths, workers and prefetching do not, for they may not change
+the data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from ..base.spelling import canonical
+from ..pack import PackedBatches, Packing
+from ..schedule import Schedule
+from ..types import Json
+from .build import name_of
+from .nodes import Again, Batch, By, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
+from .tail import has_tail
+
+
+def describe(flow: Flow) -> dict[str, Json]:
+    """The description of a tree."""
+    return cast("dict[str, Json]", _normal(_described(flow)))
+
+
+def _described(flow: Flow) -> dict[str, Json]:
+    match flow:
+        case Read(source, name):
+            return {"read": name, **cast("dict[str, Json]", source.describe())}
+        case Reorder(below, order, seed):
+            return {**_seeded(seed), **cast("dict[str, Json]", order.describe()), "of": _described(below)}
+        case Each(below, "map", PackedBatches(packing)) | Each(below, "map", Packing() as packing):
+            return {"pack": packing.describe(), "of": _described(below)}
+        case Each(below, kind, fn, seed):
+            return {kind: called(fn), **_seeded(seed), "of": _described(below)}
+        case Hold(below, Batch(n, drop)):
+            return {"batch": n, "drop_remainder": drop, "of": _described(below)}
+        case Hold(below, fold, size, seed):
+            assert not isinstance(fold, Batch)
+            measured: dict[str, Json] = {} if size is None else {"size": called(size.measure)}
+            return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), **measured, "of": _described(below)}
+        case Mix(flows, names, rule):
+            inputs = {name: _described(child) for name, child in zip(names, flows, strict=True)}
+            return {**_rule(rule), "of": inputs}
+
+
+def identity(flow: Flow) -> dict[str, Json]:
+    """What a run of a tree is: its description without the sizes of the last batches, which may change on the way."""
+    match flow:
+        case Hold(below, Batch()):
+            return {"batch": "any", "of": identity(below)}
+        case Each(below) if has_tail(flow):
+            return {**describe(flow), "of": identity(below)}
+        case _:
+            return describe(flow)
+
+
+def _seeded(seed: int | None) -> dict[str, Json]:
+    return {} if seed is None else {"seed": seed}
+
+
+def _rule(rule: Any) -> dict[str, Json]:
+    match rule:
+        case Weighted(weights, seed, block_size, stop, unit, max_epochs, temperature):
+            asked = weights.to_json() if isinstance(weights, Schedule) else weights and dict(weights)
+            caps = dict(max_epochs) if isinstance(max_epochs, tuple) else max_epochs
+            return {
+                "mix": "weighted", "weights": asked, "seed": seed, "block_size": block_size, "stop": stop, "unit": unit,
+                "max_epochs": caps, "temperature": temperature,
+                **({} if rule.lengths is None else {"lengths": dict(rule.lengths)}),
+            }  # fmt: skip
+        case Chain():
+            return {"mix": "concat"}
+        case Turns():
+            return {"mix": "zip"}
+        case Head(n):
+            return {"limit": n}
+        case Again(epochs):
+            return {"repeat": epochs}
+        case Cycle(width):
+            return {"mix": "interleave", "width": width}
+        case By(mixing):
+            return {"mix": "by", **cast("dict[str, Json]", mixing.describe())}
+        case _:
+            raise TypeError(f"not a rule: {rule!r}")
+
+
+def with_lengths(flow: Flow, node: Any) -> Flow:
+    """The tree with the mean lengths that a description tells of."""
+    if isinstance(flow, Read):
+        return flow
+    if not isinstance(flow, Mix):
+        return replace(flow, flow=with_lengths(flow.flow, node["of"]))
+    flows = tuple(with_lengths(child, node["of"][name]) for name, child in zip(flow.names, flow.flows, strict=True))
+    rule = flow.rule
+    if isinstance(rule, Weighted) and rule.lengths is not None:
+        rule = replace(rule, lengths=tuple((name, float(node["lengths"][name])) for name in flow.names))
+    return replace(flow, flows=flows, rule=rule)
+
+
+def called(fn: Any) -> str:
+    """The name of a function, and its version where it has one: an attribute `version` that the user sets.
+
+    >>> def tokenise(text): return text.split()
+    >>> tokenise.version = 2
+    >>> called(tokenise)
+    'tokenise version 2'
+    """
+    version = getattr(fn, "version", None)
+    return f"{name_of(fn)} version {version}" if isinstance(version, int | str) else name_of(fn)
+
+
+def _normal(tree: Any) -> Json:
+    """Equal numbers in one spelling: 1.0 and NumPy's numbers as well."""
+    if isinstance(tree, str) or tree is None:  # most of it
+        return tree
+    if isinstance(tree, dict) or isinstance(tree, Mapping):  # what is no dict takes long to ask
+        return {name: _normal(each) for name, each in cast("Mapping[str, Any]", tree).items()}
+    if isinstance(tree, list | tuple):
+        return [_normal(each) for each in cast("list[Any]", tree)]
+    plain: Any = cast(Any, tree).item() if isinstance(tree, np.generic) else tree
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
+
+
+def difference(saved: Json, now: Json, where: str = "") -> list[str]:
+    """How two descriptions differ, one line for each place."""
+    if isinstance(saved, Mapping) and isinstance(now, Mapping):
+        lines = list[str]()
+        for name in [*saved, *(name for name in now if name not in saved)]:
+            place = where if name == "of" else f"{where}.{name}" if where else str(name)
+            if name not in saved:
+                lines.append(f"{place or 'input'}: new, {_short(now[name])}")
+            elif name not in now:
+                lines.append(f"{place or 'input'}: gone, was {_short(saved[name])}")
+            else:
+                lines += difference(saved[name], now[name], place)
+        return lines
+    return (
+        []
+        if canonical(saved) == canonical(now)
+        else [f"{where or 'pipeline'}: saved {_short(saved)}, now {_short(now)}"]
+    )
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

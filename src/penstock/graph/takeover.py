@@ -1,0 +1,88 @@
+"""Cursors of streams when another mixture takes over: every input that both have stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import StateError
+from ..mixing import Exhausted, event_from_json
+from ..streams.stream import as_int, as_list
+from ..types import Json
+from .build import why_not
+from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, inputs_of
+from .turns import draws_of
+
+
+class Taken(NamedTuple):
+    """The mixtures of streams that were taken over in a run of so many lanes: by their places, the names that their
+    inputs had.
+    """
+
+    names: Mapping[Path, Sequence[str]]
+    lanes: int
+
+
+def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -> Json:
+    """The cursor of a flow as one of the same flow with its present mixtures."""
+    if cursor is None or why_not(flow) is None:
+        return cursor
+    match flow:
+        case Each():
+            many, below = False, flow
+            while isinstance(below, Each) and why_not(below) is not None:  # they are one piece of work
+                many, below = many or below.kind == "flat", below.flow
+            if not many:
+                return moved(below, cursor, taken, epoch, path)
+            inner, skip = as_list(cursor)
+            return [moved(below, inner, taken, epoch, path), skip]
+        case Hold(below, Batch()):
+            return moved(below, cursor, taken, epoch, path)
+        case Hold(below):
+            inner, oldest, number, *rest = as_list(cursor, 6)
+            if oldest != number and any(place[: len(path)] == path for place in taken.names):
+                raise StateError(
+                    f"a {type(flow.fold).__name__} holds samples of a mixture of streams that is to be changed; adopt "
+                    "before the first step of a pass, or keep the mixture as it was"
+                )
+            return [moved(below, inner, taken, epoch, path), oldest, number, *rest]
+        case Mix((below,), _, Head()):
+            return _limited(below, cursor, taken, (*path, 0))
+        case Mix():
+            return _mixed(flow, cursor, taken, epoch, path)
+        case _:
+            return cursor
+
+
+def _limited(below: Flow, cursor: Any, taken: Taken, path: Path) -> Json:
+    """The first items of a flow: lanes of their own, and where they are dealt out the number of the last one."""
+    if isinstance(cursor, list):
+        lanes, number = as_list(cursor)  # pyright: ignore[reportUnknownArgumentType]
+        return [_limited(below, lanes, taken, path), number]
+    return {**cursor, "at": {lane: moved(below, at, taken, 0, path) for lane, at in cursor["at"].items()}}
+
+
+def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Json:
+    position, draws, drawn, inputs = as_list(cursor, 4)
+    places = dict(enumerate(range(len(inputs))))
+    if path in taken.names:
+        was = list(taken.names[path])
+        places = {i: was.index(name) for i, name in enumerate(flow.names) if name in was}
+        draws = _draws(flow, was, as_int(position) * taken.lanes, draws, drawn)
+        drawn = [drawn[places[i]] if i in places else 0 for i in range(len(flow.flows))]
+    below = list[Json]()
+    for i, (child, place) in enumerate(inputs_of(flow, path)):
+        own, inner = inputs[places[i]] if i in places else (epoch * draws_of(flow, path).laps, None)
+        below.append([own, moved(child, inner, taken, as_int(own), place)])
+    return [position, draws, drawn, below]
+
+
+def _draws(flow: Mix, was: list[str], position: int, saved: Any, drawn: Any) -> Json:
+    """The draws of a mixture that goes on where another one stood at a position of the run."""
+    passes, over, events = as_list(saved, 3)
+    counts = {name: as_int(count) for name, count in zip(was, drawn, strict=True) if name in flow.names}
+    gone = [event for event in map(event_from_json, events) if isinstance(event, Exhausted) and event.source in counts]
+    log = [Exhausted(position, event.source, event.count) for event in gone]
+    given = dict(zip(was, passes, strict=True))
+    fresh = [name for name in flow.names if name not in counts]
+    return [[given.get(name, 0) for name in flow.names], bool(over) and not fresh, [event.to_json() for event in log]]

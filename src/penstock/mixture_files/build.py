@@ -1,0 +1,161 @@
+"""From the description of a mixture to the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import fsum
+from typing import Any
+
+from ..dataset import Dataset
+from ..errors import ConfigError
+from ..graph.lengths import mean_length
+from ..inputs import mix, read
+from ..schedule import Schedule
+from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
+from .tokenise import Tokenise
+
+
+def build(model: MixtureFile) -> Dataset:
+    """The dataset that a description means; files are opened, and indexed where they need it.
+
+    Raises `ConfigError` or `DataError` with the source's name where it cannot be made.
+    """
+    return _finished(model, _mixture(model, {}))
+
+
+def _mixture(model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Dataset:
+    datasets = {source.name: _source(source, model, tokenisers) for source in model.sources}
+    own = any(source.max_epochs is not None for source in model.sources)
+    caps = {source.name: cap for source in model.sources if (cap := source.max_epochs or model.max_epochs) is not None}
+    weights: Mapping[str, float] | Schedule | None = None
+    if model.schedule and model.schedule.points:
+        weights = schedule_of(model, model.schedule.points)
+    elif model.temperature is None:
+        weights = weights_of(model, datasets)
+        if model.schedule or any(source.start is not None or source.stop is not None for source in model.sources):
+            weights = schedule_of(model, ((0, weights or dict.fromkeys(model.names, 1.0)),))
+    return mix(
+        datasets,
+        weights,
+        seed=model.seed or 0,
+        block_size=model.block_size or 1,
+        stop=model.stop or "restart",
+        unit=model.unit or "samples",
+        max_epochs=caps if own else model.max_epochs,
+        temperature=model.temperature,
+    )
+
+
+def _source(source: SourceEntry, model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Dataset:
+    try:
+        if source.mixture is not None:
+            return _mixture(source.mixture.inside(model), tokenisers)
+        ds = read(
+            source.path,
+            source.format,
+            list(source.columns) if source.columns else None,
+            source.label or source.name,
+            model.cache,
+            lengths=source.lengths,
+            split=source.split,
+            where=source.where,
+        )
+        if source.slice is not None:
+            bounds = source.slice
+            ds = ds.slice(*((None, bounds[0]) if len(bounds) == 1 else bounds))
+        ds = _shuffled(ds, source.shuffle or model.shuffle or Shuffling())
+        tokenise = source.tokenise or model.tokenise
+        if tokenise is None:
+            return ds
+        if tokenise not in tokenisers:
+            tokenisers[tokenise] = Tokenise(tokenise.tokenizer, tokenise.field, tokenise.special_tokens)
+        return ds.map(tokenisers[tokenise])
+    except ConfigError as error:
+        raise ConfigError(f"source {source.name!r}: {error}") from error
+
+
+def _shuffled(ds: Dataset, how: Shuffling) -> Dataset:
+    if how.kind == "none":
+        return ds
+    block = (how.rows, how.window) if how.rows is not None and how.window is not None else None
+    return ds.shuffle(how.seed, block)
+
+
+def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float] | None:
+    """The weights that the shares mean, in the unit of the mixture; `None` where no source has a share.
+
+    `tokens` and `epochs` are amounts over the run. Where only amounts are given they are the weights themselves; beside
+    them, sources with a `weight` share what the horizon leaves.
+    """
+    amounts = {source.name: _amount(source, model, datasets[source.name]) for source in model.sources}
+    fixed = {name: amount for name, amount in amounts.items() if amount is not None}
+    plain = {source.name: source.weight for source in model.sources if source.weight is not None}
+    if not fixed or not plain:
+        return fixed or plain or None
+    unit, horizon = model.run or ("", 0)
+    if unit != (model.unit or "samples"):
+        raise ConfigError(
+            f"the horizon counts {unit}, the weights of the mixture {model.unit or 'samples'}: give both in one unit, "
+            "as weights and amounts together need"
+        )
+    left, total = horizon - fsum(fixed.values()), fsum(plain.values())
+    if left < 0:
+        raise ConfigError(f"the amounts come to {fsum(fixed.values()):,.0f} {unit}, the horizon is {horizon:,}")
+    rest = {name: left * weight / total if total else 0.0 for name, weight in plain.items()}
+    return {source.name: fixed.get(source.name, rest.get(source.name, 0.0)) for source in model.sources}
+
+
+def _amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | None:
+    """What a source asks for over the run, in the unit of the mixture; `None` where it has a weight."""
+    if source.tokens is None and source.epochs is None:
+        return None
+    by_tokens = model.unit == "tokens"
+    if source.epochs is not None:
+        rows = float(Fraction(str(source.epochs)) * len(ds))
+        return rows * _tokens_each(source.name, ds) if by_tokens else rows
+    tokens = float(source.tokens or 0)
+    return tokens if by_tokens else tokens / _tokens_each(source.name, ds)
+
+
+def _tokens_each(name: str, ds: Dataset) -> float:
+    """Tokens per sample, as the mixture itself finds them."""
+    return mean_length(name, ds.flow)
+
+
+def schedule_of(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]) -> Schedule:
+    """The schedule of a mixture, in samples or tokens."""
+    asked = model.schedule
+    start = {source.name: source.start for source in model.sources if source.start is not None}
+    stop = {source.name: source.stop for source in model.sources if source.stop is not None}
+    unit = asked.unit if asked else "samples"
+    made = Schedule(points, asked.interpolation if asked else "step", unit, start, stop)
+    if unit != "steps":
+        return made
+    counts, size = model.per_step
+    return replace(made.in_samples(size), unit=counts)
+
+
+def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
+    if model.pack:
+        options = dict(model.pack)
+        for name in ("bos", "eos"):
+            if name in options:
+                options[name] = _token(options[name], model, name)
+        ds = ds.pack(**options)
+    if model.batch:
+        collate = list if model.batch.collate == "list" else None
+        ds = ds.batch(model.batch.size, model.batch.drop_remainder, collate)
+    return ds
+
+
+def _token(token: Any, model: MixtureFile, option: str) -> Any:
+    """The number of a token: a text is looked up in the tokenizer."""
+    if isinstance(token, Mapping):
+        return {name: _token(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(token, str):
+        return token
+    if model.tokenise is None:
+        raise ConfigError(f"pack: {option} is {token!r}; the mixture has no tokenise that would know its number")
+    return Tokenise(model.tokenise.tokenizer).token(token)

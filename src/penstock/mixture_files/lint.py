@@ -1,0 +1,258 @@
+"""All that is wrong or looks wrong in a mixture file, in one go. Files are listed and footers read; no data is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base import seams
+from ..errors import PenstockError
+from ..sources import catalog, outlined, prepared, sidecar
+from ..sources.columnar import Arrow
+from ..sources.held import Held, Shared
+from ..sources.paths import find, one_format
+from ..sources.rows import arrow
+from .build import schedule_of
+from .check import parse
+from .kinds import near
+from .model import MixtureFile, SourceEntry
+from .reading import Node, Notes, Problem
+
+MOST_EPOCHS = 4.0
+"""Passes over one source beyond which a run is warned of: up to about four, repeated text is worth nearly as much as
+new text (Muennighoff et al., 2023)."""
+
+_ROUND = (1.0, 100.0)
+
+
+def lint(path: str | Path, most_epochs: float = MOST_EPOCHS) -> list[Problem]:
+    """Everything that is wrong or looks wrong in a mixture file, in the order of its lines.
+
+    Errors are what `ps.load` refuses; warnings load, and probably mean something else: a weight of 0, a source that is
+    never reached, one that is read more than `most_epochs` times over the horizon, two sources with one file.
+    """
+    notes = Notes()
+    model = parse(path, notes)
+    if model is not None:
+        _Lint(notes, most_epochs).mixture(model, "", 1.0, model.run)
+    return sorted(set(notes.problems))
+
+
+@dataclass
+class _Lint:
+    notes: Notes
+    most: float
+    seen: dict[Path, str] = field(default_factory=dict[Path, str])
+
+    def mixture(self, model: MixtureFile, at: str, share: float, run: tuple[str, int] | None) -> None:
+        """One mixture, drawn from for `share` of the run."""
+        self.sums(model, at)
+        self.amounts(model, at)
+        samples = run[1] * share if run and run[0] == "samples" else None
+        shares = self.shares(model, at, samples)
+        if run is not None and samples is None and not at and model.unit != "tokens":
+            node = model.marks["horizon"]
+            said = "the horizon counts tokens, the weights count samples: epochs over the run were not checked"
+            self.notes.problems.append(Problem(node.file, node.line, "horizon", "note", said))
+        weighted = any(source.weight is not None for source in model.sources)
+        for source in model.sources:
+            here = f"{at}sources.{source.name}"
+            self.weight(source, here, shares, run, model)
+            mine = None if shares is None or (source.weight is None and weighted) else shares.get(source.name, 0.0)
+            if source.mixture is not None:
+                inner = source.mixture.inside(model)
+                self.mixture(inner, f"{here}.mixture.", share * (mine or 0.0), run if mine else None)
+                continue
+            rows = self.files(source, model, here)
+            if rows is not None and mine is not None and samples is not None:
+                self.epochs(source, model, here, mine * samples, rows)
+            self.tokenizer(source, model, here)
+
+    # ------------------------------------------------------------ weights
+
+    def sums(self, model: MixtureFile, at: str) -> None:
+        weights = [source.weight for source in model.sources if source.weight is not None]
+        total = fsum(weights)
+        for whole in _ROUND:
+            if len(weights) > 1 and 0 < abs(total - whole) <= whole / 10 and abs(total - whole) > whole * 1e-6:
+                said = f"the weights sum to {total:g}, not {whole:g}; they are relative, but is one of them wrong?"
+                self.notes.warn(model.marks.get("sources", model.marks[""]), f"{at}sources", said)
+
+    def amounts(self, model: MixtureFile, at: str) -> None:
+        """Amounts of tokens against the horizon."""
+        given = [source.tokens for source in model.sources if source.tokens is not None]
+        if not given or model.unit != "tokens" or model.run is None or model.run[0] != "tokens":
+            return
+        total, horizon = fsum(given), model.run[1]
+        node, all_ = model.marks["horizon"], len(given) == len(model.sources)
+        if total > horizon and not all_:
+            self.notes.error(node, f"{at}horizon", f"the amounts come to {total:,.0f} tokens, more than the horizon")
+        elif all_ and abs(total - horizon) > horizon / 100:
+            said = f"the amounts come to {total:,.0f} tokens and the run takes {horizon:,}: each is drawn in proportion"
+            self.notes.warn(node, f"{at}horizon", said)
+
+    def shares(self, model: MixtureFile, at: str, samples: float | None) -> Mapping[str, float] | None:
+        """The share of each source in the samples over the run, where it can be told without reading."""
+        if model.unit == "tokens" or model.temperature is not None:
+            return None
+        if any(source.tokens or source.epochs for source in model.sources):
+            return None
+        plain = {source.name: 1.0 if source.weight is None else float(source.weight) for source in model.sources}
+        points = model.schedule.points if model.schedule else ()
+        presence = any(source.start is not None or source.stop is not None for source in model.sources)
+        if not points and not presence:
+            return model.shares()
+        if any(set(weights) != set(model.names) for _, weights in points):
+            return None
+        try:
+            made = schedule_of(model, points or ((0, plain),))
+            spans = made.spans(model.names)
+        except PenstockError as error:
+            if not any(problem.severity == "error" for problem in self.notes.problems):
+                self.notes.error(model.marks.get("schedule", model.marks[""]), f"{at}schedule", str(error))
+            return None
+        if made.unit != "samples" or samples is None:
+            return None
+        total = np.zeros(len(model.names))
+        for span in spans:
+            end = samples if span.end is None else min(span.end, samples)
+            if end > span.begin:
+                length = max(1, span.target - span.origin)
+                far = np.asarray([(span.begin - span.origin) / length, (end - span.origin) / length])
+                both = span.first + (span.last - span.first) * (far[:, None] if not span.constant else far[:, None] * 0)
+                sums = both.sum(axis=1, keepdims=True)
+                total += (both / np.where(sums > 0, sums, 1.0)).mean(axis=0) * (end - span.begin)
+        return dict(zip(model.names, (total / samples).tolist(), strict=True))
+
+    def weight(
+        self,
+        source: SourceEntry,
+        at: str,
+        shares: Mapping[str, float] | None,
+        run: tuple[str, int] | None,
+        model: MixtureFile,
+    ) -> None:
+        warn = self.notes.warn
+        points = model.schedule.points if model.schedule else ()
+        if source.zero:
+            warn(_mark(source, "weight"), f"{at}.weight", "its weight is 0: it is never read")
+        elif points and not any(weights.get(source.name) for _, weights in points):
+            warn(source.marks[""], at, "its weight is 0 in every point of the schedule: it is never read")
+        elif run is not None and source.start is not None and shares is not None and not shares.get(source.name):
+            warn(_mark(source, "start"), f"{at}.start", f"it starts at {source.start:,}, after the horizon")
+        if source.epochs is not None and source.epochs > self.most and source.max_epochs is None:
+            warn(_mark(source, "epochs"), f"{at}.epochs", f"it is read {source.epochs:g} times over the run")
+
+    def epochs(self, source: SourceEntry, model: MixtureFile, at: str, draws: float, rows: int) -> None:
+        cap, passes, node = source.max_epochs or model.max_epochs, draws / rows if rows else 0.0, source.marks[""]
+        if rows == 0 and draws:
+            self.notes.error(node, at, "it is empty; leave it out, or give it weight 0")
+        elif cap is not None and passes > cap:
+            said = f"it would be read {passes:.1f} times over the run and is used up after {cap:g}"
+            self.notes.problems.append(Problem(node.file, node.line, at, "note", said))
+        elif cap is None and passes > self.most and model.stop in (None, "restart"):
+            said = (
+                f"it is read about {passes:.1f} times over the run ({rows:,} rows): lower its weight, or cap it with "
+            )
+            self.notes.warn(node, at, f"{said}max_epochs")
+        elif 0 < draws < 1:
+            self.notes.warn(node, at, f"its share of the run is less than one sample ({draws:.2g})")
+
+    # ------------------------------------------------------------ files
+
+    def files(self, source: SourceEntry, model: MixtureFile, at: str) -> int | None:
+        """The rows of a source, as far as they are known without reading it."""
+        if not source.path:
+            return None
+        node = _mark(source, "path")
+        try:
+            if len(source.path) == 1 and prepared.is_prepared(source.path[0]):
+                return None
+            found = find(source.path)
+            kind = one_format(found, source.format)
+        except PenstockError as error:
+            self.notes.error(node, f"{at}.path", str(error))
+            return None
+        for path in found:
+            other = self.seen.setdefault(path.resolve(), at)
+            if other != at:
+                self.notes.warn(node, f"{at}.path", f"it reads {path}, as {other} does")
+                break
+        if kind not in ("parquet", "arrow"):
+            return _sliced(source, _lines(found, kind, model.cache)) if kind in ("jsonl", "text") else None
+        try:
+            rows, columns = _footers(tuple(found), kind)
+        except (PenstockError, OSError) as error:
+            self.notes.error(node, f"{at}.path", str(error))
+            return None
+        self.columns(source, columns, at)
+        return _sliced(source, rows)
+
+    def columns(self, source: SourceEntry, has: list[str], at: str) -> None:
+        asked = [("columns", column) for column in source.columns or ()]
+        asked += [("where", column) for column in source.where or {}]
+        asked += [("lengths", source.lengths)] if source.lengths else []
+        for key, column in asked:
+            if column not in has:
+                said = f"there is no column {column!r}{near(column, has)}; the columns are {', '.join(has[:20])}"
+                self.notes.error(_mark(source, key), f"{at}.{key}", said)
+
+    def tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
+        own = source.tokenise
+        tokenise, marks, key = (
+            (own, source.marks, f"{at}.tokenise") if own else (model.tokenise, model.marks, "tokenise")
+        )
+        if tokenise and "tokenise" in marks and tokenise.tokenizer.endswith(".json"):
+            if not Path(tokenise.tokenizer).is_file():
+                said = f"there is no tokenizer {tokenise.tokenizer!r}"
+                self.notes.error(marks["tokenise"], f"{key}.tokenizer", said)
+
+
+def _mark(source: SourceEntry, key: str) -> Node:
+    return source.marks.get(key, source.marks[""])
+
+
+def _sliced(source: SourceEntry, rows: int | None) -> int | None:
+    if rows is None or source.slice is None:
+        return rows
+    return len(range(rows)[slice(*source.slice)])
+
+
+def _lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
+    """The rows of files of lines, where all are indexed already."""
+    if len(paths) >= catalog.MANY:
+        return outlined(paths, kind, cache)
+    total = 0
+    for path in paths:
+        kept = sidecar.place(path, cache)
+        stamp = sidecar.decode(seams.world.store.read(str(kept), 0, sidecar.HEADER)) if kept.exists() else None
+        if stamp is None:
+            return None
+        total += stamp.total
+    return total
+
+
+@cache
+def _shared() -> Shared:
+    return Shared(Held(1), Held(1))
+
+
+def _footers(paths: tuple[Path, ...], kind: str) -> tuple[int, list[str]]:
+    rows, columns = 0, list[str]()
+    for path in paths:
+        if kind == "arrow":
+            file = Arrow(path, columns=None, shared=_shared())
+            rows, columns = rows + len(file), columns or list(file.columns)
+        else:
+            try:
+                footer: Any = arrow("pyarrow.parquet").read_metadata(str(path))
+            except (arrow().ArrowException, ValueError) as error:
+                raise OSError(f"{path}: cannot be read: {error}") from error
+            rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
+    return rows, columns

@@ -1,0 +1,156 @@
+"""From a dataset back to the description of its mixture. What a mixture file cannot say is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from ..base.tree import collate
+from ..dataset import Dataset
+from ..errors import ConfigError
+from ..graph.build import name_of
+from ..graph.nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder, Weighted
+from ..graph.recipe import describe, difference
+from ..orders import BlockShuffle, Shuffle, Slice
+from ..pack import PackedBatches, Packing
+from ..schedule import Schedule
+from ..sources import Chain, Selected
+from .build import build
+from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .tokenise import Tokenise
+
+
+def model_of(dataset: Dataset) -> MixtureFile:
+    """The description that builds to an equal dataset; checked by building it."""
+    flow, batch = _batched(dataset.flow)
+    flow, pack = _packed(flow)
+    if not isinstance(flow, Mix) or not isinstance(flow.rule, Weighted):
+        raise _refused(flow, "", "a mixture file holds a mixture, and pack and batch after it")
+    caches = set[str | None]()
+    model = _mixture(flow, flow.rule, "", batch, pack, caches)
+    if differs := difference(describe(dataset.flow), describe(build(model).flow)):
+        raise ConfigError(f"dump: read back, the mixture would be another one: {'; '.join(differs[:3])}")
+    return model
+
+
+def _batched(flow: Flow) -> tuple[Flow, Batching | None]:
+    match flow:
+        case Each(Hold(below, Batch(n, drop)), "map", PackedBatches(packing)):
+            return Each(below, "map", packing), Batching(n, drop)
+        case Each(Hold(below, Batch(n, drop)), "map", fn):
+            if fn is not collate and fn is not list:
+                raise ConfigError(f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function")
+            return below, Batching(n, drop, "list" if fn is list else "stack")
+        case _:
+            return flow, None
+
+
+def _packed(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
+    match flow:
+        case Each(Hold(below), "map", Packing() as packing):
+            default = Packing(packing.length).describe()
+            told = cast("dict[str, Any]", packing.describe())
+            changed = {name: value for name, value in told.items() if value != cast("dict[str, Any]", default)[name]}
+            return below, {"length": packing.length, **changed}
+        case _:
+            return flow, None
+
+
+def _mixture(
+    flow: Mix,
+    rule: Weighted,
+    at: str,
+    batch: Batching | None,
+    pack: Mapping[str, Any] | None,
+    caches: set[str | None],
+) -> MixtureFile:
+    if rule.events or rule.past:
+        raise ConfigError(f"dump: {at or 'the mixture'} was changed during a run; its state holds the changes")
+    caps = dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else {}
+    weights = rule.weights
+    shares = dict(weights) if isinstance(weights, tuple) else {}
+    schedule, start, stop = None, dict[str, int](), dict[str, int]()
+    if isinstance(weights, Schedule):
+        points = tuple((place, dict(row)) for place, row in weights.points)
+        schedule = Scheduling(weights.unit, weights.interpolation, points)
+        start, stop = dict(weights.start or {}), dict(weights.stop or {})
+    sources: list[SourceEntry] = []
+    for name, child in zip(flow.names, flow.flows, strict=True):
+        said: dict[str, Any] = {"weight": shares.get(name), "max_epochs": caps.get(name)}
+        said |= {"start": start.get(name), "stop": stop.get(name)}
+        sources.append(SourceEntry(name, **_source(child, f"{at}/{name}" if at else name, name, caches), **said))
+    if not at and len(caches) > 1:
+        raise ConfigError(f"dump: the sources keep their indexes in several places ({caches}); a mixture file has one")
+    return MixtureFile(
+        tuple(sources),
+        seed=rule.seed,
+        block_size=rule.block_size,
+        stop=rule.stop,
+        unit=rule.unit,
+        temperature=rule.temperature,
+        max_epochs=None if caps else cast("float | None", rule.max_epochs),
+        schedule=schedule,
+        pack=pack,
+        batch=batch,
+        cache=next(iter(caches), None),
+    )
+
+
+def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
+    if isinstance(flow, Mix) and isinstance(flow.rule, Weighted):
+        return {"mixture": _mixture(flow, flow.rule, at, None, None, caches)}
+    out: dict[str, Any] = {"shuffle": Shuffling("none")}
+    match flow:
+        case Each(below, "map", Tokenise() as fn):
+            out["tokenise"], flow = Tokenising(fn.tokenizer, fn.field, fn.special_tokens), below
+        case _:
+            pass
+    match flow:
+        case Reorder(below, Shuffle(), seed):
+            out["shuffle"], flow = None if seed is None else Shuffling("full", seed=seed), below
+        case Reorder(below, BlockShuffle(rows, window), seed):
+            out["shuffle"], flow = Shuffling("block", rows, window, seed), below
+        case _:
+            pass
+    match flow:
+        case Reorder(below, Slice(start, count, step)):
+            stop = start + (count - 1) * step + 1 if count else start
+            out["slice"], flow = (start, stop, step), below
+        case _:
+            pass
+    if not isinstance(flow, Read):
+        raise _refused(flow, at, "a source of a mixture file is files, sliced, shuffled and tokenised in this order")
+    source = flow.source
+    asked = source.asked if isinstance(source, Chain | Selected) else None
+    if asked is None:
+        kind = type(source).__name__
+        raise ConfigError(f"dump: {at}: a mixture file names files, and this source is a {kind}: write its rows first")
+    caches.add(None if asked.cache is None else str(Path(asked.cache).expanduser().absolute()))
+    paths = tuple(str(Path(path).expanduser().absolute()) for path in asked.paths)
+    if flow.name != name:
+        out["label"] = flow.name
+    return {
+        "path": paths,
+        "format": asked.format,
+        "columns": asked.columns,
+        "lengths": asked.lengths,
+        "split": asked.split,
+        "where": asked.where,
+        **out,
+    }
+
+
+def _refused(flow: Flow, at: str, rule: str) -> ConfigError:
+    match flow:
+        case Each(_, kind, fn):
+            said = f"{kind}({name_of(fn)})"
+        case Reorder(_, order):
+            said = f"the step {type(order).__name__}"
+        case Hold(_, fold):
+            said = f"the step {type(fold).__name__}"
+        case Mix(_, _, kind):
+            said = f"the step {type(kind).__name__}"
+        case _:
+            said = f"a {type(flow).__name__} without a mixture"
+    return ConfigError(f"dump: {at + ': ' if at else ''}{said} cannot be written: {rule}")

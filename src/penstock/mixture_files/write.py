@@ -1,0 +1,129 @@
+"""From a dataset or a description to a mixture file. What a file cannot say is refused by name."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..base import seams
+from ..errors import missing_extra
+from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .reading import scalar_of
+
+Tree = dict[str, Any]
+
+_PLAIN = ("seed", "block_size", "stop", "unit", "temperature", "max_epochs")
+_SOURCE = (
+    "format", "lengths", "split", "label", "weight", "tokens", "epochs", "max_epochs", "start", "stop"
+)  # fmt: skip
+
+
+def write(model: MixtureFile, path: Path) -> None:
+    """Write a description; paths below the file's folder become relative to it. The file is whole, or as before."""
+    folder = path.absolute().parent
+    seams.write_whole(path, text_of(tree_of(model, folder)).encode())
+
+
+def tree_of(model: MixtureFile, folder: Path) -> Tree:
+    """A description as plain values, the way they stand in a file of this folder."""
+    out: Tree = {name: value for name in _PLAIN if (value := getattr(model, name)) is not None}
+    if model.cache is not None:
+        out["cache"] = _path(model.cache, folder)
+    if model.horizon is not None:
+        out["horizon"] = dict([model.horizon])
+    if model.shuffle is not None:
+        out["shuffle"] = _shuffle(model.shuffle)
+    if model.tokenise is not None:
+        out["tokenise"] = _tokenise(model.tokenise, folder)
+    out["sources"] = {source.name: _source(source, folder) for source in model.sources}
+    if model.schedule is not None:
+        out["schedule"] = _schedule(model.schedule)
+    if model.pack is not None:
+        lists = {name: list(model.pack[name]) for name in ("features", "unpacked") if model.pack.get(name)}
+        out["pack"] = {**model.pack, **lists}
+    if model.batch is not None:
+        out["batch"] = _changed(model.batch, Batching(model.batch.size), "size")
+    return out
+
+
+def _source(source: SourceEntry, folder: Path) -> Tree:
+    out: Tree = {}
+    if source.path:
+        paths = [_path(path, folder) for path in source.path]
+        out["path"] = paths[0] if len(paths) == 1 else paths
+    if source.mixture is not None:
+        out["mixture"] = tree_of(source.mixture, folder)
+    out |= {name: value for name in _SOURCE if (value := getattr(source, name)) is not None}
+    for name in ("columns", "slice"):
+        if getattr(source, name) is not None:
+            out[name] = list(getattr(source, name))
+    if source.where is not None:
+        out["where"] = {column: _listed(condition) for column, condition in source.where.items()}
+    if source.shuffle is not None:
+        out["shuffle"] = _shuffle(source.shuffle)
+    if source.tokenise is not None:
+        out["tokenise"] = _tokenise(source.tokenise, folder)
+    return out
+
+
+def _shuffle(how: Shuffling) -> Any:
+    given = {name: value for name in ("rows", "window", "seed") if (value := getattr(how, name)) is not None}
+    return given or how.kind
+
+
+def _tokenise(how: Tokenising, folder: Path) -> Tree:
+    tokenizer = _path(how.tokenizer, folder) if Path(how.tokenizer).exists() else how.tokenizer
+    return {"tokenizer": tokenizer, **_changed(how, Tokenising(how.tokenizer))}
+
+
+def _schedule(schedule: Scheduling) -> Tree:
+    out = _changed(schedule, Scheduling(points=schedule.points))
+    return {**out, "points": {place: dict(weights) for place, weights in schedule.points}} if schedule.points else out
+
+
+def _changed(thing: Any, default: Any, *always: str) -> Tree:
+    """The settings that are not the defaults."""
+    pairs = {each.name: getattr(thing, each.name) for each in fields(thing)}
+    return {name: value for name, value in pairs.items() if name in always or value != getattr(default, name)}
+
+
+def _path(path: str, folder: Path) -> str:
+    """Relative where it lies below the folder."""
+    if path.startswith("~") or "://" in path:
+        return path
+    whole = Path(path).absolute()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _listed(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return value[0] if len(value) == 1 else list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return value
+
+
+def text_of(tree: Tree) -> str:
+    """Plain values as YAML that reads back as the same values."""
+    try:
+        yaml: Any = importlib.import_module("yaml")
+    except ModuleNotFoundError:
+        raise missing_extra("pyyaml", "yaml", "writing mixture files") from None
+
+    class Writer(yaml.SafeDumper):
+        pass
+
+    def text(writer: Any, value: str) -> Any:
+        # Texts that would read as something else by the rules of YAML 1.2 are quoted, and `${` is kept as it is.
+        quoted = not isinstance(scalar_of(value), str)
+        filled = value.replace("${", "$${")
+        return writer.represent_scalar("tag:yaml.org,2002:str", filled, style='"' if quoted else None)
+
+    Writer.add_representer(str, text)
+    out = io.StringIO()
+    yaml.dump(tree, out, Dumper=Writer, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    return out.getvalue()

@@ -1,0 +1,92 @@
+"""Orders that leave places out: a slice, a stride, a gap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..types import Ints, Json
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`count` places of the first pass, from `start` by `step`; the same samples in every pass."""
+
+    start: int
+    count: int
+    step: int = 1
+
+    def size(self, below: int | None, /) -> int | None:
+        return self.count
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        lap = positions // self.count
+        return self.start + (positions - lap * self.count) * self.step, lap
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        place, rest = np.divmod(positions - self.start, self.step)
+        return np.where((rest == 0) & (place >= 0) & (place < self.count), place, -1)
+
+    def describe(self) -> Json:
+        return {"order": "slice", "start": self.start, "count": self.count, "step": self.step}
+
+
+@dataclass(frozen=True)
+class Stride:
+    """Every `count`-th sample of each pass, from the `first`: a lane's share."""
+
+    first: int
+    count: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return None if below is None else max(0, -((self.first - below) // self.count))
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        if below is None:
+            return self.first + positions * self.count, None
+        n = self.size(below) or 1
+        epoch = positions // n
+        return epoch * below + self.first + (positions - epoch * n) * self.count, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        epoch = positions // below if below else np.zeros_like(positions)
+        place, rest = np.divmod(positions - epoch * (below or 0) - self.first, self.count)
+        return np.where((rest == 0) & (place >= 0), epoch * (self.size(below) or 0) + place, -1)
+
+    def describe(self) -> Json:
+        return {"order": "stride", "first": self.first, "count": self.count}
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Each pass without the `count` places from `start` on: what follows moves up."""
+
+    start: int
+    count: int
+
+    def lost(self, below: int | None) -> int:
+        """How many places each pass loses."""
+        return self.count if below is None else min(self.count, max(0, below - self.start))
+
+    def size(self, below: int | None, /) -> int | None:
+        return None if below is None else below - self.lost(below)
+
+    def after(self, position: int) -> int:
+        """The place that a position has in an endless flow, or in the first pass."""
+        return position + self.count * (position >= self.start)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        size = self.size(below)
+        epoch = positions // size if size else np.zeros_like(positions)
+        place = positions - epoch * (size or 0)
+        return epoch * (below or 0) + place + self.count * (place >= self.start), None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        epoch = positions // below if below else np.zeros_like(positions)
+        place = positions - epoch * (below or 0)
+        moved = place - self.count * (place >= self.start) + epoch * (self.size(below) or 0)
+        return np.where((place >= self.start) & (place < self.start + self.count), -1, moved)
+
+    def describe(self) -> Json:
+        return {"order": "gap", "start": self.start, "count": self.count}

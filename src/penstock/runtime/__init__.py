@@ -1,0 +1,1 @@
+"""One run: where it stands, what it saved, how it goes on."""

@@ -1,0 +1,96 @@
+"""States as files and messages: sealed on the way out, checked on the way in.
+
+A state is a small JSON object: what it is, which versions made it, the pipeline's fingerprint and description, the
+position, the log of changes, and a checksum over all of it. It never holds data, and loading one never runs code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from ..base.random import VERSION as ORDER
+from ..base.seams import world, write_whole
+from ..base.spelling import canonical
+from ..errors import StateError
+
+VERSION = 1
+
+
+def seal(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A state from its contents."""
+    state = {"penstock": "state", "version": VERSION, "order": ORDER, **body}
+    return {**state, "check": _check(state)}
+
+
+def unseal(state: Any) -> dict[str, Any]:
+    """The contents of a state, after checking that it is one of ours, of this version, and whole."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"a state is a mapping, not a {type(state).__name__}; pass what state_dict() returned")
+    found = dict(cast("Mapping[str, Any]", state))
+    if found.get("penstock") != "state":
+        keys = ", ".join(sorted(map(str, found))[:6]) or "nothing"
+        raise StateError(
+            f"not a state of Penstock (it holds {keys}); it may be another library's, or another part of a checkpoint"
+        )
+    for what, ours in (("version", VERSION), ("order", ORDER)):
+        if found.get(what) != ours:
+            raise StateError(
+                f"the state has {what} {found.get(what)!r}, this Penstock has {ours}; resume with the release that "
+                "wrote it"
+            )
+    check = found.pop("check", None)
+    try:
+        whole = check == _check(found)
+    except (TypeError, ValueError, RecursionError):
+        whole = False
+    if not whole:
+        raise StateError("the state is damaged: its contents do not match its checksum; use an earlier one")
+    return found
+
+
+def _check(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(cast(Any, state))).hexdigest()[:32]
+
+
+def save_state(state: Mapping[str, Any], path: str | Path) -> None:
+    """Write a state to a file so that a crash leaves the old file or the new one, never a part of one.
+
+    >>> import penstock as ps, tempfile, os
+    >>> it = iter(ps.from_sequence(range(5)))
+    >>> _ = next(it)
+    >>> path = os.path.join(tempfile.mkdtemp(), "data.json")
+    >>> ps.save_state(it.state_dict(), path)
+    >>> again = iter(ps.from_sequence(range(5)))
+    >>> again.load_state_dict(ps.load_state(path))
+    >>> list(again)
+    [1, 2, 3, 4]
+    """
+    unseal(state)
+    write_whole(Path(path), json.dumps(state, allow_nan=False).encode() + b"\n")
+
+
+def load_state(path: str | Path) -> dict[str, Any]:
+    """Read a state that `save_state` wrote; a truncated or foreign file is refused by name.
+
+    >>> import penstock as ps
+    >>> ps.load_state("/nowhere/state.json")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/state.json'
+    """
+    data = world.disk.read(Path(path))
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StateError(
+            f"{path}: not a whole JSON file ({error}); it was cut off or is no state; use an earlier one"
+        ) from error
+    try:
+        unseal(state)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from error
+    return state

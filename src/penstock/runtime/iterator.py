@@ -1,0 +1,96 @@
+"""One pass over a dataset in this process: what `iter(ds)` gives. The loader, with ranks and lanes, is beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+from weakref import finalize
+
+from ..base.seams import worker, world
+from ..errors import ConfigError
+from ..graph.compiled import Compiled
+from .session import Session
+from .setting import Setting
+
+
+class Described(Protocol):
+    """Whatever holds a tree."""
+
+    @property
+    def compiled(self) -> Compiled: ...
+
+
+class DatasetIterator(Iterator[Any]):
+    """One pass over a dataset, with a state. `workers` threads compute up to `ahead` samples before they are asked for;
+    neither changes a sample or a state.
+
+    >>> import penstock as ps
+    >>> it = iter(ps.from_sequence(range(5)))
+    >>> next(it), next(it)
+    (0, 1)
+    >>> state = it.state_dict()
+    >>> again = iter(ps.from_sequence(range(5)))
+    >>> again.load_state_dict(state)
+    >>> list(again)
+    [2, 3, 4]
+    """
+
+    def __init__(
+        self, dataset: Described, workers: int = 0, ahead: int | None = None, lanes: int | None = None
+    ) -> None:
+        refuse_copies("iter(ds)")
+        hands = world.sched.spawn(workers) if workers else None
+        self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
+        self._session = Session(dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), hands)
+
+    def __next__(self) -> Any:
+        return self._session.next()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator stands, after the last sample it gave: small, plain JSON."""
+        return self._session.state()
+
+    def start(self) -> None:
+        """Compute the next sample now, and with workers go on with those behind it."""
+        self._session.start()
+
+    def moment(self) -> Callable[[], dict[str, Any]]:
+        """The same, to be written down later: costs next to nothing, until the function it gives is called."""
+        return self._session.moment()
+
+    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
+        """Go where a state says; it stays where it was if the state does not fit."""
+        self._session.load(state, on_mismatch)
+
+    def seek(self, item: int) -> None:
+        """Go to an item of the pass: at once where the dataset is indexed, else by reading up to it.
+
+        >>> import penstock as ps
+        >>> it = iter(ps.from_sequence(range(10)))
+        >>> it.seek(8)
+        >>> list(it)
+        [8, 9]
+        """
+        self._session.seek(item)
+
+    def keys(self) -> list[tuple[str, int, int]]:
+        """Source, epoch and index of every sample in the last item."""
+        return self._session.last.keys()
+
+    def close(self) -> None:
+        """Let go of open files, and of the workers."""
+        self._session.close()
+        if self._finish:
+            self._finish()
+
+
+def refuse_copies(what: str) -> None:
+    """Refuse to iterate in one of several workers of a torch `DataLoader`: each would give the same samples."""
+    here = worker()
+    if here is not None and here[1] > 1:
+        raise ConfigError(
+            f"{what} in worker {here[0]} of {here[1]} of a torch DataLoader would give every sample {here[1]} times: "
+            f"use ps.Loader(ds, workers={here[1]}) in its place, or give DataLoader the dataset itself, which has "
+            "ds[i]; where the workers have their shares, say so in each: ps.Loader(ds, rank=..., world_size=...), "
+            "counted over ranks and workers, or rank=0, world_size=1 where the data itself was split"
+        )

@@ -1,0 +1,80 @@
+"""A flow opened for one rank: one stream, whether positions are shared out or lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..graph.build import Builder
+from ..graph.ends import endless
+from ..graph.nodes import Path
+from ..graph.tail import laned, tail_of
+from ..ops.limit import FirstPass
+from ..streams.barren import Barren
+from ..streams.deal import Spread
+from ..streams.lanes import Lanes
+from ..streams.opening import Opening
+from ..streams.reader import ONCE, LaneOf, Reader
+from ..streams.stream import Stream
+from ..streams.work import Hired
+
+LANES = 48
+
+
+def lanes_for(world_size: int) -> int:
+    """How many lanes a run has that does not say: many world sizes divide them."""
+    return -(-LANES // world_size) * world_size
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The items of one rank as a stream. `furthest(path, position)` is the first position of the mixture at a path
+    that was not drawn yet where the stream stands (at this position, where it has one).
+    """
+
+    stream: Stream
+    builder: Builder
+    furthest: Callable[[Path, int | None], int]
+    last: Callable[[int, Any], dict[str, str | None]]
+    """For a pass and a cursor: digests of what came last, by lane."""
+    rows: int | None = None
+    """The positions of a pass, where they are shared out and it ends."""
+
+
+def open_positions(builder: Builder, hired: Hired, spread: Spread) -> Opened:
+    """An indexed flow: the positions of this rank."""
+    rows = builder.op(tail_of(builder.root).flow)
+    opening = Opening(builder.leaves, hired, spread, rows=rows)
+    stream = opening.open(builder.op(builder.root), ONCE)
+    return Opened(stream, builder, opening.furthest, lambda epoch, at: {"0": opening.last_key(epoch, at)}, opening.size)
+
+
+def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int) -> Opened:
+    """Any other flow: the lanes of this rank in turn, and over them the tail. The tree is compiled once for all."""
+    found, parts = laned(builder.root), dict[int, Opening]()
+    top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
+    mine, readers, barren = range(rank, lanes, ranks), dict[int, Reader](), Barren(lanes // ranks, endless(found.flow))
+    here = len(mine)
+    most = None if hired.most is None else max(1, hired.most // here)
+    each = replace(hired, window=hired.window and max(2, hired.window // here), most=most)
+
+    def opened(lane: int) -> Stream:
+        of = LaneOf(lane, lanes, mine, readers, barren)
+        parts[lane] = Opening(builder.leaves, each, Spread(), of, rows=rows)
+        return parts[lane].open(rows, ONCE)
+
+    limit = None if found.limit is None else len(range(rank, found.limit, ranks))
+    stream = Lanes(lanes, rank, ranks, limit, opened, barren, most)
+
+    def furthest(path: Path, _: int | None) -> int:
+        stream.open_all()
+        return max(part.furthest(path, None) for part in parts.values())
+
+    def last(epoch: int, at: Any) -> dict[str, str | None]:
+        """None of a lane that gave nothing, and was perhaps not opened."""
+        given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
+        return {**dict.fromkeys(at["at"]), **{lane: parts[int(lane)].last_key(epoch, given[lane]) for lane in given}}
+
+    tail = Opening(builder.leaves, hired, Spread(), given=(rows, stream if limit is None else FirstPass(stream)))
+    return Opened(tail.open(top, ONCE), builder, furthest, last)

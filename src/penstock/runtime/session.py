@@ -1,0 +1,333 @@
+"""One run of one rank: which lanes it owns, where each stands, what was changed on the way.
+
+Iterators and loaders are faces of this. Of a pipeline without data-dependent steps ranks share out the positions; any
+other runs as lanes, each with its own cursor, and a rank owns whole lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+from ..base.ints import whole, within_reach
+from ..base.seams import Hands
+from ..base.spelling import fingerprint
+from ..errors import ConfigError, PenstockError, StateError
+from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
+from ..graph.adopt import told as told_of
+from ..graph.build import tail_group
+from ..graph.compiled import Compiled
+from ..graph.digests import code_notes, code_of, compared, data_of
+from ..graph.edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures, own_pass
+from ..graph.nodes import Flow, Path
+from ..graph.tail import laned, tail_of
+from ..graph.takeover import Taken, moved
+from ..mixing import SetWeights
+from ..schedule import Schedule, plain
+from ..streams.deal import spread_of
+from ..streams.quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
+from ..streams.stream import as_int, bad_cursor, stands_at
+from ..streams.work import Hired
+from ..types import Json
+from .cursor import seal, unseal
+from .delivery import Delivery
+from .opened import Opened, lanes_for, open_lanes, open_positions
+from .setting import Setting
+from .sizes import Size, logged, size_of, sizes_from_json
+from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
+
+_ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What comes of a cursor of another shape."""
+
+
+class Session:
+    """A run: items in order, a state after each, changes on the way."""
+
+    def __init__(self, compiled: Compiled, setting: Setting, hands: Hands | None) -> None:
+        self._base = self._compiled = compiled
+        self.flow, self.setting, self.hands = compiled.flow, setting, hands
+        self.group = tail_group(self.flow)
+        self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
+        self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
+        if misfit := self._misfit(self.lanes):
+            raise ConfigError(misfit)
+        self._size = size_of(self.spread, tail_of(self.flow))
+        self.sizes: tuple[Size, ...] = (self._size,)
+        self.epoch: int = 0
+        self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
+        self.changes: tuple[Edit, ...] = ()
+        self.journal = Journal(setting.on_error, setting.max_errors)
+        self.notes = list[str]()
+        self._open(None)
+
+    @property
+    def base(self) -> Flow:
+        """The tree without the changes made on the way."""
+        return self._base.flow
+
+    @property
+    def description(self) -> Json:
+        """What the run is."""
+        return self._base.description
+
+    def _misfit(self, lanes: int) -> str:
+        """What is wrong with so many lanes on so many ranks."""
+        if self.group or lanes % self.setting.world_size == 0:
+            return ""
+        fits = ", ".join(str(w) for w in range(1, lanes + 1) if lanes % w == 0)
+        return (
+            f"{lanes} lanes cannot be dealt out to {self.setting.world_size} ranks; with these lanes world_size can be "
+            f"{fits} (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose lanes= once "
+            "for a run)"
+        )
+
+    # ------------------------------------------------------------ items
+
+    def _open(self, cursor: Json) -> None:
+        """Open the current tree, and go where the cursor says."""
+        self._go_on(*self._reached(cursor))
+
+    def _reached(self, cursor: Json, last: Mapping[str, Any] | None = None) -> tuple[Opened, Delivery]:
+        """The current tree, opened where the cursor says; an error where `last` tells of other items that lead up to
+        it.
+        """
+        opened = self._opened(self.setting.window, self.hands)
+        wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
+        out = Delivery(opened.stream, opened.builder.leaves, wide, self.setting.most)
+        out.seek(self.epoch, cursor)
+        if not stands_at(out.cursor(), cursor):
+            raise bad_cursor(cursor, "a position of this pipeline")
+        if last is not None and any(last.get(lane) != key for lane, key in opened.last(self.epoch, cursor).items()):
+            raise out_of_order()
+        return opened, out
+
+    def _go_on(self, opened: Opened, out: Delivery) -> None:
+        """Give out what was opened in the place of what was."""
+        self.close()
+        self._run, self._out, self.leaves = opened, out, opened.builder.leaves
+
+    def _opened(self, window: int = 0, hands: Hands | None = None) -> Opened:
+        self._compiled = self._compiled.of(self.flow)
+        builder = self._compiled.builder
+        hired = Hired(self.journal, builder.leaves, hands, window, self.setting.most)
+        if self.group:
+            return open_positions(builder, hired, self.spread)
+        return open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)
+
+    def close(self) -> None:
+        if self._out is not None:
+            self._out.stream.close()
+
+    _out: Delivery | None = None
+
+    @property
+    def last(self) -> Delivery:
+        """What gives out the items."""
+        assert self._out is not None
+        return self._out
+
+    def ready(self) -> None:
+        """Have the next item of this rank at hand; StopIteration at the end of the pass."""
+        self.last.ready()
+
+    def next(self) -> Any:
+        """The next item of this rank; StopIteration at the end of the pass."""
+        return self.last.next()
+
+    def start(self) -> None:
+        """Make the next item now, so that the workers are busy behind it."""
+        with suppress(StopIteration):
+            self.last.ready()
+
+    def next_pass(self) -> None:
+        """Go to the beginning of the next pass."""
+        self.epoch += 1
+        self.flow = changed(self.base, self.changes, self.epoch)
+        self._open(None)
+
+    def rows(self) -> int | None:
+        """The rows of a pass of an indexed flow."""
+        return self._run.rows
+
+    def seek(self, item: int) -> None:
+        """Go to an item of the pass: at once where positions are items, else by reading up to it."""
+        item = whole(item, "seek({})", 0)
+        within_reach(item, self.group or 1)
+        row, rows = item * (self.group or 1), self.rows()
+        self._open((row if rows is None else min(row, rows)) if self.group else None)
+        for _ in range(0 if self.group else item):
+            try:
+                self.next()
+            except StopIteration:
+                return
+
+    # ------------------------------------------------------------ state
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """What the data and the functions are, found out once."""
+        return {"data": data_of(self.leaves), "code": code_of(self.base)}
+
+    def state(self) -> dict[str, Any]:
+        """Where the run stands: small, plain JSON, after the last item given out."""
+        return self.moment()()
+
+    def moment(self) -> Callable[[], dict[str, Any]]:
+        """Where the run stands now, to be written down later: costs next to nothing."""
+        cursor, opened, epoch, changes = self.last.moment(), self._run, self.epoch, self.changes
+        journal, given, sizes, lanes = dict(self.journal.entries), self.given, self.sizes, self.lanes
+
+        def state() -> dict[str, Any]:
+            at = cursor()
+            body: dict[str, Any] = {
+                "fingerprint": fingerprint(self.description),
+                "pipeline": self.description,
+                "epoch": epoch,
+                **({"at": at} if self.group else cast("dict[str, Json]", at)),
+                "last": opened.last(epoch, at),
+                **self._facts,
+                "mixtures": told_of(opened.builder),
+                "given": given,
+                "changes": [change.to_json() for change in changes],
+                "journal": journal_to_json(journal),
+            }
+            if self.group:
+                body["sizes"] = [size.to_json() for size in sizes]
+            else:
+                body["lanes"] = lanes
+            if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
+                body["journal_of"] = [self.setting.rank, self.setting.world_size]
+            return seal(body)
+
+        return state
+
+    def load(self, states: Any, on_mismatch: str) -> None:
+        """Go where a state says. Whatever is wrong with it, the run then stays where it was."""
+        before = dict(vars(self))
+        try:
+            self._load(states, on_mismatch == "adopt")
+        except BaseException as error:
+            changes = self.changes
+            vars(self).update(before)
+            if isinstance(error, StateError) or not isinstance(error, _ODD):
+                raise
+            if not isinstance(error, PenstockError):
+                raise StateError(f"the state does not fit this pipeline: {error!r}; it is damaged") from error
+            what = "the changes in the state do" if changes and isinstance(error, ConfigError) else "the state does"
+            raise StateError(f"{what} not fit this pipeline: {error}") from error
+
+    def _load(self, states: Any, adopt: bool) -> None:
+        bodies = [unseal(state) for state in (states if isinstance(states, list | tuple) else [states])]  # pyright: ignore[reportUnknownVariableType]
+        if not bodies:
+            raise StateError("an empty list of states; pass one state, or those of all ranks")
+        body, cursors = merged(bodies)
+        changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
+        home = self._base.remembered(body["pipeline"])
+        base, description = home.flow, home.description
+        self.epoch, self.given = as_int(body["epoch"]), as_int(body["given"])
+        if body["fingerprint"] != fingerprint(description) or body["pipeline"] != description:
+            if not adopt:
+                raise of_another(body["pipeline"], self.description)
+            found = adopted(base, changes, body["mixtures"], self.epoch, self._places(body, cursors))
+            changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
+            cursors = {lane: moved(rows.flow, cursor, taken, self.epoch, rows.path) for lane, cursor in cursors.items()}
+        notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
+        notes += [] if adopt else code_notes(body["code"], self._facts["code"])
+        notes += whose_journals_are_missing(bodies)
+        self._base, self.changes = home, changes
+        self.flow = changed(base, changes, self.epoch)
+        noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
+        self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
+        cursor = self._cursor_in(body, cursors)
+        opened, out = self._reached(cursor, None if adopt else body["last"])
+        if self.group:
+            position = self.epoch * (opened.rows or 0) + as_int(cursor)
+            self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
+        self.notes = told(notes)
+        self._go_on(opened, out)
+
+    def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:
+        """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none takes the state's."""
+        rank, ranks = self.setting.rank, self.setting.world_size
+        if not self.group and self.setting.lanes is None and "lanes" in body:
+            self.lanes = as_int(body["lanes"])
+            if misfit := self._misfit(self.lanes):
+                raise StateError(misfit)
+        mine = range(rank, 0 if self.group else self.lanes, ranks)
+        check_lanes(body, cursors, self.lanes, mine)
+        if self.group:
+            return cursors[0]
+        cursor: dict[str, Json] = {
+            "at": {str(lane): cursors[lane] for lane in mine},
+            "turn": as_int(body["turn"]),
+            "ended": [lane for lane in entries_of(body, "ended") if lane in mine],
+        }
+        return cursor if "drawn" not in body else {**cursor, "drawn": len(range(rank, as_int(body["drawn"]), ranks))}
+
+    def _places(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Places:
+        """Where the mixtures of a tree stand that goes on at these cursors."""
+        epoch = as_int(body["epoch"])
+
+        def places(flow: Flow) -> Mapping[Path, Place]:
+            if self.group:
+                return standing(flow, epoch, as_int(cursors[0]))
+            probe = Session(Compiled(flow), replace(self.setting, window=0), None)
+            cursor = probe._cursor_in(body, cursors)
+            return {path: probe._furthest(path, epoch, cursor) for path in mixtures(flow)}
+
+        return places
+
+    def _furthest(self, path: Path, epoch: int, cursor: Json) -> Place:
+        """The first place of a mixture that is not part of what was delivered up to a cursor. What workers made
+        ahead does not count: lanes are opened anew there, without any.
+        """
+        if self.group:
+            return standing(self.flow, epoch, as_int(cursor), again=False).get(path) or refused_inside()
+        opened = self._opened()
+        try:
+            opened.stream.seek(epoch, cursor)
+            at = opened.furthest(path, None)
+        finally:
+            opened.stream.close()
+        if own_pass(self.base, path):
+            return epoch, at
+        return refused_inside() if ends(opened.builder, path) else (0, at)
+
+    # ------------------------------------------------------------ changes and failures
+
+    def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
+        """Other weights from a position of the mixture on; returns that position."""
+        if not isinstance(weights, Mapping | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"set_weights({weights!r}): give a mapping, {{name: weight, ...}}, or a Schedule")
+        if isinstance(weights, Mapping):
+            weights = {name: plain(weight) for name, weight in weights.items()}
+        path = locate_mixture(self.base, weights)
+        if at is None and self.setting.world_size > 1 and not self.group:
+            raise ConfigError(
+                "set_weights over several ranks with lanes needs at=, the same on all: ranks cannot see each other"
+            )
+        events = [(edit.lap, edit.event.at) for edit in self.changes if isinstance(edit, Change) and edit.path == path]
+        cursor, builder = self.last.cursor(), self._run.builder
+        reached = self._furthest(path, self.epoch, cursor)
+        furthest = position_in(builder, path, *max([reached, *events]))
+        position = furthest if at is None else whole(at, "set_weights(at={})")
+        within_reach(position)
+        if position < furthest:
+            raise ConfigError(
+                f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past "
+                "is fixed"
+            )
+        lap, place = place_in(builder, path, position, reached[0])
+        change = Change(path, lap, SetWeights(place, weights))
+        flow = changed(self.base, (*self.changes, change), self.epoch)
+        before = self.flow, self.changes
+        try:
+            self.flow, self.changes = flow, (*self.changes, change)
+            self._open(cursor)
+        except BaseException:
+            self.flow, self.changes = before
+            raise
+        return position

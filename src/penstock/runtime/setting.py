@@ -1,0 +1,35 @@
+"""How a run is done: by whom, how far ahead, and what becomes of what fails or is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..base.ints import whole
+from ..errors import ConfigError
+from ..streams.deal import Remainder
+from ..streams.quarantine import OnError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps."""
+
+    rank: int = 0
+    world_size: int = 1
+    lanes: int | None = None
+    on_error: OnError = "raise"
+    max_errors: int = 100
+    window: int = 0
+    most: int | None = None
+    remainder: Remainder = "drop"
+
+    def __post_init__(self) -> None:
+        for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0)):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
+        if self.rank >= self.world_size:
+            raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
+        if self.on_error not in ("raise", "quarantine"):
+            raise ConfigError(
+                f"on_error={self.on_error!r}: choose 'raise' or 'quarantine' (.map(fn, may_skip=True) drops samples)"
+            )

@@ -1,0 +1,106 @@
+"""What a saved state holds, read with care: the states of all ranks as one, and lanes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import StateError
+from ..graph.recipe import difference
+from ..streams.stream import as_int, lane_number
+from ..types import Json
+
+_LOG = logging.getLogger("penstock")
+
+NEEDED = ("fingerprint", "pipeline", "epoch", "at", "last", "data", "code", "mixtures", "given", "changes", "journal")
+LANED = ("lanes", "turn", "ended")
+"""What every state has, and what one of a run in lanes has as well."""
+
+
+def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """The list of this name, empty where there is none."""
+    found = body.get(name, [])
+    if not isinstance(found, list):
+        raise StateError(f"the state's {name!r} is a {type(found).__name__}, not a list; it is damaged")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
+    """One state out of those of all ranks."""
+    body = bodies[0]
+    cursors, last = dict[int, Json](), dict[str, Json]()
+    for other in bodies:
+        needed = (*NEEDED, *LANED) if any(name in other for name in LANED) else NEEDED
+        if missing := [name for name in needed if name not in other]:
+            raise StateError(f"the state lacks {missing}; it is damaged")
+        if isinstance(other["last"], Mapping):
+            last |= other["last"]
+        for name in ("fingerprint", "epoch", "lanes", "data"):
+            if other.get(name) != body.get(name):
+                raise StateError(
+                    f"the states are of different moments or runs: {name} is {body.get(name)!r} in one, "
+                    f"{other.get(name)!r} in another"
+                )
+        at = other.get("at")
+        if "lanes" in other:
+            if not isinstance(at, Mapping):
+                raise StateError(f"the state's cursors of lanes are {at!r}; it is damaged")
+            cursors |= {lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        else:
+            if cursors and cursors[0] != at:
+                raise StateError(f"the states are of different moments: one stands at {cursors[0]}, another at {at}")
+            cursors[0] = at
+    if not cursors or ("lanes" not in body and cursors[0] is None):
+        raise StateError("the state has no cursor; it is damaged, or was never a saved position")
+    body = {**body, "last": last}
+    if "lanes" not in body:
+        return body, cursors
+    turns = [as_int(other.get("turn")) for other in bodies]
+    ended = [lane for other in bodies for lane in entries_of(other, "ended")]
+    if len(set(turns)) > 1 and not ended:
+        raise StateError(
+            f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the "
+            "same step"
+        )
+    drawn = {"drawn": sum(as_int(other.get("drawn")) for other in bodies)} if "drawn" in body else {}
+    return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
+
+
+def check_lanes(body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]) -> None:
+    """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has none of its own."""
+    found = as_int(body.get("lanes", lanes))
+    if found != lanes or (mine and "lanes" not in body):
+        raise StateError(
+            f"the run has {found} lanes, this loader {lanes}; a run keeps its lanes: Loader(..., lanes={found})"
+        )
+    if missing := [lane for lane in mine if lane not in cursors]:
+        raise StateError(
+            f"no cursor for lanes {missing[:8]}: the state is that of another rank; pass the states of all ranks "
+            "as a list"
+        )
+
+
+def of_another(saved: Any, now: Json) -> StateError:
+    """The error for a state of another pipeline."""
+    lines = difference(saved, now)
+    shown = "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
+    return StateError(
+        f"the state is of another pipeline:\n{shown}\n"
+        "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
+    )
+
+
+def out_of_order() -> StateError:
+    """The error for a right position in a wrong order."""
+    return StateError(
+        "the state stands at a position of this pipeline, but other samples lead up to it: it is of another pipeline, "
+        "or of another version of Penstock"
+    )
+
+
+def told(notes: Sequence[str]) -> list[str]:
+    """These notes on a state that was loaded, written to the log."""
+    for note in notes:
+        _LOG.warning("a state was loaded, but %s", note)
+    return list(notes)

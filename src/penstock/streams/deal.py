@@ -1,0 +1,115 @@
+"""Which rows of a global step go to which rank: a permutation keyed by the place at which the step begins.
+
+Taken by turns, an even order would alias with the ranks: a mixture of 0.4 and 0.6 over five ranks gives one of them no
+sample of the light source, ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..base.random import key_of, permutations, permute, tweaked
+from ..errors import ConfigError
+from ..types import Flags, Ints
+
+Remainder = Literal["drop", "pad", "keep"]
+
+_KEY = key_of("deal")
+_TABLE = 8192  # steps of up to so many rows are dealt many at a time
+_CELLS = 1 << 20  # rows of all ranks that are dealt at a time
+
+
+def dealt(starts: Ints, size: int, slots: range) -> Ints:
+    """The offsets of the rows in these slots of the steps of `size` rows that begin at `starts`: int64[steps, slots],
+    each step's in ascending order.
+    """
+    if len(slots) == size:
+        return np.broadcast_to(np.arange(size), (len(starts), size))
+    if size <= _TABLE:
+        picks = permutations(size, tweaked(_KEY, starts))[:, slots.start : slots.stop]
+    else:
+        mine = np.arange(slots.start, slots.stop)
+        picks = np.stack([permute(mine, size, _KEY, start) for start in starts.tolist()])
+    return np.sort(picks, axis=1)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One rank's share of the positions of a program: `group` rows of every global step.
+
+    What is left at the end of a pass and fills no step is left out ("drop"), filled up from the beginning of the pass
+    ("pad"), or dealt out so that the first ranks have full groups ("keep").
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    group: int = 1
+    remainder: Remainder = "keep"
+
+    @property
+    def size(self) -> int:
+        """The rows of a global step."""
+        return self.group * self.world_size
+
+    @property
+    def plain(self) -> bool:
+        """Whether all positions are ours, one after the other."""
+        return self.world_size == 1 and self.remainder != "pad"
+
+    def steps(self, rows: int) -> int:
+        """The global steps that so many rows give."""
+        return rows // self.size if self.remainder == "drop" else -(-rows // self.size)
+
+    def items(self, made: Callable[[int], int], rows: int) -> int:
+        """The items that a pass of so many rows gives us, of which so many rows make so many items."""
+        if self.remainder != "keep":
+            return self.steps(rows)
+        full, left = divmod(rows, self.size)
+        return full + made(min(max(left - self.rank * self.group, 0), self.group))
+
+    def positions(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
+        """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole groups."""
+        count = max(1, min(-(-many // self.group), _CELLS // self.size))
+        if rows is not None:
+            count = min(count, self.steps(rows - at))
+            if not count and not at and self.remainder != "keep":
+                raise self._no_step(rows)
+        starts = at + np.arange(count) * self.size
+        first = epoch * rows if rows is not None else 0
+        full = starts if rows is None or self.remainder == "pad" else starts[starts + self.size <= rows]
+        mine = range(self.rank * self.group, (self.rank + 1) * self.group)
+        places = (full[:, None] + dealt(full + first, self.size, mine)).ravel()
+        if rows is None:
+            return places
+        if len(full) < count:  # the last step of "keep"
+            last, left = int(starts[-1]), rows - int(starts[-1])
+            some = range(min(mine.start, left), min(mine.stop, left))
+            places = np.append(places, last + dealt(starts[-1:] + first, left, some))
+        return np.where(places < rows, places, (places - rows) % max(rows, 1))
+
+    def valid(self, at: int, epoch: int, rows: int | None) -> Flags:
+        """Which of our rows of the step at `at` are no padding."""
+        shift = 0 if rows is None else epoch * rows
+        mine = range(self.rank * self.group, (self.rank + 1) * self.group)
+        offsets = dealt(np.asarray([at + shift]), self.size, mine)[0]
+        return np.ones(self.group, np.bool_) if rows is None else at + offsets < rows
+
+    def _no_step(self, rows: int) -> ConfigError:
+        return ConfigError(
+            f"a pass has {rows} rows, and {self.world_size} ranks with {self.group} each take {self.size} a step, so "
+            "no rank would ever make a step; repeat() before the batches, use a smaller batch or fewer ranks, or ask "
+            "for the rest with Loader(remainder='pad') or 'keep'"
+        )
+
+
+def spread_of(rank: int, world_size: int, group: int | None, remainder: Remainder) -> Spread:
+    """The share of a rank; all of it for lanes, which have no group. Who is alone has the last, short batch too."""
+    if remainder not in ("drop", "pad", "keep"):
+        raise ConfigError(f"remainder={remainder!r}: choose 'drop', 'pad' or 'keep'")
+    if group is None:
+        return Spread()
+    return Spread(rank, world_size, group, "keep" if world_size == 1 and remainder == "drop" else remainder)

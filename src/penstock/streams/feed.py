@@ -1,0 +1,130 @@
+"""Where work comes from: positions of an op, or the items of another stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..base.ints import distinct
+from ..base.rows import Rows, empty_rows
+from ..types import Ints, Json
+from .deal import Spread
+from .stream import Stream, Tap, as_int, bad_cursor
+from .trail import Offset, Span, Trail
+
+FIRST_PLAN, LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of work: what to compute on, and the trail of what it is made of. `values` is None for positions."""
+
+    values: list[Any] | None
+    rows: Rows
+    trail: Trail
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def singles(self) -> list[Unit]:
+        """The same, item by item."""
+        return [
+            Unit(self.values and self.values[i : i + 1], self.rows.slice(i, i + 1), Offset(self.trail, i))
+            for i in range(len(self))
+        ]
+
+
+class Indexed(Protocol):
+    """Whatever can be asked about positions: an op of a compiled tree."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def depth(self) -> int: ...
+    def locate(self, positions: Ints, laps: Ints, /) -> Rows: ...
+    def values(self, rows: Rows, /) -> list[Any]: ...
+
+
+class Feed(Protocol):
+    """Where work comes from: positions of an op, or the items of another stream."""
+
+    def next(self, n: int, /) -> Unit | None: ...
+    def cursor(self) -> Json: ...
+    def seek(self, epoch: int, cursor: Json, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class Positions:
+    """The positions of an op, one pass at a time."""
+
+    def __init__(self, op: Indexed, spread: Spread) -> None:
+        self.op, self.spread = op, spread
+        self._epoch, self._at, self._plan = 0, 0, FIRST_PLAN
+        self._rows = empty_rows(op.depth)
+        self._used: int = 0
+
+    def cursor(self) -> Json:
+        return self._at
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), FIRST_PLAN
+        if self.op.size is not None and self._at > self.op.size:
+            raise bad_cursor(cursor, f"a position up to {self.op.size}")
+        self._rows, self._used = empty_rows(self.op.depth), 0
+
+    def next(self, n: int, /) -> Unit | None:
+        if self._used == len(self._rows) and not self._locate():
+            return None
+        group, step = (1, 1) if self.spread.plain else (self.spread.group, self.spread.size)
+        n = min(-(-n // group) * group, len(self._rows) - self._used)
+        unit = self._rows.slice(self._used, self._used + n)
+        trail = Span(self._at, group, step, self.op.size)
+        self._used += n
+        self._at = as_int(trail.at(n))
+        return Unit(None, unit, trail)
+
+    def _locate(self) -> bool:
+        """Plan the next stretch of positions."""
+        size, epoch = self.op.size, self._epoch
+        if not self.spread.plain:
+            places = self.spread.positions(self._at, epoch, size, self._plan)
+        elif size is None:
+            places = np.arange(self._at, self._at + self._plan)
+        else:
+            places = np.arange(self._at, min(self._at + self._plan, size))
+        if not places.size:
+            return False
+        self._rows, self._used = self.rows_at(places, epoch), 0
+        self._plan = min(max(LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
+        return True
+
+    def rows_at(self, places: Ints, epoch: int) -> Rows:
+        """The samples behind places of a pass."""
+        size = self.op.size
+        shift, lap = (epoch * size, 0) if size is not None else (0, epoch)
+        return self.op.locate(places + shift, np.full_like(places, lap))
+
+    def close(self) -> None:
+        pass
+
+
+class Upstream:
+    """The items of another stream as work."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.tap = Tap(stream)
+
+    def next(self, n: int, /) -> Unit | None:
+        chunk = self.tap.take(n)
+        return Unit(chunk.values, chunk.rows, chunk.trail) if chunk.values else None
+
+    def cursor(self) -> Json:
+        return self.tap.cursor()
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self.tap.seek(epoch, cursor)
+
+    def close(self) -> None:
+        self.tap.stream.close()

@@ -1,0 +1,122 @@
+"""How a tree is opened: which lane or rank opens it, with whose hands, and what its streams share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import ConfigError, StateError
+from ..sources.identity import content
+from ..types import Json, Path
+from .deal import Spread
+from .feed import Positions
+from .reader import Dealt, LaneOf, Laps, Reader
+from .rounds import Rounds, Share
+from .step import Leaf
+from .stream import Stream
+from .work import Computed, Hired, Work
+
+
+class Openable(Protocol):
+    """What can be opened: an op of a compiled tree."""
+
+    def stream(self, opening: Opening, grain: int, laps: Laps, /) -> Stream: ...
+
+
+class Drawable(Computed, Protocol):
+    """An indexed op. `mixed` says that several sources are drawn from in turn somewhere in it; `reached` says where the
+    mixture that is its top stands at a position, if there is one, and None where that cannot be said.
+    """
+
+    @property
+    def mixed(self) -> bool: ...
+    @property
+    def mixture(self) -> Path | None: ...
+    def reached(self, position: int, /) -> int | None: ...
+
+
+@dataclass
+class Opening:
+    """One opening of a tree, of all of it or of a lane. `given` is an op and the stream that stands for it, `rows` the
+    op of the rows of the run.
+    """
+
+    leaves: list[Leaf]
+    hired: Hired
+    spread: Spread
+    lane: LaneOf | None = None
+    given: tuple[Openable, Stream] | None = None
+    rows: object = None
+    feed: Positions | Rounds | None = None
+    """What gives the positions of the rows, where they have positions."""
+    drawn: dict[Path, Callable[[int | None], int]] = field(default_factory=dict[Path, Callable[[int | None], int]])
+    """For a mixture, by its place, the first position that nobody has drawn yet."""
+
+    def open(self, op: Openable, laps: Laps, grain: int = 1) -> Stream:
+        """The stream of an op, that many passes of which follow one another; `grain` of its items are one above."""
+        return self.given[1] if self.given and op is self.given[0] else op.stream(self, grain, laps)
+
+    @property
+    def share(self) -> LaneOf:
+        """Our lane."""
+        assert self.lane is not None, "only lanes have streams that are not indexed"
+        return self.lane
+
+    def positions(self, op: Drawable, grain: int, laps: Laps) -> Stream:
+        """The stream of what is indexed: our share of its positions."""
+        lanes = 1 if self.lane is None else self.lane.lanes
+        if self.lane is None:
+            feed = Positions(op, self.spread)
+        else:
+            feed = Rounds(op, Share(self.lane.lane, lanes, op.mixed, laps.run))
+        if op is self.rows:
+            self.feed = feed
+        work = Work(feed, op, [], self.hired, grain)
+        if (place := op.mixture) is not None:
+
+            def drawn(cursor: int | None) -> int:
+                position = op.reached(lanes * (work.furthest() if cursor is None else cursor))
+                return _untold() if position is None else position
+
+            self.drawn[place] = drawn
+        return work
+
+    def dealt(self, op: object, opened: Callable[[], Stream], laps: Laps) -> Stream:
+        """Our share of a stream that is read once for all lanes of the rank."""
+        lane, lanes, mine, readers, _ = self.share
+        if lanes == 1:
+            return opened()
+        if id(op) not in readers:
+            readers[id(op)] = Reader(opened(), mine, laps)
+        return Dealt(readers[id(op)], lane, lanes)
+
+    def furthest(self, place: Path, cursor: int | None) -> int:
+        """The first position of the mixture at a place that nobody has drawn yet, given the cursor of a lone stream."""
+        return self.drawn[place](cursor) if place in self.drawn else _untold()
+
+    @property
+    def size(self) -> int | None:
+        """The positions of a pass of an indexed flow that ends."""
+        return self.feed.op.size if self.feed else None
+
+    def last_key(self, epoch: int, cursor: Json) -> str | None:
+        """A digest of what the last position before a cursor is made of; None where only reading could tell."""
+        while isinstance(cursor, list) and cursor:
+            cursor = cursor[0]
+        if self.feed is None or not isinstance(cursor, int) or cursor < 1:
+            return None
+        try:
+            rows = self.feed.rows_at(np.asarray([cursor - 1]), epoch)
+        except StateError:  # it came from an input that the mixture which took over does not have
+            return None
+        names = [self.leaves[int(leaf)].name for leaf in rows.leaf]
+        return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+
+
+def _untold() -> Any:
+    raise ConfigError(
+        "set_weights: the mixture is shuffled, sliced or nested, so its positions are not those of the run; pass at="
+    )

@@ -1,0 +1,133 @@
+"""A function at work: one call a sample, and what is said when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.random import generator
+from ..base.rows import Rows
+from ..errors import ConfigError, Skip
+from ..types import Ints, Shards, Source, Transform, Vectorised
+
+
+class Failed(Exception):
+    """A sample that could not be read or computed: which one, and why; `grouped` says that it was one of a group."""
+
+    def __init__(self, leaf: int, epoch: int, index: int, cause: Exception, grouped: bool = False) -> None:
+        super().__init__(leaf, epoch, index, cause, grouped)
+        self.leaf, self.epoch, self.index, self.cause, self.grouped = leaf, epoch, index, cause, grouped
+
+
+def failed(rows: Rows, flat: int, error: Exception, grouped: bool = False) -> Failed:
+    """The failure of one sample; an error that already names its sample is passed on as it is."""
+    if isinstance(error, Failed):
+        return error
+    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error, grouped)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A source at work: its number, its full name in the tree, the randomness of that name, itself."""
+
+    number: int
+    name: str
+    key: int
+    source: Source | Shards
+
+
+@dataclass
+class Step:
+    """A function at work: one call a sample, with what its kind needs beside the sample. `grouped` says that it is one
+    over batches or packs.
+    """
+
+    kind: str
+    fn: Transform
+    key: int
+    leaves: Sequence[Leaf]
+    grouped: bool = False
+
+    def __post_init__(self) -> None:
+        self.many = self.fn.many if self.kind in ("map", "filter") and isinstance(self.fn, Vectorised) else None
+        if self.kind in ("flat", "may_skip"):
+            self.fn = _Listed(self.fn) if self.kind == "flat" else _AtMostOne(self.fn)
+
+    def apply(self, values: list[Any], rows: Rows, index: Ints | None = None) -> list[Any]:
+        """`fn` on every value: lists of what they give where that may be none or several. An exception names the
+        sample.
+        """
+        try:
+            return self._all(values, rows, index)
+        except Exception:
+            calls = self.calls(rows, index)
+            return [self._one(calls(i), value, rows, i) for i, value in enumerate(values)]
+
+    def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
+        if self.kind in ("map", "filter", "flat", "may_skip"):
+            return self.many(values) if self.many else list(map(self.fn, values))
+        calls = self.calls(rows, index)
+        return [calls(i)(value) for i, value in enumerate(values)]
+
+    def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
+        try:
+            return call(value)
+        except Exception as error:
+            if isinstance(error, Skip):
+                error = not_to_be_skipped(error)
+            raise failed(rows, int(rows.firsts()[i]), error, self.grouped) from error
+
+    def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
+        """For the i-th item, the function of its value alone."""
+        fn, key, leaves = self.fn, self.key, self.leaves
+        if self.kind == "index":
+            assert index is not None
+            return lambda i: lambda value: fn(int(index[i]), value)
+        first = rows.firsts()
+        leaf, epoch, place = rows.leaf, rows.epoch, rows.index
+        if self.kind == "random":
+
+            def seeded(i: int) -> Callable[[Any], Any]:
+                r = first[i]
+                rng = generator(key ^ leaves[int(leaf[r])].key, int(epoch[r]), int(place[r]), int(rows.part[r]))
+                return lambda value: fn(value, rng)
+
+            return seeded
+        if self.kind == "source":
+            return lambda i: (
+                lambda value: fn(value, leaves[int(leaf[first[i]])].name, int(epoch[first[i]]), int(place[first[i]]))
+            )
+        return lambda i: fn
+
+
+def not_to_be_skipped(skip: Skip) -> ConfigError:
+    """A step that gives one item for each cannot drop one."""
+    said = f" ({skip})" if str(skip) else ""
+    return ConfigError(
+        f"a function raised Skip{said}, but its step gives exactly one item for each: positions count them. Drop "
+        "samples by .map(fn, may_skip=True) or .filter(fn)"
+    )
+
+
+class _Listed:
+    """A flat-map's function, with its pieces taken out while an exception still names the sample."""
+
+    def __init__(self, fn: Transform) -> None:
+        self.fn = fn
+
+    def __call__(self, value: Any) -> list[Any]:
+        return list(self.fn(value))
+
+
+class _AtMostOne:
+    """The result in a list; an empty one where the function raises `Skip`."""
+
+    def __init__(self, fn: Transform) -> None:
+        self.fn = fn
+
+    def __call__(self, value: Any) -> list[Any]:
+        try:
+            return [self.fn(value)]
+        except Skip:
+            return []

@@ -1,0 +1,108 @@
+"""Whatever stands in a file, reading it gives problems and never another error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.compat.mixtures import KINDS, convert
+from penstock.mixture_files import lint, read_model, schema
+from penstock.mixture_files.reading import Notes, read_text
+
+DEFINITIONS = [schema(), *schema()["$defs"].values()]
+KEYS = sorted(
+    {name for each in DEFINITIONS for part in (each, *each.get("anyOf", ())) for name in part.get("properties", {})}
+)
+LEAVES = st.one_of(
+    st.sampled_from(
+        ["code", "text", "full", "none", "steps", "linear", "first_fit", "stack", "x.yaml", "", "${X}", "7"]
+    ),
+    st.integers(-3, 9),
+    st.sampled_from([0.5, 1e300, float("inf"), float("nan"), True, None]),
+)
+
+
+def trees(keys: list[str]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        LEAVES,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(st.sampled_from([*keys, "a", "b", "0", "5"]), inner, max_size=5),
+        ),
+        max_leaves=12,
+    )
+
+
+SOURCES = st.dictionaries(
+    st.sampled_from("abc"), st.dictionaries(st.sampled_from(KEYS), trees(KEYS), max_size=5), max_size=3
+)
+
+
+@examples(150)
+@given(rest=st.dictionaries(st.sampled_from(KEYS), trees(KEYS), max_size=5), sources=SOURCES)
+def test_a_mixture_file_of_anything(rest: dict[str, Any], sources: dict[str, Any], tmp_path_factory: Any) -> None:
+    path = _folder(tmp_path_factory) / "mixture.yaml"
+    path.write_text(yaml.safe_dump({"sources": sources, **rest}))
+    problems = lint(path)
+    assert all(problem.line >= 1 and problem.message for problem in problems)
+    if any(problem.severity == "error" for problem in read_model(path)[1]):
+        assert any(problem.severity == "error" for problem in problems)
+
+
+FOREIGN = [
+    "splits", "train", "blend", "blend_epochized", "path", "weight", "repetitions", "subset", "range", "split_part",
+    "configs", "components", "train_weights", "train_urls", "data", "shuffle", "trainer", "model", "source_list",
+    "sources", "source_name", "target_ratio", "paths", "streams", "local", "proportion", "repeat", "choose", "split",
+    "input_cfg", "type", "manifest_filepath", "file_name", "num_samples", "dataset", "interleave_probs", "datasets",
+    "shards", "shards_idx", "field", "sequence_len", "sample_packing", "max_repetition_ratio", "format", "source",
+]  # fmt: skip
+SEEDS: dict[str, dict[str, Any]] = {
+    "energon": {"__class__": "MetadatasetV2", "splits": {"train": {"blend": [{"path": "x", "weight": 1}]}}},
+    "levanter": {"configs": {"a": {"train_urls": ["x"]}}, "train_weights": {"a": 1}},
+    "olmo-core": {"sources": [{"source_name": "a", "target_ratio": 1, "paths": ["x"]}]},
+    "llm-foundry": {"streams": {"a": {"local": "x"}}},
+    "nemo": {"input_cfg": [{"type": "nemo", "manifest_filepath": "x"}]},
+    "llamafactory": {"a": {"file_name": "x.json"}},
+    "axolotl": {"datasets": [{"path": "x.jsonl"}]},
+}
+
+
+@examples(150)
+@given(kind=st.sampled_from(sorted(KINDS)), tree=trees(FOREIGN), into=st.sampled_from(FOREIGN), again=trees(FOREIGN))
+def test_a_foreign_file_of_anything(kind: str, tree: Any, into: str, again: Any, tmp_path_factory: Any) -> None:
+    path = _folder(tmp_path_factory) / "foreign.yaml"
+    seed = SEEDS[kind]
+    mixed = _put(seed, into, tree)
+    path.write_text(yaml.safe_dump(_put(mixed, into, again) if isinstance(again, dict) else mixed))
+    try:
+        model, left_out = convert(path, kind)
+    except ps.ConfigError:
+        return
+    assert model.sources and all(problem.line >= 1 for problem in left_out)
+
+
+def _put(tree: Any, key: str, value: Any) -> Any:
+    """A value put into every mapping of a tree, under one key; what a mapping brings goes in as a whole."""
+    if isinstance(tree, dict):
+        inner = {name: _put(child, key, value) for name, child in tree.items()}
+        return {**inner, **value} if isinstance(value, dict) else {**inner, key: value}
+    return [_put(child, key, value) for child in tree] if isinstance(tree, list) else tree
+
+
+@examples(100)
+@given(st.text(st.sampled_from("ab:-{}[]&*!|>'\"#%@`?, \n\t0"), max_size=30))
+def test_any_text(text: str) -> None:
+    notes = Notes()
+    assert read_text(text, "here", notes) is not None or notes.problems
+
+
+def _folder(factory: Any) -> Path:
+    folder = factory.getbasetemp() / "any"
+    folder.mkdir(exist_ok=True)
+    return folder

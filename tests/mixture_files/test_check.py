@@ -1,0 +1,254 @@
+"""Every kind of mistake is found, with its file, line and key, and all of them in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.mixture_files import lint, read_model
+
+# name: (file, the lines at which problems are, the message of the first)
+MISTAKES: dict[str, tuple[str, list[int], str]] = {
+    "typo": (
+        "sources:\n  a:\n    paht: x\n    path: code",
+        [3],
+        "sources.a.paht: unknown key 'paht'; did you mean 'path'?",
+    ),
+    "unknown": ("zzz: 1\nsources: {a: {path: code}}", [1], "unknown key 'zzz'; known: sources, seed"),
+    "twice": (
+        "sources:\n  a: {path: code}\n  b: {path: text}\n  a: {path: text}",
+        [4],
+        "sources.a: 'a' is here twice, first on line 2",
+    ),
+    "text for number": ("seed: seven\nsources: {a: {path: code}}", [1], "seed: a whole number, not 'seven'"),
+    "fraction": ("block_size: 2.5\nsources: {a: {path: code}}", [1], "a whole number at least 1, not 2.5"),
+    "negative": ("sources:\n  a: {path: code, weight: -1}", [2], "sources.a.weight: a number at least 0, not -1"),
+    "not finite": ("sources:\n  a: {path: code, weight: .inf}", [2], "sources.a.weight: a number at least 0, not inf"),
+    "true for number": ("sources:\n  a: {path: code, weight: true}", [2], "a number at least 0, not True"),
+    "zero cap": ("sources:\n  a: {path: code, max_epochs: 0}", [2], "a number above 0, not 0"),
+    "choice": (
+        "stop: restrat\nsources: {a: {path: code}}",
+        [1],
+        "stop: 'restrat' is not one of restart, first_exhausted",
+    ),
+    "flag": (
+        "sources: {a: {path: code}}\nbatch: {size: 2, drop_remainder: yes}",
+        [2],
+        "batch.drop_remainder: true or false, not 'yes'",
+    ),
+    "list": ("sources: {a: {path: {x: 1}}}", [1], "sources.a.path: a list, not names with values"),
+    "empty list": ("sources: {a: {path: []}}", [1], "sources.a.path: a list of at least one"),
+    "value": (
+        "sources: {a: {path: code, where: {lang: {min: [1]}}}}",
+        [1],
+        "sources.a.where.lang.min: one value, not a list",
+    ),
+    "empty where": ("sources: {a: {path: code, where: {}}}", [1], "sources.a.where: names with their values"),
+    "source": ("sources:\n  a: code/*.parquet", [2], "sources.a: settings by name (path, format"),
+    "no sources": ("seed: 1", [1], "'sources' is missing"),
+    "empty": ("# nothing\n", [1], "the file is empty"),
+    "a list": ("- a\n- b\n", [1], "settings by name"),
+    "neither": ("sources:\n  a: {weight: 1}", [2], "sources.a: give one of path (files) and mixture"),
+    "both": (
+        "sources:\n  a: {path: code, mixture: {sources: {b: {path: text}}}}",
+        [2],
+        "give one of path (files) and mixture",
+    ),
+    "two shares": (
+        "sources:\n  a: {path: code, weight: 1, epochs: 2}",
+        [2],
+        "sources.a: give one of weight, tokens, epochs",
+    ),
+    "no weight": (
+        "sources:\n  a: {path: code, weight: 1}\n  b: {path: text}",
+        [3],
+        "sources.b: no weight, where others have one",
+    ),
+    "all zero": ("sources:\n  a: {path: code, weight: 0}", [1], "sources: all weights are 0"),
+    "name": ("sources:\n  a/b: {path: code}", [2], "a name is a text without '/'"),
+    "files only": (
+        "sources:\n  a:\n    columns: [x]\n    mixture: {sources: {b: {path: code}}}",
+        [3],
+        "columns is for sources of files; give it inside the mixture",
+    ),
+    "inner key": (
+        "sources:\n  a:\n    mixture:\n      batch: {size: 2}\n      sources: {b: {path: code}}",
+        [4],
+        "sources.a.mixture.batch: unknown key 'batch'",
+    ),
+    "no inner file": ("sources:\n  a: {mixture: none.yaml}", [2], "sources.a.mixture: there is no file"),
+    "inner number": (
+        "sources:\n  a: {mixture: 3}",
+        [2],
+        "sources.a.mixture: a mixture file, or the settings of a mixture, not 3",
+    ),
+    "presence": (
+        "sources:\n  a:\n    path: code\n    start: 9\n    stop: 3",
+        [5],
+        "sources.a.stop: it stops at 3 and starts at 9",
+    ),
+    "column twice": (
+        "sources: {a: {path: code, columns: [text, text]}}",
+        [1],
+        "sources.a.columns: a column is named twice",
+    ),
+    "slice": ("sources: {a: {path: code, slice: [0, 9, 0]}}", [1], "sources.a.slice: the step is at least 1, not 0"),
+    "long slice": ("sources: {a: {path: code, slice: [0, 9, 1, 1]}}", [1], "a list of at least one and at most 3"),
+    "half a block": (
+        "shuffle: {rows: 5}\nsources: {a: {path: code}}",
+        [1],
+        "shuffle: a block shuffle needs both rows and window",
+    ),
+    "pack": ("sources: {a: {path: code}}\npack: {method: first_fit}", [2], "pack: 'length' is missing"),
+    "tokenise": ("sources: {a: {path: code}}\ntokenise: {tokeniser: x}", [2, 2], "tokenise: 'tokenizer' is missing"),
+    "two horizons": (
+        "horizon: {samples: 1, steps: 2}\nsources: {a: {path: code}}",
+        [1],
+        "horizon: give one unit, not samples, steps",
+    ),
+    "mixed amounts": (
+        "sources: {a: {path: code, weight: 1}, b: {path: text, epochs: 1}}",
+        [1],
+        "horizon: some sources have a weight, some an amount",
+    ),
+    "point": (
+        "sources: {a: {path: code}}\nschedule:\n  points:\n    soon: {a: 1}",
+        [4],
+        "schedule.points.soon: a whole number of at least 0, not 'soon'",
+    ),
+    "point name": (
+        "sources: {aa: {path: code}}\nschedule:\n  points:\n    5: {aaa: 1, aa: 1}",
+        [4],
+        "schedule.points.5.aaa: there is no source 'aaa'; did you mean 'aa'?",
+    ),
+    "point lacks": (
+        "sources: {a: {path: code}, b: {path: text}}\nschedule:\n  points:\n    5: {a: 1}",
+        [4],
+        "every point names every source; missing: b",
+    ),
+    "point zero": (
+        "sources: {a: {path: code}}\nschedule:\n  points:\n    5: {a: 0}",
+        [4],
+        "schedule.points.5: all weights are 0 here",
+    ),
+    "weight and points": (
+        "sources:\n  a: {path: code, weight: 1}\nschedule: {points: {0: {a: 1}}}",
+        [2],
+        "sources.a.weight: the schedule gives the weights: leave one of them out",
+    ),
+    "weight and temperature": (
+        "temperature: 2\nsources:\n  a: {path: code, weight: 1}",
+        [3],
+        "temperature makes the weights from the sizes",
+    ),
+    "points and temperature": (
+        "temperature: 2\nsources: {a: {path: code}}\nschedule: {points: {0: {a: 1}}}",
+        [1],
+        "temperature: a schedule gives the weights",
+    ),
+    "variable": (
+        "sources:\n  a:\n    path: ${NOT_SET_ANYWHERE}/x",
+        [3],
+        "sources.a.path: the environment variable NOT_SET_ANYWHERE is not set",
+    ),
+    "include": ("sources: {a: {path: code}}\ninclude: gone.yaml", [2], "include: there is no file"),
+    "include number": ("include: [3]\nsources: {a: {path: code}}", [1], "include: give a file, or a list of files"),
+    "itself": ("sources: {a: {path: code}}\ninclude: mixture.yaml", [2], "in a circle: mixture.yaml -> mixture.yaml"),
+    "inside itself": ("sources:\n  a: {mixture: mixture.yaml}", [2], "in a circle: mixture.yaml -> mixture.yaml"),
+    "syntax": ("sources:\n  a: {path: code\nseed: 1", [3], "not valid YAML"),
+    "tag": (
+        "sources:\n  a: {path: !!python/name:os.system x}",
+        [2],
+        "sources.a.path: the tag 'tag:yaml.org,2002:python/name:os.system' is not read",
+    ),
+    "tag of a list": (
+        "sources: {a: {path: code}}\ninclude: !!python/object/apply:os.system [x]",
+        [2],
+        "include: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not read",
+    ),
+    "complex key": ("? [a]\n: 1\nsources: {a: {path: code}}", [1], "a name must be a plain text"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake(name: str, write: Any) -> None:
+    text, lines, message = MISTAKES[name]
+    path = write(text)
+    problems = [problem for problem in lint(path) if problem.severity == "error"]
+    assert [problem.line for problem in problems] == lines, problems
+    assert {problem.file for problem in problems} == {str(path)}
+    assert message in str(problems[0])
+    with pytest.raises(ps.ConfigError) as caught:
+        ps.load(path)
+    assert f"{path}, line {lines[0]}" in str(caught.value)
+
+
+def test_a_right_file_has_no_problem(write: Any) -> None:
+    assert lint(write("sources: {a: {path: code, weight: 0.25}, b: {path: text, weight: 0.75}}")) == []
+
+
+def test_all_problems_are_raised_at_once(write: Any) -> None:
+    path = write("sede: 1\nsources:\n  a: {path: nowhere, weight: 1}\n  b: {path: text, weight: -1}\n")
+    with pytest.raises(ps.ConfigError) as caught:
+        ps.load(path)
+    said = str(caught.value).splitlines()
+    assert said[0] == "3 problems:"
+    assert [line.split(": ")[0].strip() for line in said[1:]] == [
+        f"{path}, line 1, sede",
+        f"{path}, line 3, sources.a.path",
+        f"{path}, line 4, sources.b.weight",
+    ]
+
+
+def test_problems_in_an_included_file_name_that_file(write: Any, data: Path) -> None:
+    part = write("sources:\n  b: {path: text, wieght: 1}\n", "part.yaml")
+    path = write("include: part.yaml\nsources: {a: {path: code}}")
+    assert [(problem.file, problem.line) for problem in lint(path)] == [(str(part), 2)]
+    write("sources:\n  a: {path: text}\n", "part.yaml")
+    assert f"'a' is here twice, first in {part}, line 2" in str(lint(path)[0])
+    write("include: mixture.yaml", "part.yaml")
+    assert "in a circle: mixture.yaml -> part.yaml -> mixture.yaml" in str(lint(path)[0])
+    write("- a\n", "part.yaml")
+    assert "an included file holds settings and sources by name" in str(lint(path)[0])
+    write("sources: {x: {path: ../code}}\nbatch: {size: 2}", "more/inner.yaml")
+    path = write("sources: {a: {mixture: more/inner.yaml}}")
+    assert "inner.yaml has batch, which only the outermost mixture may have" in str(lint(path)[0])
+
+
+def test_a_file_that_cannot_be_read(data: Path) -> None:
+    with pytest.raises(ps.ConfigError, match=r"none.yaml, line 1: cannot be read: No such file"):
+        ps.load(data / "none.yaml")
+    (data / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ps.ConfigError, match="not a text file"):
+        ps.load(data / "bytes.yaml")
+
+
+def test_scalars_are_those_of_yaml_1_2(write: Any) -> None:
+    text = """
+    seed: 010
+    sources:
+      no: {path: code, weight: 1e1}
+      on: {path: text, weight: 1_0, where: {lang: [no, "12", 2024-01-02, 1:30, ~]}}
+    """
+    model, problems = read_model(write(dedent(text)))
+    assert model is not None and not problems
+    assert model.names == ("no", "on") and model.seed == 10
+    assert [source.weight for source in model.sources] == [10.0, 10]
+    assert model.sources[1].where == {"lang": ("no", "12", "2024-01-02", "1:30", None)}
+
+
+def test_aliases_do_not_unfold_without_end(write: Any) -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x]\n"
+    bomb += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 8)}]\n" for i in range(1, 9))
+    assert any("nested without end, or unfold to too many" in str(problem) for problem in lint(write(bomb)))
+    assert any("nested without end" in str(problem) for problem in lint(write("a: &a [*a]\n")))
+
+
+def test_an_escaped_variable_stays(write: Any) -> None:
+    model, problems = read_model(write("sources: {a: {path: code, where: {lang: '$${X}'}}}"))
+    assert model is not None and not problems
+    assert model.sources[0].where == {"lang": ("${X}",)}

@@ -1,0 +1,179 @@
+"""A dataset or a description, written and read again, is the same; what a file cannot hold is refused by name."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.base.spelling import fingerprint
+from penstock.graph.recipe import describe
+from penstock.mixture_files import build, dump, model_of, read_model
+from penstock.mixture_files.reading import Notes, read_text
+from penstock.mixture_files.write import text_of
+
+
+def round_trip(ds: ps.Dataset, path: Path) -> str:
+    ps.dump(ds, path)
+    again = ps.load(path)
+    assert fingerprint(describe(again.flow)) == fingerprint(describe(ds.flow))
+    for got, want in zip(islice(again, 60), islice(ds, 60), strict=True):
+        np.testing.assert_equal(got, want)
+    return path.read_text()
+
+
+def double(row: Any) -> Any:
+    return row
+
+
+def sources(data: Path) -> dict[str, ps.Dataset]:
+    return {
+        "code": ps.read(data / "code", columns=["text", "stars"], where={"lang": "py", "stars": {"min": 3}}).shuffle(),
+        "text": ps.read(str(data / "text/*.jsonl"), name="text").shuffle(seed=4, block=(5, 2)),
+        "some": ps.read(data / "text/0.jsonl", format="jsonl", columns=["text"])[2:9:2],
+    }
+
+
+def test_round_trips(data: Path) -> None:
+    path, inputs = data / "out/mixture.yaml", sources(data)
+    (data / "out").mkdir()
+    weights = {"code": 3, "text": 1.5, "some": 0.1}
+    text = round_trip(ps.mix(inputs, weights, seed=3, block_size=7, max_epochs={"some": 1.5}), path)
+    assert str(data / "code") in text
+    round_trip(ps.mix(inputs, stop="all_exhausted", max_epochs=2).batch(3, collate=list), path)
+    round_trip(ps.mix(inputs, temperature=2.0), data / "mixture.yaml")
+    points = [(0, {"code": 1, "text": 0, "some": 1}), (50, {"code": 0, "text": 1.0, "some": 1})]
+    schedule = ps.Schedule(points, "cosine", start={"some": 5}, stop={"code": 40})
+    text = round_trip(ps.mix(inputs, schedule, block_size=4), data / "mixture.yaml")
+    assert "path: code" in text and str(data) not in text
+    nested = ps.mix({"in": ps.mix(inputs, weights, seed=9), "out": inputs["text"]}, seed=1, stop="first_exhausted")
+    round_trip(nested, path)
+
+
+def test_pack_options_come_back(data: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"ids": np.arange(2 + i % 5, dtype=np.uint16)} for i in range(50)]
+    pq.write_table(pa.Table.from_pylist(rows), data / "ids.parquet")
+    ids = ps.read(data / "ids.parquet", lengths="ids").shuffle()
+    packed = ps.mix({"ids": ids}, seed=1, stop="all_exhausted").pack(
+        16, "first_fit", eos={"ids": 7}, dtype={"ids": np.uint16}, features=["ids"]
+    )
+    text = round_trip(packed.batch(2), data / "mixture.yaml")
+    assert "eos: {ids: 7}" in text and "dtype: {ids: uint16}" in text
+
+
+def test_tokenise_comes_back(data: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    from penstock.mixture_files.tokenise import Tokenise
+
+    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(data / "tokenizer.json"))
+    text = ps.read(data / "text").shuffle().map(Tokenise(str(data / "tokenizer.json")))
+    written = round_trip(ps.mix({"text": text}), data / "mixture.yaml")
+    assert "tokenizer: tokenizer.json" in written
+
+
+def test_what_a_file_cannot_hold_is_named(data: Path) -> None:
+    text = ps.read(data / "text")
+    refused = {
+        r"text: map\(double\) cannot be written": ps.mix({"text": text.map(double)}),
+        r"text: filter\(.*<lambda>\)": ps.mix({"text": text.filter(lambda row: row)}),
+        r"map\(double\) cannot be written: a mixture file holds a mixture": ps.mix({"text": text}).map(double),
+        r"batch\(collate=double\)": ps.mix({"text": text}).batch(2, collate=double),
+        r"memory: a mixture file names files, and this source is a Memory": ps.mix({"memory": ps.from_sequence([1])}),
+        r"the step ShuffleBuffer|map\(": ps.mix({"text": text}).shuffle_buffer(4),
+        r"a Read without a mixture": text,
+        r"text: the step Repeat": ps.mix({"text": text.repeat(2)}),
+        r"out/in: the step Shuffle cannot": ps.mix({"out": ps.mix({"in": text.shuffle()[:9]})}),
+    }
+    for message, ds in refused.items():
+        with pytest.raises(ps.ConfigError, match=message):
+            ps.dump(ds, data / "never.yaml")
+    assert not (data / "never.yaml").exists()
+
+
+def test_a_description_comes_back(data: Path, write: Any) -> None:
+    path = write(
+        """
+        seed: 1
+        horizon: {steps: 500}
+        shuffle: {rows: 4, window: 2}
+        cache: kept
+        sources:
+          code: {path: [code/0.parquet, code/1.parquet], epochs: 2, label: c, where: {lang: null, stars: {not: [1, 2]}}}
+          more: {mixture: {sources: {x: {path: text, slice: [5]}}, seed: 2}, tokens: 1e6}
+        schedule: {unit: steps}
+        batch: {size: 3, ranks: 2}
+        """
+    )
+    model, problems = read_model(path)
+    assert model is not None and not problems
+    (data / "sub").mkdir()
+    dump(model, data / "sub/again.yaml")
+    again, problems = read_model(data / "sub/again.yaml")
+    assert again == model and not problems
+    assert str(data / "code/0.parquet") in (data / "sub/again.yaml").read_text()
+
+
+def test_a_model_of_a_dataset_builds_to_it(data: Path) -> None:
+    ds = ps.mix(sources(data))
+    assert describe(build(model_of(ds)).flow) == describe(ds.flow)
+
+
+SCALARS = st.one_of(
+    st.text(
+        st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029\ufeff\ufffe\uffff"),
+        max_size=8,
+    ),
+    st.integers(-(10**18), 10**18),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.none(),
+    st.sampled_from(
+        [
+            "no",
+            "1e5",
+            "012",
+            "~",
+            "null",
+            "1:30",
+            "2024-01-02",
+            "${X}",
+            "$${X}",
+            "0x1f",
+            "+1",
+            ".5",
+            "1_0",
+            " a",
+            "a: b",
+            "#",
+        ]
+    ),
+)
+
+
+@examples(300)
+@given(
+    st.dictionaries(st.text("abno1~", min_size=1, max_size=4), st.lists(SCALARS, min_size=1, max_size=4), max_size=4)
+)
+def test_values_come_back(tree: dict[str, list[Any]]) -> None:
+    notes = Notes()
+    node = read_text(text_of({"all": tree}), "here", notes)
+    assert node is not None and not notes.problems
+    top = node.value
+    assert isinstance(top, dict)
+    inner = top["all"].value
+    assert isinstance(inner, dict)
+    got = {name: [item.value for item in child.value] for name, child in inner.items()}  # type: ignore[union-attr]
+    assert got == tree and [list(map(type, row)) for row in got.values()] == [
+        list(map(type, row)) for row in tree.values()
+    ]

@@ -1,0 +1,168 @@
+"""What loads, and probably means something else; and files with very many sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.mixture_files import lint
+from yardstick import clocked
+
+
+def found(path: Path, most_epochs: float = 4.0) -> list[tuple[int, str, str, str]]:
+    return [(each.line, each.severity, each.key, each.message) for each in lint(path, most_epochs)]
+
+
+def test_zero_weight(write: Any) -> None:
+    path = write("sources:\n  a: {path: code, weight: 1}\n  b:\n    path: text\n    weight: 0\n")
+    assert found(path) == [(5, "warning", "sources.b.weight", "its weight is 0: it is never read")]
+
+
+def test_weights_that_nearly_sum_to_one(write: Any) -> None:
+    (only,) = found(write("sources:\n  a: {path: code, weight: 0.5}\n  b: {path: text, weight: 0.48}\n"))
+    assert only[:3] == (1, "warning", "sources")
+    assert only[3].startswith("the weights sum to 0.98, not 1;")
+    assert found(write("sources: {a: {path: code, weight: 0.7}, b: {path: text, weight: 0.3}}")) == []
+    assert found(write("sources: {a: {path: code, weight: 7}, b: {path: text, weight: 3}}")) == []
+
+
+def test_read_too_often(write: Any) -> None:
+    text = "sources:\n  a: {path: code, weight: 1}\n  b: {path: text, weight: 1}\nhorizon: {steps: 100}\nbatch: {size: 4, ranks: 2}"
+    ((line, severity, key, said),) = found(write(text))
+    assert (line, severity, key) == (2, "warning", "sources.a")
+    assert said.startswith("it is read about 6.7 times over the run (60 rows)")
+    assert found(write(text), most_epochs=7) == []
+    capped = text.replace("a: {path: code,", "a: {path: code, max_epochs: 2,")
+    ((line, severity, _, said),) = found(write(capped))
+    assert (line, severity) == (2, "note") and "used up after 2" in said
+    assert found(write(text.replace("weight: 1}\nh", "weight: 3}\nh"))) == []  # a quarter of 800 over 60 rows
+
+
+def test_lines_count_once_they_are_indexed(write: Any) -> None:
+    import penstock as ps
+
+    path = write("sources:\n  b: {path: text, weight: 1}\nhorizon: {samples: 400}")
+    assert found(path) == []
+    ps.load(path)
+    assert found(path)[0][3].startswith("it is read about 10.0 times over the run (40 rows)")
+
+
+def test_slices_and_schedules_count(write: Any) -> None:
+    path = write(
+        "block_size: 1\nsources:\n  a: {path: code, slice: [0, 10]}\n  b: {path: code/../text}\n"
+        "schedule:\n  interpolation: linear\n  points:\n    0: {a: 1, b: 0}\n    100: {a: 0, b: 1}\nhorizon: {samples: 200}"
+    )
+    assert found(path)[0][3].startswith("it is read about 5.0 times over the run (10 rows)")
+
+
+def test_shares_of_nested_mixtures_multiply(write: Any) -> None:
+    text = "sources:\n  n:\n    weight: 1\n    mixture: {sources: {a: {path: code, weight: 1}}}\n  b: {path: text, weight: 3}\n"
+    ((line, _, key, said),) = found(write(text + "horizon: {samples: 2400}"))
+    assert (line, key) == (4, "sources.n.mixture.sources.a") and said.startswith("it is read about 10.0 times")
+
+
+def test_never_reached(write: Any) -> None:
+    path = write("horizon: {samples: 100}\nsources:\n  a: {path: code}\n  b: {path: text, start: 500}")
+    assert found(path) == [(4, "warning", "sources.b.start", "it starts at 500, after the horizon")]
+    path = write("sources:\n  a: {path: code}\n  b: {path: text}\nschedule: {points: {0: {a: 1, b: 0}}}")
+    assert [each[:3] for each in found(path)] == [(3, "warning", "sources.b")]
+    path = write(
+        "horizon: {samples: 100}\nsources:\n  a: {path: code, weight: 1000}\n  b: {path: code/0.parquet, weight: 1}"
+    )
+    assert any("less than one sample" in each[3] for each in found(path))
+
+
+def test_epochs_asked_for(write: Any) -> None:
+    path = write("sources:\n  a: {path: code, epochs: 9}\n  b: {path: text, epochs: 1}")
+    assert found(path) == [(2, "warning", "sources.a.epochs", "it is read 9 times over the run")]
+
+
+def test_a_run_in_tokens_is_not_guessed(write: Any) -> None:
+    path = write("sources: {a: {path: code}}\nhorizon: {tokens: 1e9}\npack: {length: 9}")
+    assert [each[:3] for each in found(path)] == [(2, "note", "horizon")]
+
+
+def test_amounts_of_tokens_against_the_horizon(write: Any) -> None:
+    text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\n"
+    ((line, severity, key, said),) = found(write(text))
+    assert (line, severity, key) == (2, "warning", "horizon") and "come to 1,200 tokens" in said
+    assert found(write(text.replace("b: {path: text, tokens: 600}", "b: {path: text, tokens: 400}"))) == []
+    more = text.replace("tokens: 600}\n  b", "tokens: 1200}\n  b").replace("text, tokens: 600", "text, weight: 1")
+    assert [each[:3] for each in found(write(more))] == [(2, "error", "horizon")]
+
+
+def test_nothing_is_read_but_lists_and_footers(write: Any, data: Path) -> None:
+    """Rows that are damaged are not looked at, and nothing is written beside the data."""
+    (data / "text/0.jsonl").write_text("{not json")
+    table = data / "code/0.parquet"
+    bytes_ = bytearray(table.read_bytes())
+    bytes_[8:200] = bytes(192)
+    table.write_bytes(bytes_)
+    path = write("sources: {a: {path: code, where: {lang: py}}, b: {path: text}}\nhorizon: {samples: 10}")
+    before = sorted(data.rglob("*"))
+    assert found(path) == []
+    assert sorted(data.rglob("*")) == before
+
+
+def test_one_file_in_two_sources(write: Any) -> None:
+    path = write("sources:\n  a: {path: code}\n  b: {path: code/1.parquet}")
+    ((line, severity, key, said),) = found(path)
+    assert (line, severity, key) == (3, "warning", "sources.b.path")
+    assert said.endswith("1.parquet, as sources.a does")
+
+
+def test_files_and_columns_that_are_not_there(write: Any, data: Path) -> None:
+    path = write(
+        "sources:\n  a: {path: nowhere/*.parquet}\n  b:\n    path: code\n    columns: [txt]\n    where: {lnag: py}\n"
+        "  c: {path: [code/0.parquet, text/0.jsonl]}\n  d: {path: text}\ntokenise: {tokenizer: gone.json}"
+    )
+    problems = found(path)
+    assert [each[:3] for each in problems if each[1] == "error"] == [
+        (2, "error", "sources.a.path"),
+        (5, "error", "sources.b.columns"),
+        (6, "error", "sources.b.where"),
+        (7, "error", "sources.c.path"),
+        (9, "error", "tokenise.tokenizer"),
+    ]
+    assert "did you mean 'text'" in problems[1][3]
+    (data / "code/0.parquet").write_bytes(b"PAR1 cut")
+    assert any("cannot be read" in each[3] for each in found(path))
+
+
+def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
+    """A typo, a duplicate, a zero weight, a missing folder and an over-repeated source, all named in one go."""
+    lines = ["horizon: {samples: 1_000_000}", "sources:"]
+    at: dict[str, int] = {}
+    for i in range(500):
+        folder = tmp_path / f"s{i:03d}"
+        folder.mkdir()
+        rows = 10 if i == 400 else 5_000
+        pq.write_table(pa.table({"n": pa.array(range(rows), pa.int32())}), folder / "data.parquet")
+        lines.append(f"  s{i:03d}:")
+        at[f"s{i:03d}"] = len(lines)
+        lines.append(f"    path: {'missing' if i == 300 else f's{i:03d}'}")
+        lines.append(f"    {'wieght' if i == 100 else 'weight'}: {0 if i == 200 else 1}")
+    lines += ["  s007:", "    path: s007", "    weight: 1"]
+    path = tmp_path / "mixture.yaml"
+    path.write_text("\n".join(lines) + "\n")
+
+    problems = list[Any]()
+    took = clocked(lambda _: problems.extend(lint(path)))
+
+    assert [(each.line, each.severity, each.key) for each in problems] == [
+        (at["s100"] + 2, "error", "sources.s100.wieght"),
+        (at["s200"] + 2, "warning", "sources.s200.weight"),
+        (at["s300"] + 1, "error", "sources.s300.path"),
+        (at["s400"], "warning", "sources.s400"),
+        (len(lines) - 2, "error", "sources.s007"),
+    ]
+    assert {each.file for each in problems} == {str(path)}
+    said = [each.message for each in problems]
+    assert said[0] == "unknown key 'wieght'; did you mean 'weight'?"
+    assert "there is no folder" in said[2] or "is missing" in said[2]
+    assert said[3].startswith("it is read about 200.")
+    assert said[4] == f"'s007' is here twice, first on line {at['s007']}"
+    assert took < 8_000, f"{took:.0f} ms for 500 sources"

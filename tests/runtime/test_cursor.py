@@ -1,0 +1,404 @@
+"""States as files: round trips, damage of every byte, failures of every effect of saving."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.base.random import VERSION as ORDER
+from penstock.base.seams import pretend
+from penstock.runtime.cursor import VERSION, seal, unseal
+from penstock.testing import Crash, TornDisk
+
+PATH = Path("/run/data.json")
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(1 << 60), 1 << 60),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(),
+    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+OWN = {"penstock", "version", "order", "check"}
+
+
+def dataset() -> ps.Dataset:
+    flows = {"a": ps.from_sequence(range(40)).shuffle(), "b": ps.from_sequence(range(30))}
+    return ps.mix(flows, {"a": 3, "b": 1}, stop="all_exhausted").shuffle_buffer(5).batch(3, collate=list)
+
+
+def state_at(n: int) -> dict[str, Any]:
+    it = iter(dataset())
+    list(islice(it, n))
+    return it.state_dict()
+
+
+OLD, NEW = state_at(2), state_at(7)
+
+
+# ---------------------------------------------------------------- in memory
+
+
+@examples(100)
+@given(st.dictionaries(st.text().filter(lambda name: name not in OWN), JSON, max_size=5))
+def test_what_is_sealed_comes_back_through_json(body: dict[str, Any]) -> None:
+    state = json.loads(json.dumps(seal(body)))
+    assert unseal(state) == {"penstock": "state", "version": VERSION, "order": ORDER, **body}
+    assert state == seal(body), "unsealing does not change the state it is given"
+
+
+@examples(100)
+@given(st.data())
+def test_any_changed_entry_is_refused(data: st.DataObject) -> None:
+    state = json.loads(json.dumps(OLD))
+    name = data.draw(st.sampled_from(sorted(state)))
+    was = json.dumps(state[name], sort_keys=True)
+    value = data.draw(JSON.filter(lambda value: json.dumps(value, sort_keys=True) != was))
+    with pytest.raises(ps.StateError):
+        unseal({**state, name: value})
+
+
+@pytest.mark.parametrize("name", sorted(OLD))
+def test_a_missing_entry_is_refused(name: str) -> None:
+    with pytest.raises(ps.StateError):
+        unseal({key: value for key, value in OLD.items() if key != name})
+
+
+def test_an_entry_that_was_added_is_refused() -> None:
+    with pytest.raises(ps.StateError, match=r"damaged.*use an earlier one"):
+        unseal({**OLD, "more": 1})
+
+
+@pytest.mark.parametrize("what", ["version", "order"])
+@pytest.mark.parametrize("value", [0, -1, 99, None, "1", 1.5])
+def test_an_older_or_newer_version_is_refused_even_when_it_is_whole(what: str, value: Any) -> None:
+    with pytest.raises(ps.StateError, match=rf"{what} {value!r}.*resume with the release that wrote it"):
+        unseal(seal({what: value}))
+
+
+@pytest.mark.parametrize(
+    "thing", [None, 3, "a state", b"{}", [], [OLD], iter([])], ids=lambda thing: type(thing).__name__
+)
+def test_what_is_no_mapping_is_refused(thing: Any) -> None:
+    with pytest.raises(ps.StateError, match=f"a mapping, not a {type(thing).__name__}.*state_dict"):
+        unseal(thing)
+
+
+def test_a_foreign_state_is_refused_with_what_it_holds() -> None:
+    with pytest.raises(ps.StateError, match=r"not a state of Penstock.*_snapshot.*checkpoint"):
+        unseal({"_snapshot": {"_snapshot_step": 3}})
+    with pytest.raises(ps.StateError, match="holds nothing"):
+        unseal({})
+
+
+def test_what_is_not_json_is_refused() -> None:
+    for value in ({1, 2}, object(), float("nan"), float("inf")):
+        with pytest.raises(ps.StateError, match="damaged"):
+            unseal({**OLD, "at": value})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"at": "x"}, {"at": {}}, {"at": []}, {"epoch": "x"}, {"epoch": None}, {"epoch": -1}, {"lanes": "x"},
+     {"turn": "x"}, {"turn": None}, {"changes": 3}, {"changes": [{}]}, {"changes": [3]}, {"journal": "x"},
+     {"ended": 3}, {"at": {"0": "x"}}, {"at": {"0": []}}, {"at": {"7": None}},
+     {"at": None},
+     {"journal": [{}]},
+     {"at": {"x": None}}],
+    ids=str,
+)  # fmt: skip
+def test_a_whole_state_that_makes_no_sense_is_refused_and_nothing_moves(changes: dict[str, Any]) -> None:
+    """Somebody sealed it, but not this release: a `StateError`, and the run stays where it was."""
+    body = {name: value for name, value in OLD.items() if name not in OWN}
+    it, want = iter(dataset()), list(islice(iter(dataset()), 2, 6))
+    list(islice(it, 2))
+    with pytest.raises(ps.StateError):
+        it.load_state_dict(seal({**body, **changes}))
+    assert list(islice(it, 4)) == want
+
+
+# ---------------------------------------------------------------- as files
+
+
+def test_a_file_comes_back_and_resumes(tmp_path: Path) -> None:
+    for path in (tmp_path / "state.json", str(tmp_path / "new folder" / "state.json")):
+        ps.save_state(NEW, path)
+        assert ps.load_state(path) == NEW
+        it = iter(dataset())
+        it.load_state_dict(ps.load_state(path))
+        assert list(it) == list(islice(iter(dataset()), 7, None))
+        assert [file.name for file in Path(path).parent.iterdir() if file.is_file()] == ["state.json"]
+
+
+def test_what_is_no_state_is_not_saved_over_one(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    ps.save_state(OLD, path)
+    for bad in ({}, {**NEW, "epoch": 5}, {"model": 1}):
+        with pytest.raises(ps.StateError):
+            ps.save_state(bad, path)
+    assert ps.load_state(path) == OLD
+
+
+def read_back(data: bytes) -> dict[str, Any] | None:
+    """What `load_state` makes of these bytes; None where it refuses them with the file's name."""
+    disk = TornDisk(seed=0)
+    with pretend(disk=disk):
+        disk.write(PATH, data)
+        try:
+            return ps.load_state(PATH)
+        except ps.StateError as error:
+            assert str(PATH) in str(error)
+            return None
+
+
+def saved(state: dict[str, Any]) -> bytes:
+    disk = TornDisk(seed=0)
+    with pretend(disk=disk):
+        ps.save_state(state, PATH)
+        return disk.read(PATH)
+
+
+def test_every_truncation_is_refused() -> None:
+    data = saved(OLD)
+    whole = [n for n in range(len(data)) if read_back(data[:n]) is not None]
+    assert whole == [len(data) - 1], "only the last line end may be missing"
+    assert read_back(data) == OLD
+
+
+def test_every_changed_byte_is_refused_or_means_the_same() -> None:
+    data = saved(OLD)
+    same = 0
+    for place in range(len(data)):
+        for bit in range(8):
+            found = read_back(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :])
+            assert found is None or json.dumps(found) == json.dumps(OLD), f"bit {bit} of byte {place}"
+            same += found is not None
+    assert same < len(data) / 5, "only white space may change"
+
+
+def test_bytes_put_in_taken_out_or_doubled_are_refused_or_mean_the_same() -> None:
+    data = saved(OLD)
+    for place in range(len(data)):
+        for changed in (
+            data[:place] + data[place + 1 :], data[:place] + b"0" + data[place:], data[:place] + data[place - 1 :],
+        ):  # fmt: skip
+            found = read_back(changed)
+            assert found is None or json.dumps(found) == json.dumps(OLD), f"at byte {place}"
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 600, b"{", b"null", b"[]", b"3", b"\xff\xfe", b"not json", b"{}" * 2])
+def test_other_files_are_refused_by_name(data: bytes) -> None:
+    assert read_back(data) is None
+
+
+def test_a_cut_file_is_said_to_be_one() -> None:
+    disk = TornDisk(seed=0)
+    with pretend(disk=disk):
+        disk.write(PATH, saved(OLD)[:100])
+        with pytest.raises(ps.StateError, match=r"/run/data.json: not a whole JSON file.*cut off.*use an earlier one"):
+            ps.load_state(PATH)
+
+
+# ---------------------------------------------------------------- failures of every effect
+
+
+def faults(how: Any, seed: int) -> Iterator[tuple[int, TornDisk, Callable[[], bool]]]:
+    """One disk that holds the old state for every effect that can fail; the function saves the new one."""
+    for n in range(1, 100):
+        disk = TornDisk(seed=1000 * seed + n, how=how)
+        with pretend(disk=disk):
+            ps.save_state(OLD, PATH)
+            disk.fail_at = disk.effects + n
+
+            def save() -> bool:
+                try:
+                    ps.save_state(NEW, PATH)
+                except (OSError, Crash):
+                    return False
+                return True
+
+            done = False
+
+            def once() -> bool:
+                nonlocal done
+                done = save()
+                return done
+
+            yield n, disk, once
+            if done:
+                return
+    raise AssertionError("saving never came to its end")
+
+
+@pytest.mark.parametrize("how", ["error", "full"])
+def test_an_effect_that_fails_leaves_the_old_state_or_the_new_and_no_rubbish(how: Any) -> None:
+    found, code = list[int](), {"error": errno.EIO, "full": errno.ENOSPC}[how]
+    for n, disk, save in faults(how, seed=0):
+        done = save()
+        state = ps.load_state(PATH)
+        assert state in (OLD, NEW), f"effect {n} failed"
+        assert disk.paths() == [PATH], f"effect {n} failed and left {disk.paths()}"
+        if done:
+            assert state == NEW
+        found.append(NEW == state)
+    assert len(found) >= 5, "write, sync, replace, sync of the folder, and once without a fault"
+    assert found[0] is False
+    assert found == sorted(found), "once an effect is late enough to leave the new state, later ones are too"
+    disk = TornDisk(seed=0, fail_at=1, how=how)
+    with pretend(disk=disk), pytest.raises(OSError, match="effect 1") as caught:
+        ps.save_state(NEW, PATH)
+    assert caught.value.errno == code
+
+
+@pytest.mark.parametrize("how", ["error", "full", "kill"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_after_any_effect_leaves_the_old_state_or_the_new(how: Any, seed: int) -> None:
+    for n, disk, save in faults(how, seed):
+        done = save()
+        disk.crash()
+        state = ps.load_state(PATH)
+        assert state in (OLD, NEW), f"effect {n} failed"
+        if done:
+            assert state == NEW, "what was saved without an error is safe"
+        ps.save_state(NEW, PATH)
+        assert ps.load_state(PATH) == NEW, "and the next save works"
+
+
+def test_the_first_save_leaves_nothing_or_the_new_state() -> None:
+    outcomes = set[str]()
+    for seed in range(30):
+        for n in range(1, 6):
+            disk = TornDisk(seed=100 * seed + n, fail_at=n, how="kill")
+            with pretend(disk=disk):
+                try:
+                    ps.save_state(NEW, PATH)
+                except Crash:
+                    pass
+                disk.crash()
+                try:
+                    assert ps.load_state(PATH) == NEW
+                    outcomes.add("new")
+                except FileNotFoundError:
+                    outcomes.add("nothing")
+    assert outcomes == {"new", "nothing"}
+
+
+def test_a_write_without_its_sync_would_be_caught() -> None:
+    """The test above can fail: a save that does not sync loses states on this disk."""
+    lost = 0
+    for seed in range(30):
+        disk = TornDisk(seed=seed)
+        with pretend(disk=disk):
+            ps.save_state(OLD, PATH)
+            disk.write(PATH, saved(NEW))
+        disk.crash()
+        with pretend(disk=disk):
+            try:
+                ps.load_state(PATH)
+            except ps.StateError:
+                lost += 1
+    assert lost
+
+
+def test_a_state_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text("[" * 200_000 + "]" * 200_000)
+    with pytest.raises(ps.StateError, match="not a whole JSON file"):
+        ps.load_state(path)
+
+
+def two(step: int = 0) -> ps.Loader:
+    names = {"a": ps.from_sequence(range(100)), "b": ps.from_sequence(range(30))}
+    loader = ps.Loader(ps.mix(names, {"a": 3, "b": 1}, seed=3).filter(lambda x: x % 3).shuffle_buffer(9))
+    rows = iter(loader)
+    for _ in range(step):
+        next(rows)
+    return loader
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epoch": 10**30},
+        {"turn": 1 << 62},
+        {"at": {"0": [10**30, 0, 0, None, []]}},
+        {"changes": [{"path": [], "before": 0}]},
+    ],
+    ids=str,
+)
+def test_a_state_that_was_sealed_anew_with_nonsense_is_refused(wrong: dict[str, Any]) -> None:
+    state = two(5).state_dict()
+    loader = two(2)
+    before = loader.state_dict()
+    with pytest.raises(ps.StateError):
+        loader.load_state_dict(seal({**unseal(state), **wrong}))
+    assert loader.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    "at, weights", [(-1, {"a": 1, "b": 1}), (10**30, {"a": 1, "b": 1}), (1000, {"a": 1}), (1000, {})]
+)
+def test_a_change_in_a_state_that_fits_no_mixture_is_a_state_error(at: int, weights: dict[str, float]) -> None:
+    changed = two(5)
+    changed.set_weights({"a": 1, "b": 1}, at=1000)
+    body = json.loads(json.dumps(unseal(changed.state_dict())))
+    body["changes"][0]["event"] |= {"at": at, "weights": weights}
+    loader = two(2)
+    before = loader.state_dict()
+    with pytest.raises(ps.StateError, match="changes in the state do not fit"):
+        loader.load_state_dict(seal(body))
+    assert loader.state_dict() == before
+
+
+@pytest.mark.parametrize("groups", [None, 3, "x", [[]], [None], [[1]], {"1": None}, {"1": [10**9]}], ids=str)
+def test_groups_in_a_state_that_are_none_are_refused(groups: Any) -> None:
+    body = json.loads(json.dumps(unseal(two(5).state_dict())))
+    body["at"]["0"][4] = groups
+    loader = two(2)
+    before = loader.state_dict()
+    with pytest.raises(ps.StateError):
+        loader.load_state_dict(seal(body))
+    assert loader.state_dict() == before
+
+
+def plain(step: int = 0) -> ps.Loader:
+    loader = ps.Loader(ps.mix({"a": ps.from_sequence(range(100)), "b": ps.from_sequence(range(30))}).batch(2))
+    list(islice(iter(loader), step))
+    return loader
+
+
+@pytest.mark.parametrize("make", [two, plain], ids=["lanes", "indexed"])
+def test_a14_a_state_without_any_one_of_its_entries_is_refused(make: Callable[[int], ps.Loader]) -> None:
+    body = unseal(make(5).state_dict())
+    loader = make(2)
+    before = loader.state_dict()
+    for name in sorted(set(body) - OWN - {"sizes", "drawn"}):
+        with pytest.raises(ps.StateError):
+            loader.load_state_dict(seal({key: value for key, value in body.items() if key != name}))
+        assert loader.state_dict() == before, name
+
+
+@pytest.mark.parametrize("at", [10**6, -1, 1.5, True, "3", [3], None, 10**30])
+def test_a15_an_odd_position_under_a_right_checksum_is_a_state_error(at: Any) -> None:
+    body = unseal(plain(5).state_dict())
+    loader = ps.Loader(ps.from_sequence(range(10)).batch(2))
+    state = {**unseal(loader.state_dict()), "at": at}
+    with pytest.raises(ps.StateError):
+        loader.load_state_dict(seal(state))
+    if not isinstance(at, int) or isinstance(at, bool) or at < 0 or at > 2**53:
+        with pytest.raises(ps.StateError):
+            plain(2).load_state_dict(seal({**body, "at": at}))
