@@ -106,7 +106,7 @@ def passes(d, k, orders):
             yield from rows(below(), n, drop)
         case ("rebatch", _, n, drop):
             yield from rows((row for group in below() for row in group), n, drop)
-        case ("group_by_length", _, bounds, n, size):
+        case ("bucket_by_length", _, bounds, n, size):
             yield from grouped(below(), bounds, n, size)
         case ("batch_by_tokens", _, most, size):
             yield from by_tokens(below(), most, size)

@@ -215,7 +215,7 @@ def test_rebatch_cuts_rows_over_the_borders_of_batches() -> None:
 
 def test_groups_of_similar_length_come_out_whole_and_the_rest_shortest_first() -> None:
     texts = ["a" * n for n in (9, 1, 5, 1, 9, 5, 5, 1)]
-    ds = ps.from_sequence(texts).group_by_length([3, 7], 2, collate=list)
+    ds = ps.from_sequence(texts).bucket_by_length([3, 7], 2, collate=list)
     assert [[len(x) for x in group] for group in ds] == [[1, 1], [9, 9], [5, 5], [1], [5]]
 
 

@@ -14,7 +14,7 @@ from .base.ints import whole, within_reach
 from .base.tree import collate as default_collate
 from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
-from .folds import BatchByTokens, GroupByLength, ShuffleBuffer
+from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
 from .graph.compiled import Compiled
 from .graph.ends import endless
@@ -427,7 +427,7 @@ class Dataset:
         """
         return self._fold(ShuffleBuffer(n), _one, _only, self._own(seed))
 
-    def group_by_length(
+    def bucket_by_length(
         self,
         bounds: Iterable[int],
         n: int,
@@ -437,13 +437,13 @@ class Dataset:
         """Groups of `n` samples whose lengths lie between the same two bounds, so that padding is small.
 
         >>> import penstock as ps
-        >>> groups = ps.from_sequence(["a", "bbbb", "c", "dddd"]).group_by_length([3], 2, collate=list)
+        >>> groups = ps.from_sequence(["a", "bbbb", "c", "dddd"]).bucket_by_length([3], 2, collate=list)
         >>> list(ps.Loader(groups, lanes=1))
         [['a', 'c'], ['bbbb', 'dddd']]
         """
         if not isinstance(bounds, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"group_by_length({bounds!r}): bounds must be ascending sizes such as (64, 256)")
-        return self._fold(GroupByLength(tuple(bounds), n), size, _collate(collate))
+            raise ConfigError(f"bucket_by_length({bounds!r}): bounds must be ascending sizes such as (64, 256)")
+        return self._fold(BucketByLength(tuple(bounds), n), size, _collate(collate))
 
     def batch_by_tokens(
         self,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.base.random import pick
 from penstock.errors import ConfigError, DataError
-from penstock.folds import BatchByTokens, GroupByLength, ShuffleBuffer
+from penstock.folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from penstock.types import Fold, Item
 
 ITEM = "@item"
@@ -61,7 +61,7 @@ def run(fold: Fold, sizes: Sequence[int], key: int = 1) -> list[list[int]]:
 folds = st.one_of(
     st.builds(ShuffleBuffer, st.integers(1, 12)),
     st.builds(
-        GroupByLength,
+        BucketByLength,
         st.sets(st.integers(0, 40), min_size=1, max_size=4).map(lambda s: tuple(sorted(s))),
         st.integers(1, 4),
     ),
@@ -182,26 +182,26 @@ def test_shuffle_buffer_step_copies_little() -> None:
 # ---------------------------------------------------------------- groups by length
 
 
-def test_group_by_length_buckets_include_their_bound() -> None:
-    assert run(GroupByLength((10, 20), 2), [10, 11, 20, 9, 21, 22]) == [[1, 2], [0, 3], [4, 5]]
+def test_bucket_by_length_buckets_include_their_bound() -> None:
+    assert run(BucketByLength((10, 20), 2), [10, 11, 20, 9, 21, 22]) == [[1, 2], [0, 3], [4, 5]]
 
 
-def test_group_by_length_gives_the_rest_shortest_first() -> None:
-    assert run(GroupByLength((10, 20), 3), [30, 15, 5, 16]) == [[2], [1, 3], [0]]
+def test_bucket_by_length_gives_the_rest_shortest_first() -> None:
+    assert run(BucketByLength((10, 20), 3), [30, 15, 5, 16]) == [[2], [1, 3], [0]]
 
 
 @given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 5))
-def test_group_by_length_groups_are_of_one_bucket(sizes: list[int], n: int) -> None:
-    groups = run(GroupByLength((8, 16, 32), n), sizes)
+def test_bucket_by_length_groups_are_of_one_bucket(sizes: list[int], n: int) -> None:
+    groups = run(BucketByLength((8, 16, 32), n), sizes)
     bucket = [sum(size > bound for bound in (8, 16, 32)) for size in sizes]
     assert all(len({bucket[number] for number in group}) == 1 and len(group) <= n for group in groups)
     assert sum(len(group) < n for group in groups) <= 4
 
 
 @pytest.mark.parametrize("bounds", [(), (5, 5), (9, 3)])
-def test_group_by_length_refuses_bounds_that_do_not_ascend(bounds: tuple[int, ...]) -> None:
+def test_bucket_by_length_refuses_bounds_that_do_not_ascend(bounds: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="bounds"):
-        GroupByLength(bounds, 2)
+        BucketByLength(bounds, 2)
 
 
 # ---------------------------------------------------------------- batches by tokens
@@ -226,7 +226,7 @@ def test_batch_by_tokens_names_the_item_that_is_too_long() -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: ShuffleBuffer(0), lambda: GroupByLength((3,), 0), lambda: BatchByTokens(-1)],
+    [lambda: ShuffleBuffer(0), lambda: BucketByLength((3,), 0), lambda: BatchByTokens(-1)],
     ids=("buffer", "groups", "tokens"),
 )
 def test_counts_below_one_are_refused(make: Any) -> None:

@@ -243,7 +243,7 @@ def test_the_state_of_an_indexed_pipeline_is_tiny_wherever_it_stands() -> None:
 
 def test_data_never_gets_into_a_state() -> None:
     marked = ps.from_sequence([f"secret {i}" for i in range(50)])
-    for ds in (marked.shuffle_buffer(9), marked.batch(7, collate=list), marked.group_by_length([9], 3, collate=list)):
+    for ds in (marked.shuffle_buffer(9), marked.batch(7, collate=list), marked.bucket_by_length([9], 3, collate=list)):
         it = iter(ds)
         for _ in islice(it, 3):
             assert "secret" not in json.dumps(it.state_dict())

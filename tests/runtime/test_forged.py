@@ -121,7 +121,7 @@ PIPELINES: dict[str, Callable[[], list[ps.Loader]]] = {
     "concat_split": loader(lambda: documents().pack(16).batch(2)),
     "first_fit": loader(lambda: documents().pack(16, "first_fit", max_segments=3)),
     "best_fit": loader(lambda: documents().pack(16, "best_fit", window=3)),
-    "group_by_length": loader(lambda: documents().group_by_length([3, 6], 2, collate=list)),
+    "bucket_by_length": loader(lambda: documents().bucket_by_length([3, 6], 2, collate=list)),
     "batch_by_tokens": loader(lambda: documents().batch_by_tokens(20, padded=True, collate=list)),
     "a fold of one's own": loader(lambda: documents().fold(BatchByTokens(20)).shuffle_buffer(3)),
     "rebatch": loader(lambda: documents().map(lambda x: {"x": x}).rebatch(4)),

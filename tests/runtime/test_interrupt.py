@@ -89,7 +89,7 @@ PIPELINES: dict[str, Callable[[Bomb], ps.Dataset]] = {
     "best fit": lambda b: numbers().map(lambda x: [b(x)] * (x % 5 + 1)).pack(16, method="best_fit"),
     "buffer": lambda b: numbers().filter(b.keep).shuffle_buffer(9),
     "buffer over a buffer": lambda b: numbers().filter(b.keep).shuffle_buffer(9).map(b).shuffle_buffer(5),
-    "group": lambda b: numbers().filter(b.keep).group_by_length([20], 3, size=lambda x: x, collate=list),
+    "group": lambda b: numbers().filter(b.keep).bucket_by_length([20], 3, size=lambda x: x, collate=list),
     "interleave": lambda b: numbers(20).filter(b.keep).interleave(numbers(9, 70).map(b), numbers(9, 80), width=2),
     "shards": lambda b: ps.from_iterable(Throwing(b)).filter(lambda x: x % 5).batch(3, collate=list),
     "a fold of one's own": folding,

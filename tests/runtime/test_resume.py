@@ -82,7 +82,7 @@ STAGES: list[tuple[str, Stage]] = [
     ("shuffle_buffer", lambda: numbers(12).shuffle_buffer(5)),
     ("shuffle_buffer larger than a pass", lambda: numbers(6).shuffle_buffer(50)),
     ("shuffle_buffer of a stream", lambda: stream(12).flat_map(recipes.spread).shuffle_buffer(4)),
-    ("group_by_length", lambda: numbers(12).group_by_length([2, 4, 6], 3, size=recipes.size, collate=list)),
+    ("bucket_by_length", lambda: numbers(12).bucket_by_length([2, 4, 6], 3, size=recipes.size, collate=list)),
     ("batch_by_tokens", lambda: numbers(12).batch_by_tokens(12, size=recipes.size, collate=list)),
     ("pack end to end", lambda: docs(9).pack(8)),
     ("pack first fit", lambda: docs(9).pack(8, method="first_fit")),

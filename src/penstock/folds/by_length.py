@@ -13,13 +13,13 @@ Groups = list[list[Item]]
 
 
 @dataclass(frozen=True)
-class GroupByLength:
+class BucketByLength:
     """Groups of `n` samples of similar size: one bucket up to each bound (included), one above the last.
 
     A full bucket is given out at once; the short groups left at the end of a pass come shortest sizes first.
 
     >>> from penstock.types import Item
-    >>> fold = GroupByLength((10, 100), 2)
+    >>> fold = BucketByLength((10, 100), 2)
     >>> carry = fold.init(0)
     >>> for number, size in enumerate([10, 70, 9]):
     ...     carry, groups = fold.step(carry, Item(number, size, None))
@@ -31,12 +31,14 @@ class GroupByLength:
     n: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", whole(self.n, "group_by_length(n={})", 1))
-        bounds = tuple(whole(bound, "group_by_length: the bound {}") for bound in self.bounds)
+        object.__setattr__(self, "n", whole(self.n, "bucket_by_length(n={})", 1))
+        bounds = tuple(whole(bound, "bucket_by_length: the bound {}") for bound in self.bounds)
         object.__setattr__(self, "bounds", bounds)
         ascending = all(a < b for a, b in zip(self.bounds, self.bounds[1:], strict=False))
         if not self.bounds or not ascending:
-            raise ConfigError(f"group_by_length: bounds must be ascending sizes such as (64, 256), not {self.bounds!r}")
+            raise ConfigError(
+                f"bucket_by_length: bounds must be ascending sizes such as (64, 256), not {self.bounds!r}"
+            )
 
     def init(self, key: int, /) -> Carry:
         return {"buckets": [list[Item]() for _ in range(len(self.bounds) + 1)]}
@@ -59,7 +61,7 @@ class GroupByLength:
         return again
 
     def describe(self) -> Json:
-        return {"fold": "group_by_length", "bounds": list(self.bounds), "n": self.n}
+        return {"fold": "bucket_by_length", "bounds": list(self.bounds), "n": self.n}
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def _window(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 
 def _group(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    return f.stream("group_by_length", (2, 4, 6), dice.between(1, 3), r.size, full=f.full)
+    return f.stream("bucket_by_length", (2, 4, 6), dice.between(1, 3), r.size, full=f.full)
 
 
 def _tokens(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:

@@ -143,8 +143,8 @@ def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
             return ds.batch(args[0], drop_remainder=args[1], collate=list)
         case "rebatch":
             return ds.rebatch(args[0], drop_remainder=args[1])
-        case "group_by_length":
-            return ds.group_by_length(list(args[0]), args[1], size=args[2], collate=list)
+        case "bucket_by_length":
+            return ds.bucket_by_length(list(args[0]), args[1], size=args[2], collate=list)
         case "batch_by_tokens":
             return ds.batch_by_tokens(args[0], size=args[1], collate=list)
         case "pack":
@@ -163,7 +163,7 @@ def show(recipe: Recipe) -> str:
     names: dict[str, tuple[str, ...]] = {
         "repeat": ("", "reshuffle="), "batch": ("", "drop_remainder="), "rebatch": ("", "drop_remainder="),
         "pack": ("", "method="), "shuffle": ("seed=",), "window": ("window=", "seed="),
-        "group_by_length": ("", "", "size="), "batch_by_tokens": ("", "size="),
+        "bucket_by_length": ("", "", "size="), "batch_by_tokens": ("", "size="),
     }  # fmt: skip
     match kind:
         case "seq":
@@ -185,7 +185,7 @@ def show(recipe: Recipe) -> str:
         case _:
             labels = names.get(kind, ()) + ("",) * 4
             args = [f"{n}{_name(a)}" for n, a in zip(labels, rest[1:], strict=False)]
-            args += ["collate=list"] if kind in ("batch", "group_by_length", "batch_by_tokens") else []
+            args += ["collate=list"] if kind in ("batch", "bucket_by_length", "batch_by_tokens") else []
             args += ["may_skip=True"] if kind == "skip_map" else []
             return f"{show(rest[0])}.{_METHODS.get(kind, kind)}({', '.join(args)})"
 
