@@ -36,6 +36,7 @@ from .graph.nodes import (
     Turns,
     Weighted,
 )
+from .graph.show import Shown, Shows, length, shown
 from .ops.op import Op
 from .orders import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from .pack import Missing, PackedBatches, Packing, Rebatch, join_parts
@@ -46,7 +47,7 @@ from .streams.step import Failed
 from .types import Fold, Part
 
 
-class Dataset:
+class Dataset(Shows):
     """A sequence of samples that can be passed over again and again; every method gives a new one.
 
     Datasets describe; nothing is read until samples are asked for. An indexed one has `len(ds)`, `ds[i]` and slices;
@@ -62,9 +63,8 @@ class Dataset:
         self.flow = flow
         self._seed, self._compiled = seed, Compiled(flow)
 
-    def __repr__(self) -> str:
-        length = "not indexed" if why_not(self.flow) else "endless" if self._size is None else f"{self._size} samples"
-        return f"Dataset({type(self.flow).__name__}, {length})"
+    def _shown(self) -> Shown:
+        return shown(f"Dataset{length(self._compiled)}", self.flow)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self.flow, self._seed)
@@ -91,7 +91,8 @@ class Dataset:
 
     @cached_property
     def _size(self) -> int | None:
-        return self._op.size
+        require_indexed(self.flow, "this", "iterate over the dataset instead")
+        return self.compiled.size
 
     @cached_property
     def plan(self) -> Plan[Dataset]:

@@ -16,10 +16,12 @@ from .errors import ConfigError
 from .graph.build import why_not
 from .graph.ends import endless
 from .graph.nodes import Again, Flow, Mix
+from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import below_tail, tail_of
 from .runtime.iterator import refuse_copies
 from .runtime.session import Session
 from .runtime.setting import Setting
+from .runtime.show import shown_run
 from .streams.deal import Remainder
 from .streams.quarantine import OnError, journal_to_json
 from .streams.stream import as_int
@@ -28,7 +30,7 @@ from .types import Flags
 Executor = Literal["inline", "threads"]
 
 
-class Loader:
+class Loader(Shows):
     """Gives what `iter(ds)` gives, computed ahead by workers, shared out between ranks, and resumable anywhere.
 
     `for batch in loader` runs from where the loader stands to the end of the pass; the next `for` is the next pass,
@@ -83,7 +85,7 @@ class Loader:
         self._placed = rank is not None
         rank, world_size = _place(rank, world_size)
         threads = workers if executor == "threads" else 0
-        self._hands = world.sched.spawn(threads) if threads else None
+        self._workers, self._hands = threads, world.sched.spawn(threads) if threads else None
         window = (prefetch or 2 * threads) if threads else 0
         self._epoch_length = epoch_length
         flow = _going_on(dataset.flow, world_size, remainder, epoch_length)
@@ -125,6 +127,12 @@ class Loader:
 
     def __bool__(self) -> bool:
         return True
+
+    def _shown(self) -> Shown:
+        setting = self._session.setting
+        notes = [f"rank {setting.rank} of {setting.world_size}", counted(self._workers, "worker")]
+        items = attempt(lambda: len(self), None)
+        return shown_run("Loader", self._session, items, [*notes, "closed" if self._closed else ""])
 
     def _next(self) -> Any:
         if self._closed:

@@ -33,6 +33,11 @@ class Compiled:
         return self.builder.op(self.flow)
 
     @cached_property
+    def size(self) -> int | None:
+        """The items of a pass of an indexed tree; None where it never ends."""
+        return self.op.size
+
+    @cached_property
     def description(self) -> dict[str, Json]:
         """What a run of it is."""
         return identity(self.flow)

@@ -15,6 +15,7 @@ from ..errors import ConfigError, IndexedError
 from ..graph.build import Builder, require_indexed
 from ..graph.compiled import Compiled
 from ..graph.nodes import Flow
+from ..graph.show import Shown, Shows, length, shown
 from ..graph.tail import tail_of
 from ..ops.op import Op
 from ..ops.pack import PackOp, passes_of
@@ -31,7 +32,7 @@ _SCAN = 1 << 14  # positions of two plans that are compared together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
 
-class Questions:
+class Questions(Shows):
     """What can be asked of a flow."""
 
     def __init__(
@@ -49,9 +50,8 @@ class Questions:
         """The tree that is asked."""
         return self._compiled.flow
 
-    def __repr__(self) -> str:
-        length = "endless" if self.size is None else f"{self.size} positions"
-        return f"{type(self).__name__}({len(self.sources)} sources, {length})"
+    def _shown(self) -> Shown:
+        return shown(f"Plan{length(self._compiled)}", self.flow)
 
     # ------------------------------------------------------------ one position
 
@@ -68,7 +68,7 @@ class Questions:
     @property
     def size(self) -> int | None:
         """The positions of one pass; None where it never ends."""
-        return self._op.size
+        return self._compiled.size
 
     @overload
     def at(self, position: int, /) -> tuple[Sample, ...]: ...

@@ -9,8 +9,11 @@ from weakref import finalize
 from ..base.seams import worker, world
 from ..errors import ConfigError
 from ..graph.compiled import Compiled
+from ..graph.show import Shown, Shows, attempt
+from ..graph.tail import tail_of
 from .session import Session
 from .setting import Setting
+from .show import shown_run
 
 
 class Described(Protocol):
@@ -20,7 +23,7 @@ class Described(Protocol):
     def compiled(self) -> Compiled: ...
 
 
-class DatasetIterator(Iterator[Any]):
+class DatasetIterator(Shows, Iterator[Any]):
     """One pass over a dataset, with a state. `workers` threads compute up to `ahead` samples before they are asked for;
     neither changes a sample or a state.
 
@@ -42,6 +45,12 @@ class DatasetIterator(Iterator[Any]):
         hands = world.sched.spawn(workers) if workers else None
         self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
         self._session = Session(dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), hands)
+
+    def _shown(self) -> Shown:
+        session = self._session
+        rows = attempt(session.rows, None)
+        items = None if rows is None else session.spread.items(tail_of(session.flow).items, rows)
+        return shown_run("DatasetIterator", session, items)
 
     def __next__(self) -> Any:
         return self._session.next()
