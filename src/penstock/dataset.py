@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from .base.contract import fulfilled
 from .base.ints import whole, within_reach
 from .base.tree import collate as default_collate
 from .base.tree import leading
@@ -35,16 +36,17 @@ from .graph.nodes import (
     Sizer,
     Turns,
     Weighted,
+    Without,
 )
 from .graph.show import Shown, Shows, length, shown
 from .ops.op import Op
-from .orders import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
+from .orders import BlockShuffle, Gap, Repeat, Replay, Shuffle, Slice, Told, WindowShuffle
 from .pack import Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
 from .streams.step import Failed
-from .types import Fold, Part
+from .types import Fold, Order, Part
 
 
 class Dataset(Shows):
@@ -201,6 +203,31 @@ class Dataset(Shows):
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
         rows, window = (whole(number, f"{{}} in shuffle(block={block})", 1) for number in block)
         return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed)))
+
+    def reorder(self, order: Order, seed: int | None = None) -> Dataset:
+        """Another order, by an `Order` of your own: a pure map from positions to positions of this dataset.
+
+        The dataset must be indexed, and stays so. `order` is an object with `size`, `down`, `up` and `describe`, see
+        `penstock.types.Order`; `penstock.testing.assert_order` checks it. `seed` goes into the `key` that its methods
+        are given; without one it is that of `.seed()` or `mix`, else 0. Raises `ConfigError` where a method is missing,
+        `IndexedError` where the dataset can only be iterated.
+
+        >>> import numpy as np, penstock as ps
+        >>> class Backwards:
+        ...     def size(self, below):
+        ...         return below
+        ...     def down(self, positions, below, key):
+        ...         epoch, place = np.divmod(positions, below)
+        ...         return epoch * below + below - 1 - place, None
+        ...     def up(self, positions, below, key):
+        ...         return self.down(positions, below, key)[0]
+        ...     def describe(self):
+        ...         return {"order": "backwards"}
+        >>> "".join(ps.from_sequence("abc").reorder(Backwards()))
+        'cba'
+        """
+        self._ordered("reorder()", "reorder before that step")
+        return self._with(Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._own(seed)))
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
         """`epochs` passes as one (endless without a number), reshuffled each time or in the order of the first.
@@ -492,7 +519,7 @@ class Dataset(Shows):
         self, fold: Fold, size: Callable[[Any], int], build: Callable[[list[Any]], Any], seed: int | None = None
     ) -> Dataset:
         sizer = Sizer(_function(size, "size"), by_length=size is len)
-        groups = Hold(self.flow, fold, sizer, seed)
+        groups = Hold(self.flow, fulfilled(fold, Fold, "fold()"), sizer, seed)
         return self._with(Each(groups, "map", _Values(_function(build, "build"))))
 
     # ------------------------------------------------------------ helpers
@@ -581,7 +608,9 @@ def _seeded(flow: Flow, seed: int) -> Flow:
                 if isinstance(rule, Weighted)
                 else replace(flow, flows=tuple(_seeded(child, seed) for child in flows))
             )
-        case Reorder(below, Shuffle() | BlockShuffle() | WindowShuffle(), None) | Each(below, "random", _, None):
+        case Reorder(_, Slice() | Repeat() | Replay() | Gap() | Told() | Without()):
+            return replace(flow, flow=_seeded(flow.flow, seed))
+        case Reorder(below, _, None) | Each(below, "random", _, None):
             return replace(flow, flow=_seeded(below, seed), seed=seed)
         case Hold(below, ShuffleBuffer() | WindowShuffle(), _, None):
             return replace(flow, flow=_seeded(below, seed), seed=seed)

@@ -9,27 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from .base.contract import fulfilled
 from .base.ints import whole
 from .dataset import Dataset
 from .errors import ConfigError
 from .graph.build import Builder, why_not
 from .graph.history import history
 from .graph.lengths import weighed
-from .graph.nodes import Mix, Read, Weighted
+from .graph.nodes import By, Mix, Read, Weighted
 from .graph.turns import draws_of
 from .schedule import Schedule, by_name, plain
 from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
-from .types import Shards, Source
+from .types import Mixing, Shards, Source
 
 
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     """Anything with `len` and `[i]`: a list, a range, a NumPy array, a torch map-style dataset, a Hugging Face
-    `Dataset`, a `Source` of yours.
+    `Dataset`; or with `len` and `read(indices)`: a source of yours.
 
-    Uses `__getitems__` or fancy indexing where the object has them. `name` is what samples are known by outside a
-    mixture.
+    Uses `read`, `__getitems__` or fancy indexing where the object has them. `name` is what samples are known by outside
+    a mixture.
 
     >>> import penstock as ps
     >>> ps.from_sequence(["a", "b"])[1]
@@ -66,7 +67,7 @@ def from_tokens(tokens: Any, offsets: Any, name: str | None = None) -> Dataset:
 
 def read(
     paths: str | Path | Sequence[str | Path],
-    format: str | None = None,
+    format: str | Callable[[Path], Any] | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
     cache: str | Path | None = None,
@@ -77,7 +78,8 @@ def read(
     """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings with random access.
 
     `paths`: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted. `format` overrides
-    the file extension; `columns` reads only those. Lines are indexed once, beside the data or in `cache`.
+    the file extension: a name, or a function of yours that is given a `Path` and returns anything that `from_sequence`
+    takes. `columns` reads only those. Lines are indexed once, beside the data or in `cache`.
     `lengths` names the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
     its rows ahead, and the dataset stays indexed. `where` keeps rows by the values of their columns: `{column: value,
     list of values, or {"min": ..., "max": ...}}`. `split` is for a folder that Energon prepared: "train" if none is
@@ -103,6 +105,7 @@ def mix(
     unit: str = "samples",
     max_epochs: float | Mapping[str, float] | None = None,
     temperature: float | None = None,
+    rule: Mixing | None = None,
 ) -> Dataset:
     """Datasets drawn from by weight, in random order, and exactly: after any number of samples each count is within 2
     of what its weight asks.
@@ -113,19 +116,50 @@ def mix(
     blocks only. Weights set during a run (`Loader.set_weights`) can force more than 2, if each change is chosen to
     hurt; random changes were never seen to. `stop`: "restart", "first_exhausted", "all_exhausted" or
     "all_exhausted_oversample". `max_epochs` caps the passes over an input. `unit="tokens"` makes weights shares of
-    tokens.
+    tokens. `rule`, a `penstock.types.Mixing` of your own, decides instead of all of these; it knows the inputs by
+    their numbers in the order of their names.
 
     >>> import penstock as ps
     >>> ds = ps.mix({"a": ps.from_sequence([0] * 30), "b": ps.from_sequence([1] * 10)}, stop="all_exhausted")
     >>> len(ds), sum(ds)
     (40, 10)
     """
-    if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, ...}}")
+    names = _names(datasets)
+    flows = tuple(datasets[name].flow for name in names)
+    if rule is not None:
+        if (weights, seed, block_size, stop, unit, max_epochs, temperature) != _ALONE:
+            raise ConfigError("mix(rule=...): the rule decides alone; give it nothing but the datasets")
+        if not names:
+            raise ConfigError("mix: no inputs")
+        return Dataset(Mix(flows, names, By(fulfilled(rule, Mixing, "mix(rule=...)"))))
     if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, ...}}, or a Schedule"
         )
+    if unit not in ("samples", "tokens"):
+        raise ConfigError(f"mix(unit={unit!r}): choose 'samples' or 'tokens'")
+    given = _plain(weights) if isinstance(weights, Mapping) else weights
+    caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
+    block = int(block_size) if isinstance(block_size, np.integer) else block_size
+    weighted = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature))
+    flow = Mix(flows, names, weighted)
+    if why_not(flow) is None:
+        flow = replace(flow, rule=replace(weighted, lengths=weighed(flow, weighted.seed, unit == "tokens")))
+        Builder(flow).op(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
+    else:
+        history(weighted, names, (None,) * len(names), ())
+        draws_of(flow, ())
+    return Dataset(flow)
+
+
+_ALONE = (None, 0, 1, "restart", "samples", None, None)
+"""The arguments of `mix` that go with a rule of the user's: none was given."""
+
+
+def _names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
+    """The names of the inputs in order; what is no mapping of names to datasets is refused."""
+    if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, ...}}")
     for name, dataset in datasets.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"mix: the name {name!r} is a {type(name).__name__}; names are texts")
@@ -133,21 +167,7 @@ def mix(
             raise ConfigError(
                 f"mix: {name!r} is a {type(dataset).__name__}, not a dataset; wrap it with ps.from_sequence(...)"
             )
-    if unit not in ("samples", "tokens"):
-        raise ConfigError(f"mix(unit={unit!r}): choose 'samples' or 'tokens'")
-    given = _plain(weights) if isinstance(weights, Mapping) else weights
-    caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
-    block = int(block_size) if isinstance(block_size, np.integer) else block_size
-    rule = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature))
-    names = tuple(sorted(datasets))
-    flow = Mix(tuple(datasets[name].flow for name in names), names, rule)
-    if why_not(flow) is None:
-        flow = replace(flow, rule=replace(rule, lengths=weighed(flow, rule.seed, unit == "tokens")))
-        Builder(flow).op(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
-    else:
-        history(rule, flow.names, (None,) * len(flow.names), ())
-        draws_of(flow, ())
-    return Dataset(flow)
+    return tuple(sorted(datasets))
 
 
 def _plain(table: Mapping[str, float]) -> tuple[tuple[str, float], ...]:

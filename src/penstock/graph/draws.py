@@ -12,10 +12,12 @@ import numpy as np
 from ..base.rows import bounds_of
 from ..errors import ConfigError
 from ..mixing import Mixture
-from ..ops.mix import Drawing
+from ..ops.mix import Counted, Drawing
 from ..types import Ints, Mixing
 from .history import history
 from .nodes import By, Chain, Mix, Path, Turns, Weighted
+
+_SCAN = 1 << 16  # positions gone through together
 
 
 def schedule_of(flow: Mix, sizes: tuple[int | None, ...]) -> Drawing:
@@ -28,7 +30,7 @@ def schedule_of(flow: Mix, sizes: tuple[int | None, ...]) -> Drawing:
         case Turns():
             return TurnsSchedule(sizes)
         case By(mixing):
-            return RuleSchedule(mixing, sizes)
+            return InverseSchedule(mixing, sizes) if isinstance(mixing, Counted) else RuleSchedule(mixing, sizes)
         case _:
             raise AssertionError("limit and repeat are orders where the flow is indexed")
 
@@ -119,4 +121,30 @@ class RuleSchedule:
         return np.ones(len(self.sizes), np.int64)
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
-        return self.mixing.at(positions)
+        source, k = self.mixing.at(positions)
+        if len(wrong := np.flatnonzero((source < 0) | (source >= len(self.sizes)))):
+            raise ConfigError(
+                f"{type(self.mixing).__name__} draws from input {source[wrong[0]]} at position {positions[wrong[0]]}: "
+                f"there are {len(self.sizes)} inputs, numbered from 0 in the order of their names"
+            )
+        return source, k
+
+    def counts(self, position: int, /) -> Ints:
+        """Draws of each input before a position: all positions are gone through where the rule cannot tell."""
+        if isinstance(self.mixing, Counted):
+            return self.mixing.counts(position)
+        out = np.zeros(len(self.sizes), np.int64)
+        for start in range(0, position, _SCAN):
+            source, _ = self.at(np.arange(start, min(start + _SCAN, position)))
+            out += np.bincount(source, minlength=len(out))
+        return out
+
+
+@dataclass(frozen=True)
+class InverseSchedule(RuleSchedule):
+    """A mixing rule of the user's that can be asked backwards."""
+
+    def places(self, source: Ints, k: Ints, /) -> Ints:
+        """The positions of draws of inputs, -1 for those that are never made."""
+        assert isinstance(self.mixing, Counted)
+        return self.mixing.places(source, k)

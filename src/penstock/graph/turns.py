@@ -12,8 +12,8 @@ from ..mixing import Exhausted, Mixture, event_from_json
 from ..ops.weave import MANY, Draws, Outcome
 from ..streams.rounds import Share
 from ..streams.stream import as_int, as_list, bad_cursor
-from ..types import Json, Mixing
-from .draws import mixture
+from ..types import Json
+from .draws import RuleSchedule, mixture
 from .nodes import Again, By, Chain, Cycle, Head, Mix, Path, Turns, Weighted
 
 
@@ -135,7 +135,7 @@ class ByRule:
     ends all.
     """
 
-    mixing: Mixing
+    rule: RuleSchedule
     share: Share
     size: int | None
 
@@ -144,7 +144,7 @@ class ByRule:
     def choose(self, position: int, n: int, /) -> list[int]:
         places = self.share.places(np.arange(position, position + n), 0)
         places = places if self.size is None else places[places < self.size]
-        return self.mixing.at(places)[0].tolist() if len(places) else []
+        return self.rule.at(places)[0].tolist() if len(places) else []
 
     def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return self, "end"
@@ -231,7 +231,8 @@ def draws_of(flow: Mix, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
         case Cycle(width):
             return InCycle.of(len(flow.flows), width)
         case By(mixing):
-            return ByRule(mixing, share, mixing.size((None,) * len(flow.flows)))
+            unknown = (None,) * len(flow.flows)
+            return ByRule(RuleSchedule(mixing, unknown), share, mixing.size(unknown))
         case Weighted() as rule:
             if rule.unit == "tokens":
                 raise ConfigError(

@@ -26,6 +26,7 @@ class Drawing(Protocol):
     @property
     def passes(self) -> Ints: ...
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
+    def counts(self, position: int, /) -> Ints: ...
 
 
 @runtime_checkable
@@ -50,12 +51,13 @@ class MixOp(Op):
         on: bool = False,
         base: Ints | None = None,
     ) -> None:
-        self.inputs, self.schedule, self.at, self.on = tuple(inputs), schedule, at, on
+        self.inputs, self.schedule, self.at = tuple(inputs), schedule, at
         self.owner = np.full(leaves, -1, np.int64)  # which input a leaf belongs to
         for i, each in enumerate(self.inputs):
             self.owner[list(each.leaves)] = i
         self.base = np.zeros(len(inputs), np.int64) if base is None else base
         self._size, self.depth = schedule.size, max(each.depth for each in self.inputs)
+        self._pass = None if on else self._size  # positions after which the schedule begins anew
         self._sources = [each.source for each in self.inputs]
 
     @property
@@ -78,7 +80,7 @@ class MixOp(Op):
 
     def drawn(self, epoch: int) -> Ints:
         """How far each input had come before a pass."""
-        return self.base if self._size is None else self.base + epoch * self.advance
+        return self.base if self._pass is None else self.base + epoch * self.advance
 
     def place(self, position: int) -> tuple[MixOp, int, int]:
         """What the mix is at a position, from which pass on, and which position that is of it."""
@@ -86,11 +88,11 @@ class MixOp(Op):
 
     def draws(self, positions: Ints) -> tuple[Ints, Ints]:
         """The input of each position, and which position of it is drawn."""
-        if self._size is None or self.on:
+        if self._pass is None:
             return self.schedule.at(positions)
-        epoch = positions // self._size
+        epoch = positions // self._pass
         within_reach(int(epoch.max(initial=0)), int(self.advance.max(initial=0)))
-        source, k = self.schedule.at(positions - epoch * self._size)
+        source, k = self.schedule.at(positions - epoch * self._pass)
         return source, k + self.base[source] + (epoch * self.advance[source] if epoch.any() else 0)
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
@@ -124,13 +126,16 @@ class MixOp(Op):
         for i, a, b in groups:
             if (source := self._sources[i]) is None:
                 return None
-            found += source.read(index[a:b])
+            part = source.read(index[a:b])
+            if len(part) != b - a:
+                return None
+            found += part
         return found
 
     # ------------------------------------------------------------ backwards
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        i, size, schedule = int(self.owner[leaf]), self._size, self.schedule
+        i, size, schedule = int(self.owner[leaf]), self._pass, self.schedule
         if i < 0:
             return index[:0]
         flow = self.inputs[i]
@@ -168,20 +173,20 @@ class MixOp(Op):
             mine = np.flatnonzero(source == i)
             k[mine] = self.inputs[i].nth(leaf[mine], number[mine])
         known, epoch = k >= 0, np.zeros_like(k)
-        if self._size is not None:
-            drawn = self.schedule.counts(self._size)[source]
+        if self._pass is not None:
+            drawn = self.schedule.counts(self._pass)[source]
             later = known & (k >= drawn)
             known &= ~later | (drawn == self.advance[source])  # else passes do not follow one another without gaps
             epoch = np.where(later, k // np.maximum(drawn, 1), 0)
             k = k - epoch * drawn
         out = np.full(len(k), UNKNOWN)
-        out[known] = epoch[known] * (self._size or 0) + self.schedule.places(source[known], k[known])
+        out[known] = epoch[known] * (self._pass or 0) + self.schedule.places(source[known], k[known])
         return out
 
     # ------------------------------------------------------------ sums
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        schedule, size = self.schedule, self._size
+        schedule, size = self.schedule, self._pass
         if not isinstance(schedule, Counted):
             return tally.one_by_one(self, start, stop, times)
 
@@ -220,27 +225,26 @@ class MixOp(Op):
     def _stands(self, position: int, ahead: bool) -> tuple[MixOp, int, int, int]:
         more = int(ahead and position > 0)  # the end of a pass is of that pass
         part, lap, at = self.place(position - more)
-        epoch, place = divmod(at, part.size) if part.size else (0, at)
+        epoch, place = divmod(at, part._pass) if part._pass else (0, at)
         return part, lap, epoch, place + more
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         part, _, epoch, place = self._stands(position, ahead)
-        if isinstance(part.schedule, Counted):
-            drawn = part.schedule.counts(place) + part.drawn(epoch)
-            for each, k in zip(part.inputs, drawn.tolist(), strict=True):
-                yield Before(each, k, lap, ahead and position > 0)
+        drawn = part.schedule.counts(place) + part.drawn(epoch)
+        for each, k in zip(part.inputs, drawn.tolist(), strict=True):
+            yield Before(each, k, lap, ahead and position > 0)
 
     @property
     def steady(self) -> bool:
         return (
-            self._size is not None and isinstance(self.schedule, Counted) and all(each.steady for each in self.inputs)
+            self._pass is not None and isinstance(self.schedule, Counted) and all(each.steady for each in self.inputs)
         )
 
     @property
     def alike(self) -> bool:
-        if self._size is None or not isinstance(self.schedule, Counted):
+        if self._pass is None or not isinstance(self.schedule, Counted):
             return False
-        drawn = self.schedule.counts(self._size)
+        drawn = self.schedule.counts(self._pass)
         same = bool((drawn == self.advance).all())
         return same and all(each.alike for each, count in zip(self.inputs, drawn.tolist(), strict=True) if count)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.rows import Rows
+from ..errors import DataError
 from ..streams.step import Leaf, failed
 from ..types import Ints, Source
 from .op import Before, Op, Standing
@@ -33,11 +34,14 @@ class ReadOp(Op):
     def values(self, rows: Rows) -> list[Any]:
         assert self.source is not None
         try:
-            return self.source.read(rows.index)
+            found = self.source.read(rows.index)
         except Exception as error:
             if len(rows) == 1:
                 raise failed(rows, 0, error) from error
             return [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
+        if len(found) != len(rows):
+            raise DataError(f"read() gave {len(found)} samples for {len(rows)} indices", where=self.named.name)
+        return found
 
     def _one(self, rows: Rows, i: int) -> Any:
         assert self.source is not None

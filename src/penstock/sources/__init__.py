@@ -15,6 +15,7 @@ from .columnar import Arrow, Parquet
 from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
+from .own import Format, open_own
 from .paths import find, name_of, one_format
 from .select import Selected, Where, select
 from .sidecar import Progress
@@ -28,7 +29,7 @@ _DECODED = 256 << 20  # bytes of decoded row groups, and of indexes of tars
 
 def open_files(
     paths: str | Path | Sequence[str | Path],
-    format: str | None = None,
+    format: str | Format | None = None,
     columns: Sequence[str] | None = None,
     cache: str | Path | None = None,
     progress: Progress | None = None,
@@ -39,8 +40,9 @@ def open_files(
     """The rows of files, as one source in the order of their paths.
 
     `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list of these. The
-    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar". Only `columns` are
-    read. A folder that Energon prepared is one source by itself, its `split` "train" unless another is named.
+    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar", or a function of
+    the user's that opens a file. Only `columns` are read. A folder that Energon prepared is one source by itself, its
+    `split` "train" unless another is named.
     What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
     `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `progress(what, done, total)` is
     called meanwhile. `where` keeps the rows whose columns hold given values: `{"lang": "python", "license": ["mit",
@@ -56,6 +58,9 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
+    if callable(format):
+        others = {"columns": columns, "lengths": lengths, "split": split, "where": where}
+        return open_own(paths, format, cache, others)
     source = _open(paths, format, columns, cache, progress, lengths, split, where)
     given = (paths,) if isinstance(paths, str | Path) else paths
     names, kept = tuple(str(path) for path in given), None if cache is None else str(cache)

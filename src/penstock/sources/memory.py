@@ -23,7 +23,7 @@ _SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
 
 class Memory:
-    """Any object with `__len__` and `__getitem__` as a source, read in the fastest way it offers.
+    """Any object with `__len__` and `__getitem__` or `read` as a source, read in the fastest way it offers.
 
     Ranges and one-dimensional arrays give Python scalars, arrays of more dimensions give rows that are views, Hugging
     Face datasets and others with `__getitems__` are asked for many rows at once, pyarrow tables give rows as dicts,
@@ -35,7 +35,8 @@ class Memory:
     """
 
     def __init__(self, seq: Any) -> None:
-        lacks = [name for name in ("__len__", "__getitem__") if not callable(getattr(seq, name, None))]
+        asked = ("__len__",) if _reads(seq) else ("__len__", "__getitem__")
+        lacks = [name for name in asked if not callable(getattr(seq, name, None))]
         if lacks or isinstance(seq, Mapping):
             reason = f"it has no {' and no '.join(lacks)}" if lacks else "it is a mapping, without an order"
             raise ConfigError(f"{_name(seq)} is no sequence: {reason}. For iterators use from_iterable")
@@ -221,6 +222,8 @@ def _reader(seq: Any) -> _Read:
         return _table(seq)
     if hasattr(seq, "shape") and hasattr(seq, "dtype"):
         return _array_like
+    if _reads(seq):
+        return _asked
     return _mapped if type(seq) in (list, tuple) else _one_by_one
 
 
@@ -251,6 +254,15 @@ def _many(seq: Any, indices: Ints) -> list[Any]:
     if len(found) != len(indices):
         raise DataError(f"__getitems__ gave {len(found)} samples for {len(indices)} indices", where=_name(seq))
     return found
+
+
+def _reads(seq: Any) -> bool:
+    """Whether it is asked for many samples at once by a `read`; what has items as well (`mmap`) may mean bytes."""
+    return callable(getattr(seq, "read", None)) and not hasattr(seq, "__getitem__")
+
+
+def _asked(seq: Any, indices: Ints) -> list[Any]:
+    return list(seq.read(indices))
 
 
 def _is_hub(seq: Any) -> bool:
