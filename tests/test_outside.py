@@ -18,7 +18,18 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.testing import assert_covers, assert_elastic, assert_mixture, assert_resumes, assert_same_run
+from penstock import folds, orders
+from penstock.testing import (
+    assert_covers,
+    assert_elastic,
+    assert_fold,
+    assert_mixture,
+    assert_order,
+    assert_resumes,
+    assert_rule,
+    assert_same_run,
+    assert_source,
+)
 
 Make = Callable[[], ps.Dataset]
 
@@ -363,3 +374,131 @@ def test_a_source_that_gives_too_few_is_no_silent_shift() -> None:
     with pytest.raises(ps.DataError, match=r"few.*read\(\) gave . samples for . indices"):
         ps.mix({"few": rows, "x": ps.from_sequence("ab")}, stop="all_exhausted").__getitems__([0, 0, 1, 1, 2, 2, 3, 3])
     assert len(twice[0]) == 10
+
+
+# ---------------------------------------------------------------- parts that are wrong, told by name
+
+
+def test_parts_by_the_book_pass(folder: Path) -> None:
+    assert_source(Documents())
+    assert_source(Measured(), size=len)
+    assert_source(Fixed(folder / "part-0.fixed"))
+    assert_source(range(0))
+    assert_order(Evens())
+    for rule in (TwoToOne(), Backwards()):
+        assert_rule(rule, (7, 30))
+    assert_fold(UpTo(9))
+    for order in (orders.Shuffle(), orders.BlockShuffle(4, 2), orders.WindowShuffle(3), orders.Gap(2, 3)):
+        assert_order(order)
+    for fold in (folds.BatchByTokens(9), folds.BucketByLength((3,), 2), folds.ShuffleBuffer(3)):
+        assert_fold(fold)
+
+
+class Moody(Documents):
+    def read(self, indices: Any) -> list[Any]:
+        return sorted(super().read(indices), key=len)
+
+
+class Mismeasured(Measured):
+    def lengths(self) -> Any:
+        return np.arange(self.n) % 5
+
+
+class NotBack(Evens):
+    def up(self, positions: Any, below: Any, key: int) -> Any:
+        return positions
+
+
+class Twice(Evens):
+    def down(self, positions: Any, below: Any, key: int) -> Any:
+        return positions // 2 * 2, None
+
+
+class Away(Evens):
+    def down(self, positions: Any, below: Any, key: int) -> Any:
+        return positions + 1, None
+
+
+class Lazy(Evens):
+    def down(self, positions: Any, below: Any, key: int) -> Any:
+        return positions.tolist(), None
+
+
+class Skips(TwoToOne):
+    def at(self, positions: Any) -> Any:
+        source, k = super().at(positions)
+        return source, k + (k > 3)
+
+
+class Again(TwoToOne):
+    def at(self, positions: Any) -> Any:
+        source, k = super().at(positions)
+        return source, np.minimum(k, 3)
+
+
+class Third(TwoToOne):
+    def at(self, positions: Any) -> Any:
+        return positions % 3, positions // 3
+
+
+class Miscounts(Backwards):
+    def counts(self, position: int) -> Any:
+        return super().counts(position + 1)
+
+
+class Misplaces(Backwards):
+    def places(self, source: Any, k: Any) -> Any:
+        return super().places(source, k) + source
+
+
+class Loses(UpTo):
+    def flush(self, held: Any) -> Any:
+        return []
+
+
+class Doubles(UpTo):
+    def flush(self, held: Any) -> Any:
+        return [held, held]
+
+
+class Changes(UpTo):
+    def step(self, held: Any, item: Any) -> Any:
+        held.append(item)
+        return held, []
+
+
+class Remembers(UpTo):
+    def step(self, held: Any, item: Any) -> Any:
+        return np.array([1]), [[item]]
+
+
+class Nameless(Evens):
+    def describe(self) -> Any:
+        return {"order": object()}
+
+
+BROKEN: list[tuple[Callable[[], Any], str]] = [
+    (lambda: assert_source(Few()), "Few.read gave 16 samples for 32 indices"),
+    (lambda: assert_source(Moody()), "Moody.read gives another sample of index"),
+    (lambda: assert_source(Mismeasured(), size=len), "Mismeasured.lengths says 0 of index 0, its size is 1|says . of"),
+    (lambda: assert_order(NotBack()), "NotBack.up is not the way back: position 1 comes from 2 of a pass of 7"),
+    (lambda: assert_order(Twice()), "Twice.down gives place . of a pass of . more than once|leaves the pass"),
+    (lambda: assert_order(Away()), "Away.down leaves the pass: position 0 .* comes from 1"),
+    (lambda: assert_order(Lazy()), "Lazy.down gave list of shape None for 3 positions"),
+    (lambda: assert_order(Nameless()), "Nameless.describe gives what is not JSON"),
+    (lambda: assert_rule(Skips(), (9, 9)), "Skips.at skips a draw: position 6 is draw 5 of input 0, where draw 4"),
+    (lambda: assert_rule(Again(), (9, 9)), "Again.at makes a draw twice: position 6 is draw 3 of input 0"),
+    (lambda: assert_rule(Third(), (9, 9)), "Third.at draws from input 2 of 2 at position 2"),
+    (lambda: assert_rule(Miscounts(), (9, 9)), r"Miscounts.counts\(1\) is \[2, 0\], but \[1, 0\] were drawn"),
+    (lambda: assert_rule(Misplaces(), (9, 9)), "Misplaces.places is not the way back: draw 0 of input 1 is made at 2"),
+    (lambda: assert_fold(Loses(9)), "Loses loses item . of 10"),
+    (lambda: assert_fold(Doubles(9)), r"Doubles gives item . of size . as \[\("),
+    (lambda: assert_fold(Changes(9)), "Changes.step changed the carry that it was given at item 0"),
+    (lambda: assert_fold(Remembers(9)), "Remembers.step remembers a ndarray, which no state can hold"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("check,words", BROKEN, ids=range(len(BROKEN)))
+def test_a_wrong_part_is_told_by_name(check: Callable[[], Any], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        check()

@@ -59,7 +59,8 @@ class Order(Protocol):
 
     `size` is the length of one pass, `None` for endless; `below` is the length of a pass of the
     flow below. `key` is the randomness of this node: hashed from seed, source name and stage name.
-    Returns the positions below and how many passes were made without reordering ("laps").
+    `down` returns the positions below and how many passes were made without reordering ("laps"): None but for slices
+    and repeats. `up` is the way back. `penstock.testing.assert_order` checks one of your own.
     """
 
     def size(self, below: int | None, /) -> int | None: ...
@@ -72,7 +73,11 @@ class Mixing(Protocol):
     """A mixing rule of one's own: which input each position draws from, and which of its draws that is.
 
     Pure and vectorised, like an order. `size` is the length of one pass, given those of the inputs (None: endless, or
-    not known). Positions go on counting from one pass to the next, and so do the draws of every input.
+    not known). Positions go on counting from one pass to the next, and so do the draws of every input, which are
+    numbered in the order of their names.
+
+    A rule may have `counts(position)` as well, the draws of each input before a position, and `places(source, k)`, the
+    positions of draws of inputs, -1 for none: a plan then need not go through all positions.
     """
 
     def size(self, sizes: Sequence[int | None], /) -> int | None: ...

@@ -1,0 +1,241 @@
+"""Checking a part by itself: a source, an order, a mixing rule, a fold. What is wrong is told by the part's name."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ..base.contract import fulfilled
+from ..ops.mix import Counted
+from ..sources.memory import Memory
+from ..types import Fold, Ints, Item, Mixing, Order, Part, Source
+from .asserts import difference
+
+_FAR = 3 * 10**12
+_MANY = 300
+
+
+def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None:
+    """A source gives the sample of every index asked for, in that order, the same alone, together and again.
+
+    `source` is anything that `from_sequence` takes, or what a format makes of a file; a few of its samples are read.
+    `size(sample)`, where it is given, must agree with `lengths`. Raises `AssertionError`.
+
+    >>> assert_source("abc")
+    >>> class Few:
+    ...     def __len__(self): return 5
+    ...     def read(self, indices): return sorted(set(indices.tolist()))
+    >>> assert_source(Few())
+    Traceback (most recent call last):
+    ...
+    AssertionError: Few.read gave 5 samples for 10 indices: one for each, also where an index is repeated
+    """
+    name, read = type(source).__name__, source if isinstance(source, Source) else Memory(source)
+    n, few = len(read), np.unique(np.linspace(0, max(len(read) - 1, 0), 16).astype(np.int64))
+    asked = np.concatenate([few[::-1], few]) if n else few[:0]
+    together = read.read(asked)
+    if len(together) != len(asked):
+        raise AssertionError(
+            f"{name}.read gave {len(together)} samples for {len(asked)} indices: one for each, also where an index is "
+            "repeated"
+        )
+    for index, sample in zip(asked.tolist(), together, strict=True):
+        if found := difference(sample, read.read(np.array([index]))[0]):
+            raise AssertionError(f"{name}.read gives another sample of index {index} among others than alone: {found}")
+    lengths = read.lengths()
+    if lengths is not None and np.shape(lengths) != (n,):
+        raise AssertionError(f"{name}.lengths gave {np.shape(lengths)}: one integer for each of {n} samples is needed")
+    for index, sample in zip(asked.tolist(), together, strict=True):
+        if lengths is not None and size is not None and size(sample) != lengths[index]:
+            raise AssertionError(f"{name}.lengths says {lengths[index]} of index {index}, its size is {size(sample)}")
+    _described(source, name)
+
+
+def assert_order(order: Order, sizes: Sequence[int] = (1, 2, 7, 64), keys: Sequence[int] = (0, 1)) -> None:
+    """An order is a pure map: every position of a pass from one place of the same pass below, and `up` the way back.
+
+    `sizes` are the lengths of passes below, and `keys` the randomness, under which it is tried over three passes.
+    Raises `AssertionError`.
+
+    >>> class Backwards:
+    ...     def size(self, below): return below
+    ...     def down(self, positions, below, key):
+    ...         return positions // below * below + below - 1 - positions % below, None
+    ...     def up(self, positions, below, key): return positions
+    ...     def describe(self): return {"order": "backwards"}
+    >>> assert_order(Backwards())
+    Traceback (most recent call last):
+    ...
+    AssertionError: Backwards.up is not the way back: position 0 comes from 1 of a pass of 2, and up(1) is 1
+    """
+    name = type(fulfilled(order, Order, "assert_order")).__name__
+    for below in sizes:
+        for key in keys:
+            _order(order, name, below, key)
+    _described(order, name)
+
+
+def _order(order: Order, name: str, below: int, key: int) -> None:
+    size = order.size(below)
+    if size is None or size < 0:
+        raise AssertionError(f"{name}.size({below}) is {size}: a pass of what ends has a length")
+    positions = np.arange(3 * size)
+    places, laps = order.down(positions, below, key)
+    if laps is not None:
+        raise AssertionError(f"{name}.down must give None beside the places: only slices and repeats make laps")
+    _vector(places, positions, f"{name}.down")
+    if len(wrong := np.flatnonzero(places // below != positions // max(size, 1))):
+        p = int(wrong[0])
+        raise AssertionError(
+            f"{name}.down leaves the pass: position {p} (passes of {size}) comes from {places[p]} (of {below})"
+        )
+    found, times = np.unique(places, return_counts=True)
+    if (times > 1).any():
+        raise AssertionError(f"{name}.down gives place {found[times > 1][0]} of a pass of {below} more than once")
+    back = order.up(places, below, key)
+    _vector(back, positions, f"{name}.up")
+    if len(wrong := np.flatnonzero(back != positions)):
+        p = int(wrong[0])
+        raise AssertionError(
+            f"{name}.up is not the way back: position {p} comes from {places[p]} of a pass of {below}, and "
+            f"up({places[p]}) is {back[p]}"
+        )
+    alone = [int(order.down(positions[p : p + 1], below, key)[0][0]) for p in range(0, len(positions), 5)]
+    if alone != places[::5].tolist():
+        raise AssertionError(f"{name}.down gives other places one by one than together: it must be pure")
+
+
+def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
+    """A mixing rule draws from each input in order, no draw left out or made twice, and its sums agree with it.
+
+    `sizes` are the lengths of the inputs' passes, None for endless. The first 300 positions are tried, or three passes,
+    and some far away. Raises `AssertionError`.
+
+    >>> class Turns:
+    ...     def size(self, sizes): return None
+    ...     def at(self, positions): return positions % 2, positions
+    ...     def describe(self): return {"rule": "turns"}
+    >>> assert_rule(Turns(), (5, 5))
+    Traceback (most recent call last):
+    ...
+    AssertionError: Turns.at skips a draw: position 2 is draw 2 of input 0, where draw 1 is next
+    """
+    name = type(fulfilled(rule, Mixing, "assert_rule")).__name__
+    size = rule.size(sizes)
+    positions = np.arange(_MANY if size is None else min(_MANY, 3 * size))
+    source, k = rule.at(positions)
+    _vector(source, positions, f"{name}.at")
+    _vector(k, positions, f"{name}.at")
+    far = rule.at(_FAR + positions[:9])
+    for where, found in ((positions, source), (_FAR + positions[:9], far[0])):
+        if len(wrong := np.flatnonzero((found < 0) | (found >= len(sizes)))):
+            at = int(wrong[0])
+            raise AssertionError(f"{name}.at draws from input {found[at]} of {len(sizes)} at position {where[at]}")
+    due = [0] * len(sizes)
+    for p, i, draw in zip(positions.tolist(), source.tolist(), k.tolist(), strict=True):
+        if draw != due[i]:
+            how = "skips a draw" if draw > due[i] else "makes a draw twice"
+            raise AssertionError(
+                f"{name}.at {how}: position {p} is draw {draw} of input {i}, where draw {due[i]} is next"
+            )
+        due[i] += 1
+        if isinstance(rule, Counted) and (told := rule.counts(p + 1).tolist()) != due:
+            raise AssertionError(f"{name}.counts({p + 1}) is {told}, but {due} were drawn")
+    if [int(rule.at(positions[p : p + 1])[1][0]) for p in positions[::7]] != k[::7].tolist():
+        raise AssertionError(f"{name}.at gives other draws one by one than together: it must be pure")
+    if isinstance(rule, Counted):
+        for where, (i, draws) in ((positions, (source, k)), (_FAR + positions[:9], far)):
+            if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
+                at = int(wrong[0])
+                raise AssertionError(
+                    f"{name}.places is not the way back: draw {draws[at]} of input {i[at]} is made at {where[at]}"
+                )
+    _described(rule, name)
+
+
+def assert_fold(fold: Fold, sizes: Sequence[int] = (1, 3, 2, 5, 4, 1, 1, 2, 6, 3), key: int = 0) -> None:
+    """A fold gives every item once, whole or in parts that meet, changes nothing that it was given, and is pure.
+
+    `sizes` are those of the items that it is tried on, `key` its randomness. Raises `AssertionError`.
+
+    >>> class Pairs:
+    ...     def init(self, key): return []
+    ...     def step(self, held, item): return ([], [[*held, item]]) if held else ([item], [])
+    ...     def flush(self, held): return []
+    ...     def describe(self): return {"fold": "pairs"}
+    >>> assert_fold(Pairs(), (1, 1, 1))
+    Traceback (most recent call last):
+    ...
+    AssertionError: Pairs loses item 2 of 3: no group has it, and flush gives none
+    """
+    name = type(fulfilled(fold, Fold, "assert_fold")).__name__
+    first, again = (_folded(fold, name, sizes, key) for _ in range(2))
+    if first != again:
+        raise AssertionError(f"{name} gives other groups the second time: it must be pure")
+    spans = dict[int, list[tuple[int, int]]]()
+    for group in first:
+        if not group:
+            raise AssertionError(f"{name} gives a group of no items")
+        for one in group:
+            item, start, stop = (one.item, one.start, one.stop) if isinstance(one, Part) else (one, 0, one.size)
+            spans.setdefault(item.number, []).append((start, stop))
+    for number, size in enumerate(sizes):
+        found = sorted(spans.get(number, []))
+        if not found:
+            raise AssertionError(f"{name} loses item {number} of {len(sizes)}: no group has it, and flush gives none")
+        ends = [0, *(stop for _, stop in found)]
+        if [start for start, _ in found] != ends[:-1] or ends[-1] != size:
+            raise AssertionError(f"{name} gives item {number} of size {size} as {found}: once, or in parts that meet")
+    _described(fold, name)
+
+
+def _folded(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[list[Item | Part]]:
+    carry, groups = fold.init(key), list[list[Item | Part]]()
+    for number, size in enumerate(sizes):
+        before = copy.deepcopy(carry)
+        after, ready = fold.step(carry, Item(number, size, f"item {number}"))
+        if carry != before:
+            raise AssertionError(f"{name}.step changed the carry that it was given at item {number}: return a new one")
+        carry = after
+        groups += [list(group) for group in ready]
+        if wrong := _foreign(carry):
+            raise AssertionError(
+                f"{name}.step remembers a {wrong}, which no state can hold: numbers, text, lists, tuples, mappings, "
+                "items and parts"
+            )
+    return groups + [list(group) for group in fold.flush(carry)]
+
+
+def _foreign(carry: Any) -> str:
+    """What of a carry cannot be written into a state; nothing is the empty text."""
+    if isinstance(carry, Item | Part | bool | int | float | str | None):
+        return ""
+    if isinstance(carry, list | tuple):
+        return next((wrong for each in cast("Sequence[Any]", carry) if (wrong := _foreign(each))), "")
+    if isinstance(carry, dict):
+        return next((wrong for each in cast("dict[Any, Any]", carry).values() if (wrong := _foreign(each))), "")
+    return type(carry).__name__
+
+
+def _vector(found: Any, asked: Ints, where: str) -> None:
+    shape, kind = getattr(found, "shape", None), getattr(getattr(found, "dtype", None), "kind", "")
+    if shape != asked.shape or kind not in "iu":
+        raise AssertionError(
+            f"{where} gave {type(found).__name__} of shape {shape} for {len(asked)} positions: a vector of as many "
+            "integers is needed"
+        )
+
+
+def _described(part: Any, name: str) -> None:
+    if not callable(getattr(part, "describe", None)):
+        return
+    try:
+        texts = [json.dumps(part.describe(), allow_nan=False) for _ in range(2)]
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{name}.describe gives what is not JSON: {error}") from None
+    if texts[0] != texts[1]:
+        raise AssertionError(f"{name}.describe gives {texts[0]}, then {texts[1]}")
