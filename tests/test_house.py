@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
@@ -136,6 +137,21 @@ def test_files_are_small(path: Path) -> None:
         assert lines > LIMIT, f"{name} is short again: take it out of LONG_FILES"
     else:
         assert lines <= LIMIT, f"{name} has {lines} lines: split it, or give the reason in LONG_FILES"
+
+
+def test_the_map_shows_every_room() -> None:
+    docs, rooms = ROOT / "docs", list(PLACES)
+    text, picture = ((docs / name).read_text(encoding="utf-8") for name in ("house.md", "house.svg"))
+    assert re.findall(r"\*\*`(\w+)`\*\*", text) == rooms, "docs/house.md: a paragraph for every room, floor by floor"
+    drawn = re.findall(r'class="room"[^>]*>(\w+)<', picture)
+    assert sorted(drawn) == sorted(rooms), "docs/house.svg: a box for every room"
+    assert all((SOURCE / room).is_dir() or (SOURCE / f"{room}.py").is_file() for room in rooms)
+
+
+def test_the_pages_inside_name_files_that_exist() -> None:
+    for page in ("house.md", "position.md"):
+        for name in re.findall(r"`(?:src/penstock/)?([\w/]+\.py)`", (ROOT / "docs" / page).read_text(encoding="utf-8")):
+            assert (SOURCE / name).is_file() or (ROOT / name).is_file(), f"docs/{page} names {name}"
 
 
 def fresh(code: str) -> str:
