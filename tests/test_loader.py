@@ -739,7 +739,7 @@ def test_lanes_share_out_the_draws_of_a_mixture() -> None:
 @pytest.mark.parametrize(
     ("method", "options"), [("concat_split", {}), ("first_fit", {"open_rows": 4}), ("best_fit", {"window": 16})]
 )
-def test_weights_set_under_a_pack_that_was_planned(method: str, options: dict[str, int]) -> None:
+def test_weights_set_under_a_pack_that_was_planned(method: Any, options: Any) -> None:
     def tokens(seed: int, n: int) -> ps.Dataset:
         lengths = np.random.default_rng(seed).integers(1, 20, n)
         offsets = np.concatenate([[0], np.cumsum(lengths)])

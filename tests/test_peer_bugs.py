@@ -247,7 +247,7 @@ def test_grain_953_a_seek_backwards_gives_the_same_again() -> None:
 
 
 def test_llm_foundry_1277_a_resume_counts_rows_not_documents() -> None:
-    def make(method: str, workers: int) -> ps.Loader:
+    def make(method: Any, workers: int) -> ps.Loader:
         ds = numbers(80).shuffle(seed=1).map(recipes.document).pack(16, method=method)
         return ps.Loader(ds.batch(2, collate=list), workers=workers)
 

@@ -251,7 +251,7 @@ def test_pipe_is_a_call() -> None:
 # ---------------------------------------------------------------- mixing
 
 
-def mixture(stop: str, lengths: dict[str, int], weights: dict[str, float], **options: Any) -> list[str]:
+def mixture(stop: Any, lengths: dict[str, int], weights: dict[str, float], **options: Any) -> list[str]:
     ds = ps.mix(
         {n: ps.from_sequence([(n, i) for i in range(k)], name=n) for n, k in lengths.items()},
         weights, stop=stop, **options,

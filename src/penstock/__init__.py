@@ -11,6 +11,7 @@ the number of ranks and workers, and asking what a step held all follow from it.
 
 from typing import TYPE_CHECKING, Any
 
+from .base.hints import unknown
 from .dataset import Dataset
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
 from .inputs import from_iterable, from_sequence, from_tokens, mix, read
@@ -54,4 +55,4 @@ def __getattr__(name: str) -> Any:
         from . import mixture_files
 
         return getattr(mixture_files, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise unknown(__name__, name, __all__)

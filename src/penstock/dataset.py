@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from .base.contract import fulfilled
+from .base.hints import guided
 from .base.ints import whole, within_reach
 from .base.tree import collate as default_collate
 from .base.tree import leading
@@ -41,7 +42,7 @@ from .graph.nodes import (
 from .graph.show import Shown, Shows, length, shown
 from .ops.op import Op
 from .orders import BlockShuffle, Gap, Repeat, Replay, Shuffle, Slice, Told, WindowShuffle
-from .pack import Missing, PackedBatches, Packing, Rebatch, join_parts
+from .pack import DType, Long, Method, Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
@@ -49,6 +50,7 @@ from .streams.step import Failed
 from .types import Fold, Order, Part
 
 
+@guided
 class Dataset(Shows):
     """A sequence of samples that can be passed over again and again; every method gives a new one.
 
@@ -489,7 +491,22 @@ class Dataset(Shows):
         """
         return self._fold(BatchByTokens(max_tokens, padded), size, _collate(collate))
 
-    def pack(self, length: int, method: str = "concat_split", **options: Any) -> Dataset:
+    def pack(
+        self,
+        length: int,
+        method: Method = "concat_split",
+        *,
+        long: Long = "split",
+        max_segments: int | None = None,
+        features: Sequence[str] | None = None,
+        unpacked: Sequence[str] = (),
+        pad: float | dict[str, float] = 0,
+        bos: int | dict[str, int] | None = None,
+        eos: int | dict[str, int] | None = None,
+        dtype: DType | dict[str, DType] = None,
+        open_rows: int | None = None,
+        window: int | None = None,
+    ) -> Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions`; options as in `penstock.pack.Packing`.
 
         `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them whole. With a source
@@ -501,7 +518,9 @@ class Dataset(Shows):
         >>> {name: column.tolist() for name, column in next(iter(rows)).items()}
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
-        packing = Packing(length, method, **options)  # pyright: ignore[reportArgumentType]
+        packing = Packing(
+            length, method, long, max_segments, features, unpacked, pad, bos, eos, dtype, open_rows, window
+        )
         return self._with(Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing))
 
     def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:

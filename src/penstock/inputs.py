@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .base.contract import fulfilled
+from .base.hints import chosen, guided
 from .base.ints import whole
 from .dataset import Dataset
 from .errors import ConfigError
@@ -18,13 +19,16 @@ from .graph.history import history
 from .graph.lengths import weighed
 from .graph.nodes import By, Mix, Read, Weighted
 from .graph.turns import draws_of
-from .schedule import Schedule, by_name, plain
+from .mixing import Stop
+from .schedule import COUNTED, Counted, Schedule, by_name, plain
 from .sources import open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
+from .sources.paths import FormatName
 from .types import Mixing, Shards, Source
 
 
+@guided
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     """Anything with `len` and `[i]`: a list, a range, a NumPy array, a torch map-style dataset, a Hugging Face
     `Dataset`; or with `len` and `read(indices)`: a source of yours.
@@ -39,6 +43,7 @@ def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     return Dataset(Read(seq if isinstance(seq, Source) else Memory(seq), name or ""))
 
 
+@guided
 def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | None = None) -> Dataset:
     """A stream that can be started again: `factory()` gives an iterable over the same samples every time.
 
@@ -52,6 +57,7 @@ def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | Non
     return Dataset(Read(factory if isinstance(factory, Shards) else Stream(factory), name or ""))
 
 
+@guided
 def from_tokens(tokens: Any, offsets: Any, name: str | None = None) -> Dataset:
     """A token store: one flat, possibly memory-mapped array, and the offsets at which documents begin (`n + 1` of
     them).
@@ -65,9 +71,10 @@ def from_tokens(tokens: Any, offsets: Any, name: str | None = None) -> Dataset:
     return Dataset(Read(Tokens(tokens, offsets), name or ""))
 
 
+@guided
 def read(
     paths: str | Path | Sequence[str | Path],
-    format: str | Callable[[Path], Any] | None = None,
+    format: FormatName | Callable[[Path], Any] | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
     cache: str | Path | None = None,
@@ -95,14 +102,15 @@ def read(
     return Dataset(Read(source, name or getattr(source, "name", "")))
 
 
+@guided
 def mix(
     datasets: Mapping[str, Dataset],
     weights: Mapping[str, float] | Schedule | None = None,
     *,
     seed: int = 0,
     block_size: int = 1,
-    stop: str = "restart",
-    unit: str = "samples",
+    stop: Stop = "restart",
+    unit: Counted = "samples",
     max_epochs: float | Mapping[str, float] | None = None,
     temperature: float | None = None,
     rule: Mixing | None = None,
@@ -136,8 +144,7 @@ def mix(
         raise ConfigError(
             f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, ...}}, or a Schedule"
         )
-    if unit not in ("samples", "tokens"):
-        raise ConfigError(f"mix(unit={unit!r}): choose 'samples' or 'tokens'")
+    chosen(unit, COUNTED, "mix(unit={})")
     given = _plain(weights) if isinstance(weights, Mapping) else weights
     caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
@@ -159,7 +166,10 @@ _ALONE = (None, 0, 1, "restart", "samples", None, None)
 def _names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
     """The names of the inputs in order; what is no mapping of names to datasets is refused."""
     if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, ...}}")
+        raise ConfigError(
+            f"mix: the inputs are a {type(datasets).__name__}; give a mapping, {{name: dataset, ...}}, as in "
+            "ps.mix({'a': ..., 'b': ...}, {'a': 0.3, 'b': 0.7})"
+        )
     for name, dataset in datasets.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"mix: the name {name!r} is a {type(name).__name__}; names are texts")

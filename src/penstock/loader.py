@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import numpy as np
 
+from .base.hints import chosen, guided
 from .base.ints import whole
 from .base.seams import lock, place, process, world
 from .dataset import Dataset
@@ -22,14 +23,19 @@ from .runtime.iterator import refuse_copies
 from .runtime.session import Session
 from .runtime.setting import Setting
 from .runtime.show import shown_run
+from .runtime.states import OnMismatch
+from .schedule import Schedule
 from .streams.deal import Remainder
 from .streams.quarantine import OnError, journal_to_json
 from .streams.stream import as_int
 from .types import Flags
 
-Executor = Literal["inline", "threads"]
+Executor: TypeAlias = Literal["inline", "threads"]
+
+EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 
 
+@guided
 class Loader(Shows):
     """Gives what `iter(ds)` gives, computed ahead by workers, shared out between ranks, and resumable anywhere.
 
@@ -78,8 +84,7 @@ class Loader(Shows):
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"Loader: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
         workers = whole(workers, "workers={}", 0)
-        if executor not in ("inline", "threads"):
-            raise ConfigError(f"executor={executor!r}: choose 'inline' or 'threads'")
+        chosen(executor, EXECUTORS, "executor={}")
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
         self._placed = rank is not None
@@ -200,19 +205,17 @@ class Loader(Shows):
             return self._session.state()
 
     def load_state_dict(
-        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], on_mismatch: str = "error"
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], on_mismatch: OnMismatch = "error"
     ) -> None:
         """Go where a state (or the states of all ranks) says, whatever the ranks and workers were then.
 
         A state of another pipeline is refused with the differences; `on_mismatch="adopt"` goes on with this pipeline
         all the same, every input that both have where it was. If anything is wrong the loader stays where it is.
         """
-        if on_mismatch not in ("error", "adopt"):
-            raise ConfigError(f"on_mismatch={on_mismatch!r}: choose 'error' or 'adopt'")
         with self._lock:
             self._session.load(state, on_mismatch)
 
-    def set_weights(self, weights: Any, at: int | None = None) -> int:
+    def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:
         """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on; returns the position.
 
         The default is the first sample that was not drawn yet, which is the same on every rank at the same step. Passes

@@ -9,18 +9,24 @@ from functools import cached_property
 from itertools import pairwise
 from math import fsum, isfinite
 from operator import index
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from .base.hints import chosen, few, guided, near
 from .errors import ConfigError
 from .types import Ints, Json
 
 Floats = npt.NDArray[np.float64]
 
-INTERPOLATIONS = ("step", "linear", "cosine")
-UNITS = ("samples", "tokens", "steps")
+Interpolation: TypeAlias = Literal["step", "linear", "cosine"]
+Counted: TypeAlias = Literal["samples", "tokens"]
+Clock: TypeAlias = Literal[Counted, "steps"]
+
+INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
+COUNTED: tuple[Counted, ...] = get_args(Counted)
+UNITS: tuple[Clock, ...] = get_args(Clock)
 
 _LARGEST = 1e100  # sums of weights stay finite
 _FURTHEST = 1 << 60  # steps are counted up to here
@@ -31,6 +37,7 @@ for _n in range(1, 12):
     _SINE.append(-_SINE[-1] / ((2 * _n) * (2 * _n + 1)))
 
 
+@guided
 @dataclass(frozen=True)
 class Schedule:
     """Weights as a function of the step: points in any order, the last weights hold for ever after.
@@ -46,14 +53,14 @@ class Schedule:
     """
 
     points: Sequence[tuple[int, Mapping[str, float]]]
-    interpolation: str = "step"
-    unit: str = "samples"
+    interpolation: Interpolation = "step"
+    unit: Clock = "samples"
     start: Mapping[str, int] | None = None
     stop: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
-        _one_of(self.interpolation, INTERPOLATIONS, "interpolation")
-        _one_of(self.unit, UNITS, "unit")
+        chosen(self.interpolation, INTERPOLATIONS, "Schedule(interpolation={})")
+        chosen(self.unit, UNITS, "Schedule(unit={})")
         points = [_point(point) for point in _points(self.points)]
         if not points:
             raise ConfigError("a schedule needs at least one point: Schedule([(0, {name: weight, ...})])")
@@ -70,7 +77,8 @@ class Schedule:
             given = cast("Mapping[str, int]", getattr(self, field) or {})
             for name, step in given.items():
                 if name not in names:
-                    raise ConfigError(f"{field} names {name!r}, which is not in the schedule: {sorted(names)}")
+                    hint = near(name, names) or f": {few(sorted(names))}"
+                    raise ConfigError(f"{field} names {name!r}, which is not in the schedule{hint}")
                 _step(step, f"{field} of {name!r}")
             object.__setattr__(self, field, by_name(given))
         self._check_never_empty()
@@ -273,7 +281,7 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
                 f"{where}: the weight of {name!r} is {weight!r}, more than {_LARGEST:g}; scale all weights"
             )
     if not any(weights.values()):
-        raise ConfigError(f"{where}: all weights are 0 ({sorted(weights)}); give at least one source a weight")
+        raise ConfigError(f"{where}: all weights are 0 ({few(sorted(weights))}); give at least one source a weight")
 
 
 def plain(value: Any) -> Any:
@@ -302,13 +310,13 @@ def by_name(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
-    """Refuse missing and extra names, listing them."""
+    """Refuse missing and extra names, telling the first of them and what was meant."""
     given, names = set(given), set(names)
-    parts = [
-        f"{word} {sorted(some)}" for word, some in (("missing", names - given), ("unknown", given - names)) if some
-    ]
+    missing, unknown = sorted(names - given), sorted(given - names)
+    parts = [f"{word} {few(some)}" for word, some in (("missing", missing), ("unknown", unknown)) if some]
     if parts:
-        raise ConfigError(f"{where} must name the same sources everywhere: {', '.join(parts)}")
+        hint = near(unknown[0], missing or names) if unknown else ""
+        raise ConfigError(f"{where} must name the same sources everywhere: {', '.join(parts)}{hint}")
 
 
 def _number(value: Any) -> float | None:
@@ -340,8 +348,3 @@ def _step(value: Any, what: str) -> int:
     if not 0 <= step < _FURTHEST:
         raise ConfigError(f"{what} of the schedule is at step {value!r}: a step is an integer, 0 or more, below 2^60")
     return step
-
-
-def _one_of(value: str, valid: tuple[str, ...], what: str) -> None:
-    if value not in valid:
-        raise ConfigError(f"unknown {what} {value!r}: one of {', '.join(valid)}")

@@ -417,7 +417,7 @@ def test_interpolations() -> None:
     assert cosine.get_weights(2_500)["code"] == pytest.approx(0.24393398282201786, abs=1e-12)
     # An unknown word was taken for "linear".
     with pytest.raises(ps.ConfigError, match="interpolation"):
-        WeightScheduler(points((0, 0.2)), "cubic")
+        WeightScheduler(points((0, 0.2)), "cubic")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="sum to"):
         WeightSchedulePoint(0, {"a": 0.5, "b": 0.6})
     with pytest.raises(ps.ConfigError, match="'b' is -0.5"):

@@ -91,7 +91,7 @@ def test_rows_tell_their_source() -> None:
 
 
 @pytest.mark.parametrize("interpolation", ["step", "linear", "cosine"])
-def test_weights_change_over_the_run(interpolation: str) -> None:
+def test_weights_change_over_the_run(interpolation: Any) -> None:
     points = [(0, 0.2), (1_000, 0.5), (5_000, 0.8)]
     schedule = [WeightSchedulePoint(step=s, weights={"code": w, "text": 1 - w}) for s, w in points]
     scheduler = WeightScheduler(schedule=schedule, interpolation=interpolation)
@@ -102,7 +102,7 @@ def test_weights_change_over_the_run(interpolation: str) -> None:
 
 
 def test_three_ways_to_stop() -> None:
-    def given(stop: str) -> list[str]:
+    def given(stop: Any) -> list[str]:
         mixed = MixedShardedSource(sharded(), stop_strategy=stop, block_size=10)
         return [row["text"] for row in islice(mixed.open_shard(mixed.shard_names[0]), 1_000)]
 

@@ -380,9 +380,9 @@ def test_fields_that_would_do_nothing_are_refused() -> None:
 
 def test_words_that_are_not_known_are_refused(folder: Path) -> None:
     with pytest.raises(ps.ConfigError, match="stop_strategy 'sometimes'"):
-        MixStageConfig(stop_strategy="sometimes")
+        MixStageConfig(stop_strategy="sometimes")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="interpolation"):
-        MixStageConfig(weight_schedule=[WeightSchedulePoint(0, {"a": 1})], weight_schedule_type="square")
+        MixStageConfig(weight_schedule=[WeightSchedulePoint(0, {"a": 1})], weight_schedule_type="square")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="sum to 1.2"):
         MixStageConfig(weights={"a": 0.5, "b": 0.7})
     with pytest.raises(ps.ConfigError, match="strategy 'best'"):

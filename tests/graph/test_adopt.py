@@ -122,7 +122,7 @@ def test_a4_an_input_that_grew_goes_on_at_its_next_sample_in_every_pass() -> Non
 
 
 def test_a4_an_inner_mixture_changes() -> None:
-    def make(inner: dict[str, float], outer: float, stop: str) -> ps.Dataset:
+    def make(inner: dict[str, float], outer: float, stop: Any) -> ps.Dataset:
         below = ps.mix({name: numbers(60) for name in inner}, inner, stop=stop)
         return ps.mix({"m": below, "n": numbers(70)}, {"m": outer, "n": 1})
 
@@ -145,7 +145,7 @@ def test_a4_a_mixture_that_is_limited() -> None:
 
 @pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
 def test_a4_packed_documents(method: Any) -> None:
-    def make(weights: dict[str, float], stop: str = "all_exhausted") -> ps.Dataset:
+    def make(weights: dict[str, float], stop: Any = "all_exhausted") -> ps.Dataset:
         stores = {name: docs(80 + 40 * i, i) for i, name in enumerate(weights)}
         return ps.mix(stores, weights, stop=stop).pack(16, method=method)
 
@@ -226,7 +226,7 @@ def flat(n: int) -> ps.Dataset:
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 @pytest.mark.parametrize("stop", ["restart", "all_exhausted", "all_exhausted_oversample", "first_exhausted"])
 @pytest.mark.parametrize("kind", [streamed, flat])
-def test_a4_mixes_of_streams_in_lanes(kind: Make, stop: str, lanes: int) -> None:
+def test_a4_mixes_of_streams_in_lanes(kind: Make, stop: Any, lanes: int) -> None:
     def make(weights: dict[str, float]) -> ps.Dataset:
         mixed = ps.mix({name: kind(90 + 10 * len(name)) for name in weights}, weights, stop=stop)
         return mixed.map(str).flat_map(lambda x: [x]).batch(2, collate=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ def documents(n: int = 15) -> ps.Dataset:
 
 
 @pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
-def test_an_endless_mixture_of_known_lengths_is_packed_as_it_comes(method: str) -> None:
+def test_an_endless_mixture_of_known_lengths_is_packed_as_it_comes(method: Any) -> None:
     ds = ps.mix({"a": documents(), "b": documents(9)}, seed=3).pack(16, method=method).batch(2)
     rows = list(islice(ds, 30))
     assert len(rows) == 30

@@ -18,7 +18,7 @@ def numbers(n: int, name: str) -> ps.Dataset:
     return ps.from_sequence(range(n), name=name).shuffle()
 
 
-def two(stop: str = "all_exhausted", **weights: float) -> ps.Dataset:
+def two(stop: Any = "all_exhausted", **weights: float) -> ps.Dataset:
     rows = {name: numbers(8, name) for name in weights}
     return ps.mix(rows, weights, stop=stop)
 

@@ -227,7 +227,7 @@ def test_the_cursor_of_a_flushed_shuffle_buffer_is_small() -> None:
 
 
 @pytest.mark.parametrize("method,options", [("best_fit", {"window": 1000}), ("first_fit", {}), ("concat_split", {})])
-def test_the_cursor_of_packing_is_small(method: str, options: Any) -> None:
+def test_the_cursor_of_packing_is_small(method: Any, options: Any) -> None:
     ds = ps.from_sequence(range(4000)).shuffle(seed=1).map(document).pack(2048, method, **options)
     assert max(state_sizes(ds, 40)) < 20 * 1024
 

@@ -522,7 +522,8 @@ def test_packing_chooses_the_fold() -> None:
 
 
 def test_describe_tells_every_option_as_json() -> None:
-    packing = Packing(8, features=("ids", "labels"), pad={"labels": np.int64(-100)}, dtype=np.int32, eos=2)
+    pad: Any = {"labels": np.int64(-100)}
+    packing = Packing(8, features=("ids", "labels"), pad=pad, dtype=np.int32, eos=2)
     shown = packing.describe()
     assert json.loads(json.dumps(shown)) == shown
     assert isinstance(shown, dict)
@@ -631,7 +632,7 @@ def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
-def test_a3_packs_have_their_own_rows_in_every_pass(method: str) -> None:
+def test_a3_packs_have_their_own_rows_in_every_pass(method: Any) -> None:
     sizes = np.random.default_rng(3).integers(1, 30, 90)
     store = ps.from_tokens(np.arange(sizes.sum()), np.concatenate([[0], np.cumsum(sizes)]), name="store")
     ds = store.shuffle(seed=1).pack(64, method=method)

@@ -144,7 +144,7 @@ def test_tokens_are_counted_where_lengths_are_known() -> None:
     with pytest.raises(ConfigError, match="no source knows"):
         numbers(3, "a").plan.counts(1, "tokens")
     with pytest.raises(ConfigError, match="'samples' or 'tokens'"):
-        docs.plan.counts(1, "bytes")
+        docs.plan.counts(1, "bytes")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_step_of_many_ranks_is_what_the_ranks_get() -> None:

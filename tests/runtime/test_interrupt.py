@@ -67,7 +67,7 @@ def folding(bomb: Bomb) -> ps.Dataset:
     return numbers().fold(fold, size=lambda x: x % 9, build=list)
 
 
-def woven(bomb: Bomb, stop: str = "all_exhausted") -> ps.Dataset:
+def woven(bomb: Bomb, stop: Any = "all_exhausted") -> ps.Dataset:
     inputs = {"a": numbers().map(bomb).filter(lambda x: x % 3), "b": numbers(30, 100).filter(bomb.keep)}
     return ps.mix(inputs, {"a": 2, "b": 1}, stop=stop)
 

@@ -29,7 +29,7 @@ def stream(n: int, name: str = "s") -> ps.Dataset:
     return ps.from_iterable(lambda: iter(range(n)), name=name)
 
 
-def three(stop: str, **options: Any) -> Stage:
+def three(stop: Any, **options: Any) -> Stage:
     def make() -> ps.Dataset:
         flows = {"a": numbers(5).shuffle(seed=1), "b": numbers(9, "b").shuffle(seed=2), "c": numbers(4, "c")}
         return ps.mix(flows, {"a": 3, "b": 2, "c": 1}, stop=stop, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +43,7 @@ def test_lengths_are_those_of_the_rows(tmp_path: Path, suffix: str, kind: pa.Dat
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 @pytest.mark.parametrize("method", ["concat_split", "best_fit"])
-def test_packing_is_planned_from_them(tmp_path: Path, suffix: str, method: str) -> None:
+def test_packing_is_planned_from_them(tmp_path: Path, suffix: str, method: Any) -> None:
     path = write(tmp_path / f"a.{suffix}")
     ds = ps.read(path, columns=["ids"], lengths="ids").shuffle(seed=3).pack(16, method=method)
     rows = [ds[i] for i in range(len(ds))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
+from penstock.base.hints import few, near
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile
 
@@ -43,9 +43,8 @@ def _numbers(model: MixtureFile, option: str, given: Sequence[str]) -> dict[str,
         if not sign:
             raise ConfigError(f"{option} {text}: write NAME=NUMBER")
         if name not in model.names:
-            near = get_close_matches(name, model.names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(model.names[:8])}"
-            raise ConfigError(f"{option} {text}: the mixture has no source {name!r}; {hint}")
+            hint = near(name, model.names) or f"; it has {few(model.names)}"
+            raise ConfigError(f"{option} {text}: the mixture has no source {name!r}{hint}")
         try:
             out[name] = float(number)
         except ValueError:

@@ -8,13 +8,15 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, cast
 
 import typer
 
 import penstock as ps
+from penstock.base.hints import chosen
 from penstock.base.seams import world, write_whole
 from penstock.report import Target, opened, saved
+from penstock.streams.quarantine import POLICIES, OnError
 
 from .live import Meter, Redraw, live
 from .say import Json, Mixture, Steps, answer, guarded, stop
@@ -38,10 +40,9 @@ def run(
     """
     from rich.console import Console
 
-    if on_error not in ("raise", "quarantine"):
-        raise ps.ConfigError(f"--on-error {on_error}: choose raise or quarantine")
+    chosen(on_error, POLICIES, "--on-error {}")
     target = opened(mixture)
-    policy: Literal["raise", "quarantine"] = on_error
+    policy = cast(OnError, on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
         loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import compress
 from math import isqrt
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
+from ..base.hints import chosen
 from ..base.ints import whole
 from ..base.tree import cut, grown, join, regrown
 from ..errors import ConfigError, DataError
@@ -22,7 +23,7 @@ Long: TypeAlias = Literal["split", "refuse", "cut"]
 Piece: TypeAlias = Item | Part
 Row: TypeAlias = list[Piece]
 
-LONGS = ("split", "refuse", "cut")
+LONGS: tuple[Long, ...] = get_args(Long)
 
 
 def _check(fold: Any) -> None:
@@ -30,8 +31,7 @@ def _check(fold: Any) -> None:
     for field in fields(fold):
         value = getattr(fold, field.name)
         if field.name == "long":
-            if value not in LONGS:
-                raise ConfigError(f"pack: unknown long={value!r}; one of {', '.join(LONGS)}")
+            chosen(value, LONGS, "pack(long={})")
         elif field.name != "drop_remainder" and (value is not None or field.name != "max_segments"):
             if not isinstance(value, int) or value < 1:
                 raise ConfigError(f"pack: {field.name} must be a whole number of at least 1, not {value!r}")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from ..mixing import Event, Mixture
+from ..mixing import Event, Mixture, Stop
 from ..orders import Slice
-from ..schedule import Schedule
+from ..schedule import Counted, Schedule
 from ..types import Fold, Json, Mixing, Order, Path, Shards, Sizer, Source
 
 
@@ -130,8 +130,8 @@ class Weighted:
     weights: tuple[tuple[str, Any], ...] | Schedule | None
     seed: int
     block_size: int
-    stop: str
-    unit: str
+    stop: Stop
+    unit: Counted
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
     events: tuple[tuple[int, Event], ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import ConfigError
-from ..mixing import Exhausted, Mixture, event_from_json
+from ..mixing import Exhausted, Mixture, Stop, event_from_json
 from ..ops.weave import MANY, Draws, Outcome
 from ..streams.rounds import Share
 from ..streams.stream import as_int, as_list, bad_cursor
@@ -164,7 +164,7 @@ class ByWeight:
 
     mixture: Mixture
     share: Share
-    stop: str
+    stop: Stop
     caps: tuple[int | None, ...]
     passes: tuple[int, ...]
     over: bool = False

@@ -7,7 +7,7 @@ points of a schedule, a source that ran out, and what happened during a run, whi
 
 from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
 from .mixture import Mixture
-from .rules import STOPS
+from .plan import STOPS, Stop
 from .saved import mixture_from_json, mixture_to_json
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Exhausted",
     "Mixture",
     "SetWeights",
+    "Stop",
     "event_from_json",
     "mixture_from_json",
     "mixture_to_json",

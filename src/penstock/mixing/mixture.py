@@ -17,7 +17,7 @@ from ..types import Ints
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
 from .exact import FAR
-from .plan import Plan, Rules, State
+from .plan import Plan, Rules, State, Stop
 from .rules import check_log, rules_of, spans_of
 from .segment import Segment
 
@@ -44,7 +44,7 @@ class Mixture:
     weights: Mapping[str, float] | Schedule | None
     sizes: tuple[int | None, ...]
     block_size: int = 1
-    stop: str = "restart"
+    stop: Stop = "restart"
     max_epochs: float | Mapping[str, float] | None = None
     temperature: float | None = None
     key: int = 0

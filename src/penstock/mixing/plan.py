@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,10 @@ from .build import build, stair_weights
 from .exact import FAR
 from .segment import Segment
 from .shape import Floats, Shape, grow, whole_weights
+
+Stop: TypeAlias = Literal["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample"]
+
+STOPS: tuple[Stop, ...] = get_args(Stop)
 
 Flags = npt.NDArray[np.bool_]
 
@@ -41,7 +45,7 @@ class Rules:
     """
 
     names: tuple[str, ...]
-    stop: str
+    stop: Stop
     block: int
     key: int
     keys: Words

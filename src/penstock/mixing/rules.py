@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ..base.hints import chosen, few, near
 from ..base.random import keys_of
 from ..errors import ConfigError
 from ..schedule import Schedule, Span, check_names, check_weights
 from ..types import Ints
 from .events import Adopt, Event, Exhausted
 from .exact import FAR
-from .plan import Rules
-
-STOPS = ("restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample")
+from .plan import STOPS, Rules, Stop
 
 _LARGEST_BLOCK = 1 << 24
 
@@ -30,20 +29,19 @@ Sizes = Sequence[int | None]
 
 
 def rules_of(
-    names: tuple[str, ...], sizes: Sizes, stop: str, block: int, key: int, caps: float | Mapping[str, float] | None
+    names: tuple[str, ...], sizes: Sizes, stop: Stop, block: int, key: int, caps: float | Mapping[str, float] | None
 ) -> Rules:
     """The rules of a mixture, from settings that are refused where they make no sense."""
     if not names:
         raise ConfigError("a mixture needs at least one source: mix({name: dataset, ...})")
     if len(set(names)) < len(names) or len(names) != len(sizes):
-        raise ConfigError(f"a mixture needs different names, and one size for each: {list(names)}, sizes {list(sizes)}")
+        raise ConfigError(f"a mixture needs different names, and one size for each: {few(names)}; {len(sizes)} sizes")
     if list(names) != sorted(names):
-        raise ConfigError(f"the names of a mixture come sorted, sources are numbered by them: {list(names)}")
+        raise ConfigError(f"the names of a mixture come sorted, sources are numbered by them: {few(names)}")
     for name, size in zip(names, sizes, strict=True):
         if size is not None and size < 0:
             raise ConfigError(f"the size of {name!r} is {size}; give its length, or None if it is not known")
-    if stop not in STOPS:
-        raise ConfigError(f"unknown stop rule {stop!r}: one of {', '.join(STOPS)}")
+    chosen(stop, STOPS, "mix(stop={})")
     if not isinstance(block, (int, np.integer)) or not 1 <= block <= _LARGEST_BLOCK:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"block_size is {block!r}; it must be an integer from 1 to {_LARGEST_BLOCK}")
     length = np.asarray([FAR if size is None else min(size, FAR) for size in sizes], np.int64)
@@ -99,7 +97,7 @@ def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
         named = [event.source] if isinstance(event, Exhausted) else event.counts if isinstance(event, Adopt) else ()
         unknown = sorted(set(named) - set(names))
         if unknown:
-            raise ConfigError(f"an event at position {event.at} names {unknown}; the mixture has {list(names)}")
+            raise ConfigError(f"an event at position {event.at} names {few(unknown)}; the mixture has {few(names)}")
         if isinstance(event, Adopt) and not all(0 <= count < FAR for count in event.counts.values()):
             raise ConfigError(f"an event at position {event.at} adopts negative counts, or over 2^60: {event.counts}")
 
@@ -108,7 +106,8 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
     """The largest number of draws of each source, `FAR` where there is none."""
     asked = dict(caps) if isinstance(caps, Mapping) else {} if caps is None else dict.fromkeys(names, caps)
     if unknown := sorted(set(asked) - set(names)):
-        raise ConfigError(f"max_epochs names {unknown}; the mixture has {list(names)}")
+        hint = near(unknown[0], names) or f"; the mixture has {few(names)}"
+        raise ConfigError(f"max_epochs names {few(unknown)}{hint}")
     out = np.full(len(names), FAR)
     for i, (name, size) in enumerate(zip(names, sizes, strict=True)):
         cap = asked.get(name)
@@ -133,10 +132,10 @@ def _tempered(names: tuple[str, ...], sizes: Sizes, temperature: float) -> dict[
         raise ConfigError(f"temperature is {temperature!r}; it must be a number above 0 (1: proportional to size)")
     if unknown := [name for name, size in zip(names, sizes, strict=True) if size is None]:
         raise ConfigError(
-            f"temperature needs the sizes of all sources; those of {unknown} are not known: give weights instead"
+            f"temperature needs the sizes of all sources; those of {few(unknown)} are not known: give weights instead"
         )
     if empty := [name for name, size in zip(names, sizes, strict=True) if size == 0]:
-        raise ConfigError(f"the sources {empty} are empty; leave them out of the mixture")
+        raise ConfigError(f"the sources {few(empty)} are empty; leave them out of the mixture")
     context, root = Context(prec=25), Decimal(repr(float(temperature)))
     logs = [context.divide(context.ln(Decimal(size or 1)), root) for size in sizes]
     top = max(logs)  # relative to the largest, so that no temperature overflows

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ..base.hints import near
 from .keys import MIXTURE, NESTED, SOURCE
-from .kinds import BAD, near, shown
+from .kinds import BAD, shown
 from .model import SHARES, Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
 from .reading import Node, Notes, cycle, dotted, read_included, scalar_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..mixing.rules import STOPS
+from ..mixing import STOPS
 from ..pack import METHODS
 from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import FORMATS

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Protocol
 
+from ..base.hints import near
 from .reading import Node, Notes, dotted
 
 Schema = dict[str, Any]
@@ -250,13 +249,3 @@ def shown(node: Node) -> str:
     if isinstance(node.value, dict):
         return "names with values"
     return "a list" if isinstance(node.value, tuple) else "nothing" if node.value is None else repr(node.value)
-
-
-def near(word: Any, known: Iterable[str] | Mapping[str, Any]) -> str:
-    """A "did you mean", where something is near.
-
-    >>> near("wieght", ["weight", "path"])
-    "; did you mean 'weight'?"
-    """
-    found = difflib.get_close_matches(str(word), list(known), 1, 0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""

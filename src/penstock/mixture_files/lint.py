@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base import seams
+from ..base.hints import near
 from ..errors import PenstockError
 from ..sources import catalog, outlined, prepared, sidecar
 from ..sources.columnar import Arrow
@@ -20,7 +21,6 @@ from ..sources.paths import find, one_format
 from ..sources.rows import arrow
 from .build import schedule_of
 from .check import parse
-from .kinds import near
 from .model import MixtureFile, SourceEntry
 from .reading import Node, Notes, Problem
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..mixing import Stop
+from ..schedule import Clock, Counted, Interpolation
+from ..sources.paths import FormatName
 from .reading import Node
 
 SHARES = ("weight", "tokens", "epochs")
@@ -46,8 +49,8 @@ class Batching:
 class Scheduling:
     """Weights over the run: place -> source -> weight. Without points, those of the sources."""
 
-    unit: str = "samples"
-    interpolation: str = "step"
+    unit: Clock = "samples"
+    interpolation: Interpolation = "step"
     points: tuple[tuple[int, Mapping[str, float]], ...] = ()
 
 
@@ -57,7 +60,7 @@ class SourceEntry:
 
     name: str
     path: tuple[str, ...] = ()
-    format: str | None = None
+    format: FormatName | None = None
     columns: tuple[str, ...] | None = None
     lengths: str | None = None
     split: str | None = None
@@ -99,8 +102,8 @@ class MixtureFile:
     sources: tuple[SourceEntry, ...]
     seed: int | None = None
     block_size: int | None = None
-    stop: str | None = None
-    unit: str | None = None
+    stop: Stop | None = None
+    unit: Counted | None = None
     temperature: float | None = None
     max_epochs: float | None = None
     schedule: Scheduling | None = None

@@ -5,8 +5,8 @@ A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the docu
 was split; 0 for padding). A document that cannot be read is padding in the place planned for it.
 """
 
-from ..folds.pack import BestFit, ConcatSplit, FirstFit, Piece, Rebatch, join_parts
-from .options import METHODS, PackedBatches, Packing
+from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece, Rebatch, join_parts
+from .options import METHODS, DType, Method, PackedBatches, Packing
 from .plan import Columns, Pieces, Plan, fitted, plan, settled
 from .row import Missing, build_row
 
@@ -15,7 +15,10 @@ __all__ = [
     "BestFit",
     "Columns",
     "ConcatSplit",
+    "DType",
     "FirstFit",
+    "Long",
+    "Method",
     "Missing",
     "PackedBatches",
     "Packing",

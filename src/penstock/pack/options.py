@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, pairwise
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
+from ..base.hints import chosen
 from ..base.tree import collate
 from ..errors import ConfigError, DataError
 from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece
@@ -18,7 +19,9 @@ from .row import OWN, build_row
 
 Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
 
-METHODS = ("concat_split", "first_fit", "best_fit")
+DType: TypeAlias = np.dtype[Any] | type[Any] | str | None
+
+METHODS: tuple[Method, ...] = get_args(Method)
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,15 @@ class Packing:
     max_segments: int | None = None
     features: Sequence[str] | None = None
     unpacked: Sequence[str] = ()
-    pad: Any = 0
+    pad: float | dict[str, float] = 0
     bos: int | dict[str, int] | None = None
     eos: int | dict[str, int] | None = None
-    dtype: Any = None
+    dtype: DType | dict[str, DType] = None
     open_rows: int | None = None
     window: int | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ConfigError(f"pack: unknown method {self.method!r}; one of {', '.join(METHODS)}")
+        chosen(self.method, METHODS, "pack(method={})")
         self._refuse_unused()
         self.fold()
         if isinstance(self.features, str) or isinstance(self.unpacked, str):

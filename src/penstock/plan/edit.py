@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
+from ..base.hints import few, near
 from ..base.ints import whole
 from ..errors import ConfigError
 from ..ops.each import EachOp
@@ -36,7 +37,8 @@ def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]
     for key in keys:
         source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
         if source not in sizes:
-            raise ConfigError(f"plan.exclude: no source {source!r}; the plan has {', '.join(list(sizes)[:8])}")
+            hint = near(source, sizes) or f"; the plan has {few(sizes)}"
+            raise ConfigError(f"plan.exclude: no source {source!r}{hint}")
         if not 0 <= index < sizes[source]:
             raise IndexError(f"plan.exclude: sample {index} of {source!r}, which has {sizes[source]}")
         out.setdefault(source, []).append(int(index))

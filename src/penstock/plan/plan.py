@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from ..base.hints import guided
 from ..base.ints import within_reach
 from ..errors import ConfigError, StateError
 from ..graph.build import tail_group
@@ -26,6 +27,7 @@ from .steps import rows_of, told_of
 D = TypeVar("D")
 
 
+@guided
 class Plan(Questions, Generic[D]):
     """What every position of a dataset holds, known before it is read: `ds.plan`.
 

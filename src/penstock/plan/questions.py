@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 
+from ..base.hints import chosen, few, guided, near
 from ..base.ints import whole, within_reach
 from ..base.rows import Rows
 from ..errors import ConfigError, IndexedError
@@ -21,6 +21,7 @@ from ..ops.op import Op
 from ..ops.pack import PackOp, passes_of
 from ..ops.tally import Tally
 from ..runtime.sizes import Size
+from ..schedule import COUNTED, Counted
 from ..streams.quarantine import Draw, Entry
 from ..types import Ints, is_source
 from .ends import exhaustions
@@ -32,6 +33,7 @@ _SCAN = 1 << 14  # positions of two plans that are compared together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
 
+@guided
 class Questions(Shows):
     """What can be asked of a flow."""
 
@@ -137,7 +139,7 @@ class Questions(Shows):
 
     # ------------------------------------------------------------ sums
 
-    def counts(self, position: int, unit: str = "samples") -> dict[str, int]:
+    def counts(self, position: int, unit: Counted = "samples") -> dict[str, int]:
         """Samples (or tokens) of each source in all positions before this one.
 
         A packed document that is cut counts in every row that has a part of it. `unit="tokens"` names the sources
@@ -149,8 +151,7 @@ class Questions(Shows):
         >>> ds.plan.counts(1_000_000_000_000)
         {'a': 750000000000, 'b': 250000000000}
         """
-        if unit not in ("samples", "tokens"):
-            raise ConfigError(f"plan.counts(unit={unit!r}): choose 'samples' or 'tokens'")
+        chosen(unit, COUNTED, "plan.counts(unit={})")
         tally = self._given(position)
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
@@ -243,8 +244,7 @@ class Questions(Shows):
         names = self.sources
         if source in names:
             return names.index(source)
-        near = get_close_matches(source, names, 3) or names[:8]
-        raise ConfigError(f"the plan has no source {source!r}; did you mean {', '.join(map(repr, near))}?")
+        raise ConfigError(f"the plan has no source {source!r}{near(source, names) or f'; it has {few(names)}'}")
 
     def _rows(self, leaf: int) -> int:
         source = self._builder.leaves[leaf].source

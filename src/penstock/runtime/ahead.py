@@ -13,6 +13,7 @@ from weakref import finalize
 from ..base.seams import Hands, world
 from ..errors import ConfigError
 from ..streams.work import Pace
+from .states import OnMismatch
 
 _TURNS = 64  # pieces of work that wait for the thread at most
 
@@ -24,7 +25,7 @@ class Resumable(Protocol):
 
     def __next__(self) -> Any: ...
     def moment(self) -> Moment: ...
-    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: str = "error", /) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error", /) -> None: ...
     def close(self) -> None: ...
 
 
@@ -128,7 +129,7 @@ class Ahead(Iterator[Any]):
         """The same, to be written down later."""
         return self._moment
 
-    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: str = "error", /) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error", /) -> None:
         """Go where a state says; everything stays as it was if the state does not fit."""
         before = self._moment
         self._stop()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 from weakref import finalize
 
+from ..base.hints import guided
 from ..base.seams import worker, world
 from ..errors import ConfigError
 from ..graph.compiled import Compiled
@@ -14,6 +15,7 @@ from ..graph.tail import tail_of
 from .session import Session
 from .setting import Setting
 from .show import shown_run
+from .states import OnMismatch
 
 
 class Described(Protocol):
@@ -23,6 +25,7 @@ class Described(Protocol):
     def compiled(self) -> Compiled: ...
 
 
+@guided
 class DatasetIterator(Shows, Iterator[Any]):
     """One pass over a dataset, with a state. `workers` threads compute up to `ahead` samples before they are asked for;
     neither changes a sample or a state.
@@ -67,7 +70,7 @@ class DatasetIterator(Shows, Iterator[Any]):
         """The same, to be written down later: costs next to nothing, until the function it gives is called."""
         return self._session.moment()
 
-    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
+    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error") -> None:
         """Go where a state says; it stays where it was if the state does not fit."""
         self._session.load(state, on_mismatch)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
+from ..base.hints import chosen
 from ..base.ints import whole, within_reach
 from ..base.seams import Hands
 from ..base.spelling import fingerprint
@@ -37,7 +38,7 @@ from .delivery import Delivery
 from .opened import Opened, lanes_for, open_lanes, open_positions
 from .setting import Setting
 from .sizes import Size, logged, size_of, sizes_from_json
-from .states import check_lanes, entries_of, merged, of_another, out_of_order, told
+from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, merged, of_another, out_of_order, told
 
 _ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What comes of a cursor of another shape."""
@@ -204,8 +205,9 @@ class Session:
 
         return state
 
-    def load(self, states: Any, on_mismatch: str) -> None:
+    def load(self, states: Any, on_mismatch: OnMismatch) -> None:
         """Go where a state says. Whatever is wrong with it, the run then stays where it was."""
+        chosen(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
         before = dict(vars(self))
         try:
             self._load(states, on_mismatch == "adopt")

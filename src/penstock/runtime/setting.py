@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..base.hints import chosen
 from ..base.ints import whole
 from ..errors import ConfigError
 from ..streams.deal import Remainder
-from ..streams.quarantine import OnError
+from ..streams.quarantine import POLICIES, OnError
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,4 @@ class Setting:
                 object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
         if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
-        if self.on_error not in ("raise", "quarantine"):
-            raise ConfigError(
-                f"on_error={self.on_error!r}: choose 'raise' or 'quarantine' (.map(fn, may_skip=True) drops samples)"
-            )
+        chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import StateError
 from ..graph.recipe import difference
 from ..streams.stream import as_int, lane_number
 from ..types import Json
+
+OnMismatch: TypeAlias = Literal["error", "adopt"]
+
+MISMATCHES: tuple[OnMismatch, ...] = get_args(OnMismatch)
 
 _LOG = logging.getLogger("penstock")
 

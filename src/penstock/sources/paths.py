@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from ..base import seams
+from ..base.hints import chosen
 from ..base.seams import Entry
 from ..errors import ConfigError
 
-FORMATS = {
+FormatName: TypeAlias = Literal["parquet", "arrow", "jsonl", "csv", "text", "tar", "energon"]
+
+FORMATS: dict[str, FormatName] = {
     ".parquet": "parquet",
     ".arrow": "arrow",
     ".ipc": "arrow",
@@ -96,12 +100,10 @@ def format_of(path: Path) -> str | None:
 def one_format(paths: Sequence[Path], format: str | None) -> str:
     """The one format of all these files, or the one that was asked for."""
     paths = list({_ending(path.name): path for path in reversed(paths)}.values())[::-1]
-    known = sorted(set(FORMATS.values()))
     if short := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
         raise ConfigError(f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache once")
     if format is not None:
-        if format not in known:
-            raise ConfigError(f"unknown format {format!r}: known are {', '.join(known)}")
+        chosen(format, tuple(sorted({*FORMATS.values()})), "read(format={})")
         for path in paths:
             if path.suffix.lower() in PACKED and format not in _PACKABLE:
                 raise ConfigError(f"{path}: {format} files cannot be read through {path.suffix}: unpack it first")

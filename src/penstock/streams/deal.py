@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from ..base.hints import chosen
 from ..base.random import key_of, permutations, permute, tweaked
 from ..errors import ConfigError
 from ..types import Flags, Ints
 
-Remainder = Literal["drop", "pad", "keep"]
+Remainder: TypeAlias = Literal["drop", "pad", "keep"]
+
+REMAINDERS: tuple[Remainder, ...] = get_args(Remainder)
 
 _KEY = key_of("deal")
 _TABLE = 8192  # steps of up to so many rows are dealt many at a time
@@ -108,8 +111,7 @@ class Spread:
 
 def spread_of(rank: int, world_size: int, group: int | None, remainder: Remainder) -> Spread:
     """The share of a rank; all of it for lanes, which have no group. Who is alone has the last, short batch too."""
-    if remainder not in ("drop", "pad", "keep"):
-        raise ConfigError(f"remainder={remainder!r}: choose 'drop', 'pad' or 'keep'")
+    chosen(remainder, REMAINDERS, "remainder={}")
     if group is None:
         return Spread()
     return Spread(rank, world_size, group, "keep" if world_size == 1 and remainder == "drop" else remainder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 
@@ -28,7 +28,9 @@ TRIES = 16
 _MOST_RANKS = 1 << 20
 _ENDLESS = 1 << 20  # among so many positions of an endless zip another tuple is chosen
 
-OnError = Literal["raise", "quarantine"]
+OnError: TypeAlias = Literal["raise", "quarantine"]
+
+POLICIES: tuple[OnError, ...] = get_args(OnError)
 
 
 @dataclass(frozen=True, order=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from ...errors import ConfigError
-from ...mixing.rules import STOPS
-from ...schedule import Schedule
+from ...mixing import STOPS, Stop
+from ...pack import Method
+from ...schedule import Interpolation, Schedule
 from .weights import WeightSchedulePoint, WeightScheduler, check_sum
 
 
@@ -107,9 +108,9 @@ class MixStageConfig:
 
     weights: Mapping[str, float] | None = None
     weight_schedule: Sequence[WeightSchedulePoint] | None = None
-    weight_schedule_type: str = "step"
+    weight_schedule_type: Interpolation = "step"
     block_size: int = 1000
-    stop_strategy: str = "restart"
+    stop_strategy: Stop = "restart"
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -129,7 +130,7 @@ class MixStageConfig:
         return WeightScheduler(self.weight_schedule, self.weight_schedule_type).schedule
 
 
-STRATEGIES = {"greedy": "concat_split", "pool": "best_fit", "first_fit": "first_fit"}
+STRATEGIES: dict[str, Method] = {"greedy": "concat_split", "pool": "best_fit", "first_fit": "first_fit"}
 
 
 @dataclass(frozen=True)

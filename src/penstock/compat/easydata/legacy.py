@@ -9,6 +9,7 @@ from typing import Any
 from ...dataset import Dataset
 from ...errors import ConfigError, DataError
 from ...inputs import mix
+from ...mixing import Stop
 from .config import DatasetConfig, refuse
 from .mixture import as_hub
 from .pipeline import open_rows
@@ -59,7 +60,7 @@ class DatasetMixture:
     seed: int | None = 42
     block_mixture: bool = True
     mixture_block_size: int = 2048
-    stop_strategy: str = "restart"
+    stop_strategy: Stop = "restart"
     mixture_weights: Mapping[str, float] | None = None
     image_target_field: None = None
     pack_tokens: None = None

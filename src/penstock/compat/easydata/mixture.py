@@ -8,6 +8,7 @@ from typing import Any
 from ...dataset import Dataset
 from ...errors import ConfigError, missing_extra
 from ...inputs import mix
+from ...mixing import Stop
 from ...schedule import Schedule
 from .inputs import dataset_of
 
@@ -17,7 +18,7 @@ def block_mixture_interleave(
     weights: Mapping[str, float] | None = None,
     block_size: int = 1000,
     seed: int | None = 42,
-    stop: str = "restart",
+    stop: Stop = "restart",
     *,
     lanes: int = 1,
 ) -> Any:

@@ -14,7 +14,7 @@ from ...graph.build import why_not
 from ...graph.ends import endless
 from ...inputs import mix, read
 from ...loader import Loader
-from ...sources.paths import format_of
+from ...sources.paths import FormatName, format_of
 from .collate import Padded
 from .config import STRATEGIES, DatasetConfig, PipelineConfig, TokenizerConfig
 from .inputs import dataset_of
@@ -23,7 +23,7 @@ from .tag import Tag
 from .text import Formatted, Tokenize, load_tokenizer, tokenizer_of
 from .writer import write_shards
 
-FORMATS = {
+FORMATS: dict[str, FormatName] = {
     "parquet": "parquet", "arrow": "arrow", "csv": "csv", "json": "jsonl", "jsonl": "jsonl", "txt": "text",
     "text": "text",
 }  # fmt: skip

@@ -9,8 +9,9 @@ from typing import Any
 from ...dataset import Dataset
 from ...errors import ConfigError
 from ...inputs import mix, read
+from ...mixing import Stop
 from ...runtime.iterator import DatasetIterator
-from ...sources.paths import find
+from ...sources.paths import FormatName, find
 from .inputs import dataset_of, is_stream
 from .mixture import weighed
 from .tag import Tag
@@ -92,7 +93,7 @@ class HFDatasetShardedSource(ShardedSource):
 class FilesShardedSource(ShardedSource):
     """Files of one format: a shard is a file, its name the path."""
 
-    format: str
+    format: FormatName
 
     def __init__(self, data_files: Paths, storage_options: Any = None, columns: Sequence[str] | None = None) -> None:
         if storage_options is not None:
@@ -245,7 +246,7 @@ class MixedShardedSource(ShardedSource):
         weights: Mapping[str, float] | None = None,
         block_size: int = 1000,
         seed: int | None = None,
-        stop_strategy: str = "restart",
+        stop_strategy: Stop = "restart",
         weight_scheduler: WeightScheduler | None = None,
     ) -> None:
         if not isinstance(sources, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from ...errors import ConfigError
-from ...schedule import Schedule, check_weights
+from ...schedule import Interpolation, Schedule, check_weights
 
 
 def check_sum(weights: Mapping[str, float], where: str) -> None:
@@ -44,7 +44,7 @@ class WeightScheduler:
     {'a': 0.35, 'b': 0.65}
     """
 
-    def __init__(self, schedule: Sequence[WeightSchedulePoint], interpolation: str = "step") -> None:
+    def __init__(self, schedule: Sequence[WeightSchedulePoint], interpolation: Interpolation = "step") -> None:
         self.schedule = Schedule([(point.step, point.weights) for point in schedule], interpolation)
 
     def get_weights(self, step: int) -> dict[str, float]:

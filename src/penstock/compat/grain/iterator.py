@@ -9,6 +9,7 @@ from ...dataset import Dataset
 from ...dataset import DatasetIterator as CoreIterator
 from ...errors import ConfigError
 from ...runtime.ahead import Ahead
+from ...runtime.states import OnMismatch
 from .options import Run
 
 
@@ -56,7 +57,7 @@ class DatasetIterator(Iterator[Any]):
         """Where the iterator stands, after the last element it gave."""
         return self._source.state_dict()
 
-    def set_state(self, state: Mapping[str, Any], on_mismatch: str = "error") -> None:
+    def set_state(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error") -> None:
         """Go where a state says. `on_mismatch="adopt"` goes on with another mixture, every input where it was."""
         self._source.load_state_dict(state, on_mismatch)
         self._place = None

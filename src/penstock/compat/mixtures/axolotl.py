@@ -8,9 +8,16 @@ from typing import Any
 
 from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node
+from ...sources.paths import FormatName
 from .parts import Left, Names, Part, name_of_path, nothing, remote
 
-_FORMATS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "arrow": "arrow", "text": "text"}
+_FORMATS: dict[str, FormatName] = {
+    "json": "jsonl",
+    "csv": "csv",
+    "parquet": "parquet",
+    "arrow": "arrow",
+    "text": "text",
+}
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _ABOUT_DATA = (
     "test_datasets", "val_set_size", "dataset_prepared_path", "eval_sample_packing", "pad_to_sequence_len",
@@ -94,7 +101,7 @@ def _source(item: Part, names: Names, tokenizer: str | None) -> SourceEntry | No
     return SourceEntry(name, tuple(there), format=form, slice=bounds, tokenise=tokenise)
 
 
-def _format(item: Part) -> str | None:
+def _format(item: Part) -> FormatName | None:
     given = item.text("ds_type")
     if given is None or given in _FORMATS:
         return _FORMATS.get(given or "")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
+from ...sources.paths import FormatName
 from .parts import Left, Names, Part, name_of_path, nothing, parts_of, remote
 
 # type: the key of its files, and the format of these (None: only their names tell).
-_FILES = {
+_FILES: dict[str, tuple[str, FormatName]] = {
     "nemo": ("manifest_filepath", "jsonl"),
     "nemo_tarred": ("manifest_filepath", "jsonl"),
     "lhotse": ("cuts_path", "jsonl"),
