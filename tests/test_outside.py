@@ -279,6 +279,26 @@ def test_an_order_is_three_methods() -> None:
     assert pickle.loads(pickle.dumps(ordered()))[38] == 37
 
 
+@dataclass(frozen=True)
+class Turned(Evens):
+    """Every pass begins at a random place."""
+
+    def down(self, positions: Any, below: Any, key: int) -> Any:
+        return positions // below * below + (positions + key % below) % below, None
+
+    def up(self, positions: Any, below: Any, key: int) -> Any:
+        return positions // below * below + (positions - key % below) % below
+
+
+def test_an_order_may_be_random() -> None:
+    assert_order(Turned())
+    ds = ps.from_sequence(range(40), name="own").reorder(Turned(), seed=3)
+    assert list(ds) == list(ps.from_sequence(range(40), name="own").seed(3).reorder(Turned())) != list(range(40))
+    part = ps.from_sequence(range(40), name="own").reorder(Turned())[:5]  # settled here, wherever it is put
+    mixed = ps.mix({"part": part, "rest": ps.from_sequence([99] * 9)}, seed=8, stop="all_exhausted")
+    assert [x for x in mixed if x < 99] == list(part)
+
+
 def test_a_rule_is_two_methods() -> None:
     assert list(ruled().limit(6)) == [100, 101, 0, 102, 103, 1]
     streams = {"a": ps.from_sequence(range(9)).filter(bool), "b": ps.from_sequence(range(9)).filter(bool)}
