@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
@@ -95,7 +96,7 @@ class Loader(Shows):
         self._epoch_length = epoch_length
         flow = _going_on(dataset.flow, world_size, remainder, epoch_length)
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window, remainder=remainder)
-        self._closed, self._waited, self._items = False, 0.0, 0
+        self._closed, self._waited = False, 0.0
         self._pass: _Pass | None = None
         self._told = False
         self._lock, self._process = lock(), process()
@@ -109,7 +110,9 @@ class Loader(Shows):
     def __iter__(self) -> Iterator[Any]:
         if not self._placed or process() != self._process:
             refuse_copies("iter(loader)")
-        self._pass = _Pass(self)
+        if self._pass is not None:
+            self._pass.free = False
+        self._pass = _Pass(self, self._epoch_length is None and self._session.spread.remainder != "pad")
         return self._pass
 
     def __len__(self) -> int:
@@ -147,29 +150,40 @@ class Loader(Shows):
                 "the loader was opened before this process was forked, and its workers are not here: open one in each "
                 "process"
             )
-        began = world.sched.now()
-        self._session.ready()
+        out, began = self._session.out, world.sched.now()
+        out.fill()
         self._waited += world.sched.now() - began
-        marked = self._marked() if self._session.spread.remainder == "pad" else None
-        value = self._session.next()  # no call stands behind it: an interrupt there would lose the item
-        self._items += 1
-        if self._epoch_length is not None:
-            self._session.given += self._session.setting.world_size
-        return value if marked is None else marked
+        value = out.values[out.used]
+        if self._session.spread.remainder == "pad":
+            value = self._marked(value)
+        more = 0 if self._epoch_length is None else self._session.setting.world_size
+        out.used += 1  # no call stands behind it: an interrupt there would lose the item
+        self._session.given += more
+        return value
 
-    def _marked(self) -> dict[str, Any] | None:
-        """The next batch with what is padding in it, if it is a mapping."""
-        session, lane = self._session, self._session.last
-        batch = lane.upcoming()
+    def _marked(self, batch: Any) -> Any:
+        """The next batch, with what is padding in it if it is a mapping."""
+        session = self._session
         if not isinstance(batch, Mapping):
-            return None
+            return batch
         if "valid" in batch:
             raise ConfigError(
                 "remainder='pad' notes in 'valid' which rows of a batch are padding, and the batch has a 'valid' of "
                 "its own: rename that with .map(...)"
             )
-        valid = session.spread.valid(as_int(lane.cursor()), session.epoch, session.rows())
+        valid = session.spread.valid(as_int(session.out.cursor()), session.epoch, session.rows())
         return {**cast("Mapping[str, Any]", batch), "valid": valid}
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """While nobody takes an item, of those at hand neither."""
+        with self._lock:
+            out = self._session.out
+            out.stop = 0
+            try:
+                yield
+            finally:
+                out.release()
 
     def _full(self) -> bool:
         """Whether as many items were given as make an epoch; they are then counted anew."""
@@ -188,7 +202,7 @@ class Loader(Shows):
         rows = session.rows()
         if self._told or rows is None or spread.remainder != "drop" or spread.rank:
             return
-        if left := rows - as_int(session.last.cursor()):
+        if left := rows - as_int(session.out.cursor()):
             self._told = True
             logging.getLogger("penstock").warning(
                 "every pass leaves out its last %d of %d rows, which fill no step of %d ranks with %d rows each; "
@@ -212,7 +226,7 @@ class Loader(Shows):
         A state of another pipeline is refused with the differences; `on_mismatch="adopt"` goes on with this pipeline
         all the same, every input that both have where it was. If anything is wrong the loader stays where it is.
         """
-        with self._lock:
+        with self._alone():
             self._session.load(state, on_mismatch)
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:
@@ -222,12 +236,12 @@ class Loader(Shows):
         of a mixture that ends are counted end to end; later ones have the weights from their beginning. The change is
         kept in the state.
         """
-        with self._lock:
+        with self._alone():
             return self._session.set_weights(weights, at)
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of."""
-        return self._session.last.keys()
+        return self._session.out.keys()
 
     @property
     def valid(self) -> Flags:
@@ -238,7 +252,7 @@ class Loader(Shows):
         >>> [(batch.tolist(), loader.valid.tolist()) for batch in loader]
         [([0, 1], [True, True]), ([2, 0], [True, False])]
         """
-        session, lane = self._session, self._session.last
+        session, lane = self._session, self._session.out
         if not len(found := lane.rows()):
             return np.zeros(0, np.bool_)
         if session.spread.remainder == "pad":
@@ -261,20 +275,21 @@ class Loader(Shows):
         """What was given out since the loader was opened: items, samples by source, seconds spent waiting for data,
         errors.
         """
-        out = self._session.last
-        by_source = {leaf.name: count for leaf, count in zip(out.leaves, out.given().tolist(), strict=True)}
-        return {
-            "epoch": self._session.epoch,
-            "items": self._items,
-            "samples": by_source,
-            "waited_s": self._waited,
-            "errors": len(self._session.journal.entries),
-        }
+        session = self._session
+        with self._lock:
+            samples = session.samples
+            return {
+                "epoch": session.epoch,
+                "items": session.items,
+                "samples": {leaf.name: samples[leaf.name] for leaf in session.leaves},
+                "waited_s": self._waited,
+                "errors": len(session.journal.entries),
+            }
 
     def close(self) -> None:
         """Stop the workers and let go of open files. Closing twice does nothing."""
         if not self._closed:
-            self._closed = True
+            self._closed, self._session.out.stop = True, 0
             self._session.close()
             if self._hands:
                 self._hands.close()
@@ -289,14 +304,22 @@ class Loader(Shows):
 
 
 class _Pass(Iterator[Any]):
-    """What is left of the loader's pass; ended for good at its end."""
+    """What is left of the loader's pass; ended for good at its end. `free` says that items at hand may be given as they
+    are.
+    """
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader, self._over = loader, False
+    def __init__(self, loader: Loader, free: bool) -> None:
+        self._loader, self._over, self.free = loader, False, free
 
     def __next__(self) -> Any:
-        with self._loader._lock:  # pyright: ignore[reportPrivateUsage]
-            return self._one(self._loader)
+        out = self._loader._session.out  # pyright: ignore[reportPrivateUsage]
+        used = out.used
+        if used >= out.stop or not self.free:
+            with self._loader._lock:  # pyright: ignore[reportPrivateUsage]
+                return self._one(self._loader)
+        value = out.values[used]
+        out.used = used + 1
+        return value
 
     def _one(self, loader: Loader) -> Any:
         if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]

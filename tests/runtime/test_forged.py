@@ -5,6 +5,7 @@ What nobody can tell from a state of this run goes on as one, or ends by an erro
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.base.spelling import canonical
 from penstock.folds import BatchByTokens
 from penstock.graph.nodes import By, Mix, Read
-from penstock.runtime.cursor import seal, unseal
+from penstock.runtime.cursor import unseal
 from penstock.types import Ints
 
 Place = tuple[Any, ...]
@@ -147,6 +149,11 @@ PIPELINES: dict[str, Callable[[], list[ps.Loader]]] = {
 }  # fmt: skip
 
 
+def sealed(body: dict[str, Any]) -> dict[str, Any]:
+    """A state as whoever forges one would write it, with nothing folded."""
+    return {**body, "check": hashlib.sha256(canonical(body)).hexdigest()[:32]}
+
+
 def state_of(make: Callable[[], list[ps.Loader]]) -> list[dict[str, Any]]:
     """The states of all ranks somewhere in the middle, without their seals."""
     found = list[dict[str, Any]]()
@@ -215,7 +222,7 @@ def try_one(
         before = found.state_dict()
         forged = [*states[:-1], put(states[-1], at, wrong)]
         try:
-            found.load_state_dict([seal(state) for state in forged], on_mismatch="adopt" if adopt else "error")
+            found.load_state_dict([sealed(state) for state in forged], on_mismatch="adopt" if adopt else "error")
         except ps.StateError:
             assert found.state_dict() == before, "a state that is refused moves nothing"
             return "refused"

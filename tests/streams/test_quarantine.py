@@ -14,6 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.base.seams import world
+from penstock.graph.nodes import Read
 from penstock.types import Ints, Json
 
 Key = tuple[str, int, int]
@@ -55,11 +56,11 @@ class Documents(Numbers):
 
 
 def source(n: int = 100, bad: frozenset[int] = BAD, name: str = "a") -> ps.Dataset:
-    return ps.Dataset(ps.nodes.Read(Numbers(n, bad), name))
+    return ps.Dataset(Read(Numbers(n, bad), name))
 
 
 def documents(n: int = 60, bad: frozenset[int] = BAD) -> ps.Dataset:
-    return ps.Dataset(ps.nodes.Read(Documents(n, bad), "docs"))
+    return ps.Dataset(Read(Documents(n, bad), "docs"))
 
 
 def plain(value: Any) -> Any:
@@ -296,7 +297,7 @@ def test_e1_storage_that_fails_is_tried_again_then_raised(
     naps = list[float]()
     monkeypatch.setattr(world.sched, "sleep", naps.append)
     failing = Numbers(20, frozenset({3}), error)
-    ds = ps.Dataset(ps.nodes.Read(failing, "a"))
+    ds = ps.Dataset(Read(failing, "a"))
     with ps.Loader(ds, on_error=on_error) as run:  # type: ignore[arg-type]
         it = iter(run)
         with pytest.raises((OSError, MemoryError)):
@@ -311,7 +312,7 @@ def test_storage_that_comes_back_is_not_noticed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(world.sched, "sleep", lambda _: setattr(failing, "bad", frozenset()))
     for workers in (0, 2):
         failing.bad = frozenset({3})
-        with ps.Loader(ps.Dataset(ps.nodes.Read(failing, "a")), workers=workers) as run:
+        with ps.Loader(ps.Dataset(Read(failing, "a")), workers=workers) as run:
             assert list(run) == list(range(20))
 
 

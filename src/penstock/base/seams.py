@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 
 class Stat(NamedTuple):
@@ -274,6 +275,29 @@ def lock() -> contextlib.AbstractContextManager[Any]:
 def process() -> int:
     """Which process this is: another one after a fork."""
     return os.getpid()
+
+
+class Stopped(Protocol):
+    """What has items at hand up to `stop`."""
+
+    stop: int
+
+
+_kept: WeakSet[Stopped] = WeakSet()
+
+
+def kept_from_children(out: Stopped) -> None:
+    """Have nothing at hand in processes that are forked from here: its workers are not there."""
+    _kept.add(out)
+
+
+def _forked() -> None:
+    for out in _kept:
+        out.stop = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def cores() -> int:

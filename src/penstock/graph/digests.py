@@ -10,7 +10,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
 from ..errors import StateError
-from ..sources.identity import Digest, Growing, Known, content
+from ..sources.identity import Digest, Growing, Known, content, knows
 from ..streams.step import Leaf
 from ..types import Shards, Source, is_source
 from .nodes import Each, Flow, Hold, Mix, Read, Reorder
@@ -33,7 +33,7 @@ def _length(leaf: Leaf) -> Facts:
 
 def _digest(leaf: Leaf) -> Digest:
     source = leaf.source
-    if isinstance(cast(object, source), Known):
+    if knows(type(source)):
         found = cast(Known, source).digest()
         return {"digest": found} if isinstance(found, str) else found
     if is_source(source):

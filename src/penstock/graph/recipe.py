@@ -114,14 +114,18 @@ def called(fn: Any) -> str:
     return f"{name_of(fn)} version {version}" if isinstance(version, int | str) else name_of(fn)
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
 def _normal(tree: Any) -> Json:
     """Equal numbers in one spelling: 1.0 and NumPy's numbers as well."""
-    if isinstance(tree, str) or tree is None:  # most of it
+    if type(tree) in _PLAIN:
         return tree
     if isinstance(tree, dict) or isinstance(tree, Mapping):  # what is no dict takes long to ask
-        return {name: _normal(each) for name, each in cast("Mapping[str, Any]", tree).items()}
+        found = cast("Mapping[str, Any]", tree)
+        return {name: each if type(each) in _PLAIN else _normal(each) for name, each in found.items()}
     if isinstance(tree, list | tuple):
-        return [_normal(each) for each in cast("list[Any]", tree)]
+        return [each if type(each) in _PLAIN else _normal(each) for each in cast("list[Any]", tree)]
     plain: Any = cast(Any, tree).item() if isinstance(tree, np.generic) else tree
     return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from ..base.columns import folded, unfolded
 from ..base.random import VERSION as ORDER
 from ..base.seams import world, write_whole
 from ..base.spelling import canonical
@@ -21,8 +22,10 @@ VERSION = 1
 
 
 def seal(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A state from its contents."""
-    state = {"penstock": "state", "version": VERSION, "order": ORDER, **body}
+    """A state from its contents, which it holds by columns where they are many."""
+    tables = list[list[str]]()
+    held = {name: folded(each, tables) for name, each in body.items()}
+    state = {"penstock": "state", "version": VERSION, "order": ORDER, **held, **({"tables": tables} if tables else {})}
     return {**state, "check": _check(state)}
 
 
@@ -44,12 +47,12 @@ def unseal(state: Any) -> dict[str, Any]:
             )
     check = found.pop("check", None)
     try:
-        whole = check == _check(found)
+        if check == _check(found):
+            tables = found.pop("tables", [])
+            return {name: unfolded(each, tables) for name, each in found.items()}
     except (TypeError, ValueError, RecursionError):
-        whole = False
-    if not whole:
-        raise StateError("the state is damaged: its contents do not match its checksum; use an earlier one")
-    return found
+        pass
+    raise StateError("the state is damaged: its contents do not match its checksum; use an earlier one")
 
 
 def _check(state: Mapping[str, Any]) -> str:

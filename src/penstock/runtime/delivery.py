@@ -21,17 +21,20 @@ class Delivery:
 
     Whatever is thrown while a chunk is made (a bad sample, Ctrl-C), it stays there: the stream is put back before
     anything else is asked of it. `wide` is how many items may be made at a time, `most` how many by the user's wish.
+
+    `values[used:stop]` are at hand. Who takes one calls nothing between looking and counting it: Python throws, and
+    goes to another thread, at calls only, so an item is given once or not begun. `stop = 0` keeps all of them back.
     """
 
     def __init__(self, stream: Stream, leaves: Sequence[Leaf], wide: int, most: int | None) -> None:
         self.stream, self.leaves, self.wide, self.most = stream, leaves, wide, most
-        self._tap, self._counts = Tap(stream), np.zeros(len(leaves), np.int64)
+        self._tap, self._counts, self._items = Tap(stream), np.zeros(len(leaves), np.int64), 0
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self._tap.seek(epoch, cursor)
-        self._chunk = Chunk([], empty_rows(0), Fixed(self._tap.cursor()))
-        self._epoch, self._used, self._pace = epoch, 0, Pace(self.wide)
+        self._hold(Chunk([], empty_rows(0), Fixed(self._tap.cursor())))
+        self._epoch, self._pace = epoch, Pace(self.wide)
         self._ended = self._astray = False
 
     def cursor(self) -> Json:
@@ -39,23 +42,30 @@ class Delivery:
 
     def moment(self) -> Callable[[], Json]:
         """The cursor as it is now, to be made later."""
-        trail, used = self._chunk.trail, self._used
+        trail, used = self._chunk.trail, self.used
         return lambda: trail.at(used)
 
     def next(self) -> Any:
         """The next item, or StopIteration for good."""
-        self.ready()
-        used = self._used
-        value = self._chunk.values[used]
-        self._used = used + 1  # the last thing: Python throws at calls, so the item is given or not begun
+        if self.used >= self.stop:
+            self.fill()
+        used = self.used
+        value = self.values[used]
+        self.used = used + 1
         return value
 
-    def ready(self) -> None:
-        """Make the next item now, and give it out later; StopIteration where there is none."""
-        if self._used == len(self._chunk.values):
-            self._fill()
+    def release(self) -> None:
+        """Let go of what was kept back."""
+        self.stop = len(self.values)
 
-    def _fill(self) -> None:
+    def _hold(self, chunk: Chunk) -> None:
+        self._chunk, self.values, self.used, self.stop = chunk, chunk.values, 0, len(chunk.values)
+
+    def fill(self) -> None:
+        """Have an item at hand; StopIteration where there is none."""
+        self.release()
+        if self.used < self.stop:
+            return
         if self._ended:
             raise StopIteration
         began = world.sched.now()
@@ -74,8 +84,9 @@ class Delivery:
         if self._ended:
             self._astray = False
             raise StopIteration
-        self._counts = self.given()
-        self._chunk, self._used, self._astray = chunk, 0, False
+        self._counts, self._items = self.given(), self.items
+        self._hold(chunk)
+        self._astray = False
 
     def _back(self) -> int:
         """Put the stream back behind the last item given; how many to take now, so that what precedes a failure is
@@ -87,20 +98,21 @@ class Delivery:
 
     def given(self) -> Ints:
         """Samples given out by source, since this was opened."""
-        given = self._chunk.rows.slice(0, self._used)
+        given = self._chunk.rows.slice(0, self.used)
         return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
 
-    def upcoming(self) -> Any:
-        """The next item, after `ready`."""
-        return self._chunk.values[self._used]
+    @property
+    def items(self) -> int:
+        """Items given out, since this was opened."""
+        return self._items + self.used
 
     def rows(self) -> Rows:
         """The samples of the last item."""
-        return self._chunk.rows.slice(self._used - 1, self._used) if self._used else empty_rows(0)
+        return self._chunk.rows.slice(self.used - 1, self.used) if self.used else empty_rows(0)
 
     def began(self) -> Json:
         """The cursor before the last item."""
-        return self._chunk.trail.at(max(self._used - 1, 0))
+        return self._chunk.trail.at(max(self.used - 1, 0))
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item."""

@@ -56,7 +56,13 @@ class DatasetIterator(Shows, Iterator[Any]):
         return shown_run("DatasetIterator", session, items)
 
     def __next__(self) -> Any:
-        return self._session.next()
+        out = self._session.out
+        used = out.used
+        if used >= out.stop:
+            return out.next()
+        value = out.values[used]
+        out.used = used + 1
+        return value
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iterator stands, after the last sample it gave: small, plain JSON."""
@@ -87,7 +93,7 @@ class DatasetIterator(Shows, Iterator[Any]):
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item."""
-        return self._session.last.keys()
+        return self._session.out.keys()
 
     def close(self) -> None:
         """Let go of open files, and of the workers."""

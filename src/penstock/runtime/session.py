@@ -6,6 +6,7 @@ other runs as lanes, each with its own cursor, and a rank owns whole lanes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 from ..base.hints import chosen
 from ..base.ints import whole, within_reach
-from ..base.seams import Hands
+from ..base.seams import Hands, kept_from_children
 from ..base.spelling import fingerprint
 from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
@@ -62,7 +63,8 @@ class Session:
         self.changes: tuple[Edit, ...] = ()
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes = list[str]()
-        self._open(None)
+        self._items, self._samples = 0, Counter[str]()
+        self._hold(*self._reached(None))
 
     @property
     def base(self) -> Flow:
@@ -107,8 +109,14 @@ class Session:
 
     def _go_on(self, opened: Opened, out: Delivery) -> None:
         """Give out what was opened in the place of what was."""
+        self._items, self._samples = self.items, self.samples
         self.close()
-        self._run, self._out, self.leaves = opened, out, opened.builder.leaves
+        self._hold(opened, out)
+
+    def _hold(self, opened: Opened, out: Delivery) -> None:
+        self._run, self.out, self.leaves = opened, out, opened.builder.leaves
+        if self.hands:
+            kept_from_children(out)
 
     def _opened(self, window: int = 0, hands: Hands | None = None) -> Opened:
         self._compiled = self._compiled.of(self.flow)
@@ -119,29 +127,23 @@ class Session:
         return open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)
 
     def close(self) -> None:
-        if self._out is not None:
-            self._out.stream.close()
-
-    _out: Delivery | None = None
+        self.out.stream.close()
 
     @property
-    def last(self) -> Delivery:
-        """What gives out the items."""
-        assert self._out is not None
-        return self._out
+    def items(self) -> int:
+        """Items given out since the run was opened here."""
+        return self._items + self.out.items
 
-    def ready(self) -> None:
-        """Have the next item of this rank at hand; StopIteration at the end of the pass."""
-        self.last.ready()
-
-    def next(self) -> Any:
-        """The next item of this rank; StopIteration at the end of the pass."""
-        return self.last.next()
+    @property
+    def samples(self) -> Counter[str]:
+        """Samples given out since the run was opened here, by source."""
+        names = [leaf.name for leaf in self.leaves]
+        return self._samples + Counter(dict(zip(names, self.out.given().tolist(), strict=True)))
 
     def start(self) -> None:
         """Make the next item now, so that the workers are busy behind it."""
         with suppress(StopIteration):
-            self.last.ready()
+            self.out.fill()
 
     def next_pass(self) -> None:
         """Go to the beginning of the next pass."""
@@ -161,7 +163,7 @@ class Session:
         self._open((row if rows is None else min(row, rows)) if self.group else None)
         for _ in range(0 if self.group else item):
             try:
-                self.next()
+                self.out.next()
             except StopIteration:
                 return
 
@@ -178,7 +180,7 @@ class Session:
 
     def moment(self) -> Callable[[], dict[str, Any]]:
         """Where the run stands now, to be written down later: costs next to nothing."""
-        cursor, opened, epoch, changes = self.last.moment(), self._run, self.epoch, self.changes
+        cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
         journal, given, sizes, lanes = dict(self.journal.entries), self.given, self.sizes, self.lanes
 
         def state() -> dict[str, Any]:
@@ -312,7 +314,7 @@ class Session:
                 "set_weights over several ranks with lanes needs at=, the same on all: ranks cannot see each other"
             )
         events = [(edit.lap, edit.event.at) for edit in self.changes if isinstance(edit, Change) and edit.path == path]
-        cursor, builder = self.last.cursor(), self._run.builder
+        cursor, builder = self.out.cursor(), self._run.builder
         reached = self._furthest(path, self.epoch, cursor)
         furthest = position_in(builder, path, *max([reached, *events]))
         position = furthest if at is None else whole(at, "set_weights(at={})")

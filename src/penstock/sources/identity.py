@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -41,6 +42,12 @@ class Known(Protocol):
     """A source that can say what its data is: a text, or texts by the name of what they tell about."""
 
     def digest(self) -> str | Digest: ...
+
+
+@cache
+def knows(kind: type) -> bool:
+    """Whether sources of this type can say what their data is: by type, because protocols are slow to ask."""
+    return issubclass(kind, Known)
 
 
 @runtime_checkable

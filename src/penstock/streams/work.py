@@ -267,7 +267,7 @@ class Pace:
     def took(self, items: int, seconds: float) -> None:
         """Learn from what the last `items` took."""
         per_item = seconds / max(items, 1)
-        if seconds < 0.0003 or (seconds < 0.004 and per_item < 0.9 * self._per_item):
+        if seconds < 0.002 or (seconds < 0.004 and per_item < 0.9 * self._per_item):
             self.size = min(self.size * 2, self._most)
         elif seconds > 0.008:
             self.size = max(1, self.size // 2)

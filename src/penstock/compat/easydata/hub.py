@@ -41,7 +41,7 @@ class Examples(_BaseExamplesIterable):
             if held["penstock"] is not None and not isinstance(held["penstock"], Live):
                 session.load(held["penstock"], "error")
             held["penstock"] = Live(session)
-        take, key = session.next, 0
+        take, key = session.out.next, 0
         try:
             while True:
                 yield key, take()
