@@ -16,10 +16,9 @@ from .base.seams import lock, place, process, world
 from .dataset import Dataset
 from .errors import ConfigError
 from .graph.build import why_not
-from .graph.ends import endless
-from .graph.nodes import Again, Flow, Mix
+from .graph.going import going_on
 from .graph.show import Shown, Shows, attempt, counted
-from .graph.tail import below_tail, tail_of
+from .graph.tail import tail_of
 from .runtime.iterator import refuse_copies
 from .runtime.session import Session
 from .runtime.setting import Setting
@@ -94,7 +93,7 @@ class Loader(Shows):
         self._workers, self._hands = threads, world.sched.spawn(threads) if threads else None
         window = (prefetch or 2 * threads) if threads else 0
         self._epoch_length = epoch_length
-        flow = _going_on(dataset.flow, world_size, remainder, epoch_length)
+        flow = going_on(dataset.flow, world_size, remainder, epoch_length)
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window, remainder=remainder)
         self._closed, self._waited = False, 0.0
         self._pass: _Pass | None = None
@@ -336,21 +335,6 @@ class _Pass(Iterator[Any]):
             self._over = True
             loader._end()  # pyright: ignore[reportPrivateUsage]
             raise
-
-
-def _going_on(flow: Flow, world_size: int, remainder: Remainder, epoch_length: int | None) -> Flow:
-    """The flow of a run. Lanes end at different items, so several ranks need one that never ends."""
-    if (reason := why_not(flow)) is None or endless(flow) or remainder == "keep":
-        return flow
-    if epoch_length is not None:
-        return below_tail(flow, lambda rows: Mix((rows,), ("",), Again(None)))
-    if world_size > 1:
-        raise ConfigError(
-            f"the ranks would end at different steps: {reason}, so nobody knows beforehand where a pass of each of "
-            f"{world_size} ranks ends; repeat() the dataset, give Loader(epoch_length=n), or let the ranks end as they "
-            "do with Loader(remainder='keep')"
-        )
-    return flow
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:

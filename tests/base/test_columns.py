@@ -14,7 +14,7 @@ from penstock.errors import StateError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
 NAMES = st.integers(MANY - 2, MANY + 2).map(lambda n: [*map(str, range(n))]) | st.lists(
-    st.text(max_size=3) | st.just("@"), max_size=4, unique=True
+    st.text(max_size=3) | st.just("@names"), max_size=4, unique=True
 )
 
 
@@ -22,7 +22,7 @@ NAMES = st.integers(MANY - 2, MANY + 2).map(lambda n: [*map(str, range(n))]) | s
 def alike(draw: st.DrawFn) -> dict[str, Any]:
     """A mapping of entries with the same fields, some of them all equal."""
     names = draw(NAMES)
-    fields = draw(st.lists(st.sampled_from(["rows", "of", "@", "each"]), unique=True))
+    fields = draw(st.lists(st.sampled_from(["rows", "of", "@names", "each"]), unique=True))
     same = draw(SCALARS)
     return {name: {field: same if draw(st.booleans()) else draw(SCALARS) for field in fields} for name in names}
 
@@ -31,7 +31,7 @@ TREES = st.recursive(
     SCALARS | alike() | NAMES,
     lambda below: (
         st.lists(below, max_size=3)
-        | st.dictionaries(st.text(max_size=2) | st.just("@"), below, max_size=3)
+        | st.dictionaries(st.text(max_size=2) | st.just("@names"), below, max_size=3)
         | st.builds(lambda names, tree: dict.fromkeys(names, tree), NAMES, below)
     ),
     max_leaves=12,
@@ -60,14 +60,14 @@ def test_names_are_written_once() -> None:
 @pytest.mark.parametrize(
     "tree",
     [
-        {"@": 3},
-        {"@": "x"},
-        {"@": 0, "each": [1]},
-        {"@": 0, "all": [1, 2]},
-        {"@": 0, "other": 1},
-        {"@": 0, "all": 1, "each": [1, 2]},
-        {"@": 0, "fields": {"a": "b"}},
-        {"@": 0, "fields": {str(i): {"all": 1} for i in range(1 << 22)}},
+        {"@names": 3},
+        {"@names": "x"},
+        {"@names": 0, "each": [1]},
+        {"@names": 0, "all": [1, 2]},
+        {"@names": 0, "other": 1},
+        {"@names": 0, "all": 1, "each": [1, 2]},
+        {"@names": 0, "fields": {"a": "b"}},
+        {"@names": 0, "fields": {str(i): {"all": 1} for i in range(1 << 22)}},
     ],
     ids=range(8),
 )

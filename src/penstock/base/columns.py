@@ -13,7 +13,7 @@ from ..errors import StateError
 from ..types import Json
 
 MANY = 100  # entries from which on a mapping has columns: what is smaller stays easy to read
-_MARK = "@"
+_MARK = "@names"
 _MOST = 1 << 22  # values that names and fields give together; more is no state of ours
 
 
@@ -23,7 +23,7 @@ def folded(tree: Json, tables: list[list[str]]) -> Json:
     >>> names = [f"s{i}" for i in range(100)]
     >>> tables = []
     >>> folded({name: {"rows": 7, "of": name} for name in names}, tables)
-    {'@': 0, 'fields': {'rows': {'all': 7}, 'of': 'names'}}
+    {'@names': 0, 'fields': {'rows': {'all': 7}, 'of': 'names'}}
     >>> tables == [names]
     True
     """
@@ -42,7 +42,7 @@ def folded(tree: Json, tables: list[list[str]]) -> Json:
 def unfolded(tree: Any, tables: Any) -> Json:
     """What was folded; an error where it was not folded like this.
 
-    >>> unfolded({"@": 0, "fields": {"rows": {"all": 7}, "of": "names"}}, [["a", "b"]])
+    >>> unfolded({"@names": 0, "fields": {"rows": {"all": 7}, "of": "names"}}, [["a", "b"]])
     {'a': {'rows': 7, 'of': 'a'}, 'b': {'rows': 7, 'of': 'b'}}
     """
     if isinstance(tree, list):
