@@ -20,7 +20,7 @@ def shown_run(kind: str, session: Session, items: int | None, notes: Sequence[st
 
 def _standing(session: Session) -> str:
     if session.group:
-        item = as_int(session.last.cursor()) // (session.group * session.setting.world_size)
+        item = as_int(session.out.cursor()) // (session.group * session.setting.world_size)
         return f"at item {item:,} of pass {session.epoch}"
-    given = counted(int(session.last.given().sum()), "sample")
+    given = counted(int(session.out.given().sum()), "sample")
     return f"{counted(session.lanes, 'lane')}, in pass {session.epoch}, {given} given since it was opened"
