@@ -70,7 +70,8 @@ class Orders:
         self._above[node] = above
         if leaf(node):
             return
-        if node[0] in ("slice", "shard", "limit"):
+        fixed = node[0] == "skip" and indexed(node) and not endless(node)
+        if fixed or node[0] in ("slice", "select", "shard", "limit"):
             above = ()  # the same samples wherever it stands
         names = [name for name, _ in node[1]] if node[0] == "mix" else None
         for i, child in enumerate(children(node)):

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import count, islice
 
-INDEXED = {"seq", "tokens", "map", "map_with_index", "random_map", "shuffle", "window", "repeat", "slice", "shard", "limit",
-           "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
+INDEXED = {"seq", "tokens", "map", "map_batched", "map_with_index", "random_map", "shuffle", "window", "repeat", "slice", "select",
+           "shard", "limit", "skip", "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
 
 
 def children(d):
@@ -25,7 +25,7 @@ def leaf(d):
 
 def lengths_known(d):
     """Documents of a token store under steps that only order them."""
-    orders = ("shuffle", "window", "repeat", "slice", "shard", "limit", "concat", "seed", "mix")
+    orders = ("shuffle", "window", "repeat", "slice", "select", "shard", "limit", "skip", "concat", "seed", "mix")
     return d[0] == "tokens" or (d[0] in orders and all(map(lengths_known, children(d))))
 
 
@@ -37,7 +37,7 @@ def indexed(d):
 
 def endless(d):
     match d:
-        case ("seq" | "iterable" | "tokens" | "slice" | "shard" | "limit", *_):
+        case ("seq" | "iterable" | "tokens" | "slice" | "select" | "shard" | "limit", *_):
             return False
         case ("repeat", _, None, _):
             return True
@@ -54,7 +54,7 @@ def again(d):
     """Whether it is said what a second pass is: not of what draws on a pass that never ends, say."""
     if d[0] == "mix" and d[4] == "all_exhausted_oversample" and not indexed(d):
         return False
-    if leaf(d) or d[0] in ("slice", "shard", "limit"):
+    if leaf(d) or d[0] in ("slice", "select", "shard", "limit") or (d[0] == "skip" and indexed(d) and not endless(d)):
         return True
     return not endless(d) and all(map(again, children(d)))
 
@@ -71,6 +71,8 @@ def passes(d, k, orders):
                 yield list(range(1 + sum(sizes[:i]), 1 + sum(sizes[: i + 1])))
         case ("map", _, fn):
             yield from map(fn, below())
+        case ("map_batched", _, fn, _):
+            yield from (fn([x])[0] for x in below())
         case ("skip_map", _, fn):
             for x in below():
                 try:
@@ -95,6 +97,10 @@ def passes(d, k, orders):
             yield from list(below(0))[i::n]
         case ("stride", _, i, n):  # lane `i` of `n`: the same places, but in every pass
             yield from list(below())[i::n]
+        case ("select", _, places):
+            yield from map(list(below(0)).__getitem__, places)
+        case ("skip", child, n):
+            yield from islice(below(0) if indexed(child) and not endless(child) else below(), n, None)
         case ("limit", _, n):
             yield from islice(below(0), n)
         case ("concat", inputs):

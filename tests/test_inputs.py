@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat
@@ -668,6 +669,142 @@ def test_many_places_at_once_are_those_one_by_one() -> None:
     places = [3, 0, 13, 3, 7]
     assert ds.__getitems__(places) == [ds[i] for i in places]
     assert numbers(3).__getitems__([]) == []
+
+
+@pytest.mark.parametrize(
+    "indices", [[3, 1], (3, 1), range(3, 0, -2), np.asarray([3, 1], np.uint8), [np.int32(3), -4], np.asarray([3, -4])]
+)
+def test_samples_are_asked_for_by_a_list(indices: Any) -> None:
+    ds = numbers(5).map(str)
+    assert ds[indices] == ["3", "1"]
+    assert list(ds.select(indices)) == ["3", "1"]
+    assert ds[[]] == list(ds.select([])) == list(ds.select(np.zeros(0, int))) == []
+
+
+@pytest.mark.parametrize(
+    "indices,words",
+    [
+        ([True, False], "a mask; give the places where it is true, np.flatnonzero(mask)"),
+        (np.ones(5, bool), "np.flatnonzero(mask)"),
+        ([1.0, 2.0], "whole numbers in one row"),
+        ([[1, 2], [3]], "whole numbers in one row"),
+        (np.ones((2, 2), int), "whole numbers in one row"),
+        (["1"], "whole numbers in one row"),
+    ],
+)
+def test_a_list_of_what_is_no_place_is_refused(indices: Any, words: str) -> None:
+    for ask, name in ((lambda: numbers(5)[indices], "ds["), (lambda: numbers(5).select(indices), "select(")):
+        with pytest.raises(ps.ConfigError, match=re.escape(words)) as error:
+            ask()
+        assert str(error.value).startswith(name)
+
+
+def test_a_bad_sample_among_many_is_named() -> None:
+    with pytest.raises(ZeroDivisionError) as error:
+        _ = numbers(5, "some").map(lambda x: 1 // (x - 3))[[0, 3]]
+    assert "index 3 of source some" in error.value.__notes__[0]
+
+
+def test_joined_datasets_are_those_of_the_methods() -> None:
+    a, b = numbers(4), numbers(3, "b").shuffle(seed=1)
+    for found, want in (
+        (ps.concat(a, b), a.concat(b)),
+        (ps.zip(a, b), a.zip(b)),
+        (ps.interleave(a, b, width=1), a.interleave(b, width=1)),
+    ):
+        assert list(ps.Loader(found, lanes=1)) == list(ps.Loader(want, lanes=1))
+    assert list(ps.concat(a)) == list(a)
+
+
+@pytest.mark.parametrize("name", ["concat", "zip", "interleave"])
+def test_a_list_of_datasets_is_given_with_a_star(name: str) -> None:
+    a: Any = numbers(3)
+    for call in (lambda: getattr(ps, name)([a, a]), lambda: getattr(a, name)([a, a])):
+        with pytest.raises(ps.ConfigError, match=re.escape(f"put a star before a list: {name}(*datasets)")):
+            call()
+    with pytest.raises(ps.ConfigError, match="at least one"):
+        getattr(ps, name)()
+    with pytest.raises(ps.ConfigError, match="range is not a dataset"):
+        getattr(ps, name)(a, range(3))
+
+
+def test_keys_are_renamed() -> None:
+    ds = ps.from_sequence([{"a": 1, "b": 2, "c": 3}])
+    assert list(ds.rename({"a": "b", "b": "a"})[0].items()) == [("b", 1), ("a", 2), ("c", 3)]
+    assert ds.rename({})[0] == ds[0]
+    for names, words in (
+        ({"x": "y"}, "rename: no key 'x'; the sample has ['a', 'b', 'c']"),
+        ({"a": "c"}, "rename: two keys would be 'c'; the sample has ['a', 'b', 'c']"),
+        ({"a": "z", "b": "z"}, "rename: two keys would be 'z'"),
+    ):
+        with pytest.raises(ps.ConfigError, match=re.escape(words)):
+            next(iter(ds.rename(names)))
+    with pytest.raises(ps.ConfigError, match="the sample is a int, not a mapping"):
+        _ = numbers(3).rename({"a": "b"})[0]
+    with pytest.raises(ps.ConfigError, match="a mapping"):
+        ds.rename("ab")  # pyright: ignore[reportArgumentType]
+    state = iter(ds.rename({"a": "z"})).state_dict()
+    with pytest.raises(ps.StateError, match=re.escape("rename(a=z)")):
+        iter(ds.rename({"a": "y"})).load_state_dict(state)
+
+
+def test_a_function_of_many_gives_what_that_of_one_gives() -> None:
+    sizes = list[int]()
+
+    def many(some: list[int]) -> list[int]:
+        sizes.append(len(some))
+        return [x * x for x in some]
+
+    ds = numbers(100).shuffle(seed=1).map(many, batched=8)
+    want = [x * x for x in numbers(100).shuffle(seed=1)]
+    assert list(ds) == ds[range(100)] == [ds[i] for i in range(100)] == want
+    assert max(sizes) == 8
+    with ps.Loader(ds.batch(5, collate=list), workers=2) as loader:
+        assert [x for batch in loader for x in batch] == want
+    stream = ps.from_iterable(lambda: iter(range(100))).map(many, batched=8)
+    assert list(ps.Loader(stream, lanes=1)) == [x * x for x in range(100)]
+
+
+def test_a_function_of_many_gives_columns() -> None:
+    ds = numbers(5).map(lambda some: {"x": np.asarray(some) * 2, "text": [str(x) for x in some]}, batched=3)
+    assert list(ds) == [{"x": 2 * i, "text": str(i)} for i in range(5)]
+    assert type(ds[0]["x"]) is int
+
+
+@pytest.mark.parametrize(
+    "fn,words",
+    [
+        (lambda some: [x for x in some if x != 3], "results for"),
+        (lambda some: [*some, 0], "results for"),
+        (lambda some: {"x": some, "y": some[1:]}, "results of 'y' for"),
+        (lambda some: None, "gave a NoneType; a list of results, or columns"),
+        (lambda some: "abc"[: len(some)], "gave a str; a list"),
+        (lambda some: {}, "results for"),
+        (lambda some: {"x": 3}, "gave a int of 'x'"),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+def test_another_number_of_results_is_refused(fn: Any, words: str, on_error: Any) -> None:
+    with ps.Loader(numbers(20).map(fn, batched=4), on_error=on_error) as loader:
+        with pytest.raises(ps.ConfigError, match=words) as error:
+            list(loader)
+        assert "map(batched=4)" in str(error.value) and not loader.journal
+
+
+def test_a_bad_sample_among_many_is_told_from_its_neighbours() -> None:
+    def many(some: list[int]) -> list[int]:
+        return [1 // (x - 3) for x in some]
+
+    with ps.Loader(numbers(20, "some").map(many, batched=8), on_error="quarantine") as loader:
+        assert len(list(loader)) == 20
+        assert [(entry["source"], entry["index"]) for entry in loader.journal] == [("some", 3)]
+
+
+def test_a_function_of_many_drops_none() -> None:
+    with pytest.raises(ps.ConfigError, match="may_skip=True"):
+        numbers(5).map(list, may_skip=True, batched=2)
+    with pytest.raises(ps.ConfigError, match=re.escape("map(batched=0)")):
+        numbers(5).map(list, batched=0)
 
 
 def test_no_places_of_a_mixture_are_nothing() -> None:

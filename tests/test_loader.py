@@ -848,3 +848,68 @@ def test_c1_the_ranks_of_jax_are_found() -> None:
         for rank in range(2)
     ]
     assert [rank.communicate(timeout=600)[0].split() for rank in ranks] == [["5", "0"], ["5", "1"]]
+
+
+# ---------------------------------------------------------------- seek
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("endless", [False, True])
+def test_a_loader_goes_to_any_step_of_its_run(ranks: int, endless: bool) -> None:
+    """The items from there, and the state there, are those of the run that went all the way."""
+    ds = ps.from_sequence(range(23), name="a").shuffle(seed=1)
+    ds = (ds.repeat() if endless else ds).batch(3, collate=list)
+    for rank in range(ranks):
+        options: Any = {"rank": rank, "world_size": ranks, "epoch_length": 5 * ranks if endless else None}
+        items, states, parts = list[Any](), list[Any](), ("at", "epoch", "last", "sizes")
+        with ps.Loader(ds, **options) as loader:
+            for _ in range(3):
+                for item in loader:
+                    items.append(item)
+                    states.append(loader.state_dict())
+        with ps.Loader(ds, **options, workers=1) as loader:
+            for step in (7, 0, 3, len(items) - 1, 1):
+                loader.seek(step)
+                it = iter(loader)
+                assert next(it) == items[step]
+                state = loader.state_dict()
+                assert [state[part] for part in parts] == [states[step][part] for part in parts]
+                loader.seek(2)
+                assert next(it) == items[2], "also while a pass is under way"
+
+
+def test_a_run_that_went_back_counts_its_steps_anew_from_there() -> None:
+    ds = ps.from_sequence(range(40), name="a")
+    with ps.Loader(ds.batch(2, collate=list)) as loader:
+        _ = [next(iter(loader)) for _ in range(6)]
+        state = loader.state_dict()
+    with ps.Loader(ds.batch(5, collate=list)) as loader:
+        loader.load_state_dict(state)
+        assert next(iter(loader)) == [12, 13, 14, 15, 16]
+        loader.seek(7)
+        assert next(iter(loader)) == [17, 18, 19, 20, 21]
+        loader.seek(3)  # of the run that took 2 at a time
+        assert next(iter(loader)) == [6, 7, 8, 9, 10]
+        loader.seek(4)
+        assert next(iter(loader)) == [11, 12, 13, 14, 15]
+        plan = ds.batch(5, collate=list).plan.after(loader.state_dict())
+        assert [sample.index for sample in plan.at(step=4)] == [11, 12, 13, 14, 15]
+
+
+def test_seek_keeps_what_was_changed_on_the_way() -> None:
+    ds = ps.mix({"a": ps.from_sequence("a"), "b": ps.from_sequence("b")}, seed=1)
+    with ps.Loader(ds) as loader:
+        first = [next(iter(loader)) for _ in range(10)]
+        loader.set_weights({"a": 1, "b": 0})
+        loader.seek(0)
+        assert [next(iter(loader)) for _ in range(14)] == [*first, *"aaaa"]
+
+
+def test_steps_that_cannot_be_counted_are_not_sought() -> None:
+    with ps.Loader(ps.from_sequence(range(9)).filter(bool)) as loader, pytest.raises(ps.IndexedError, match="filter"):
+        loader.seek(3)
+    with ps.Loader(ps.from_sequence(range(9))) as loader:
+        for wrong, error in ((-1, ps.ConfigError), (1.5, ps.ConfigError), (1 << 63, IndexError)):
+            with pytest.raises(error):
+                loader.seek(wrong)  # pyright: ignore[reportArgumentType]
+        assert next(iter(loader)) == 0

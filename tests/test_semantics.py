@@ -118,6 +118,8 @@ def test_a_slice_is_of_the_first_pass_in_every_pass() -> None:
         (ds.limit(5), first[:5]),
         (ds.shard(1, 3), first[1::3]),
         (ds[::-1], first[::-1]),
+        (ds.skip(5), first[5:]),
+        (ds.select([7, 0, 7, -1]), [first[i] for i in (7, 0, 7, -1)]),
     ):
         assert epochs(cut, 3) == [want] * 3
 

@@ -171,7 +171,7 @@ def ordered(draw: Draw, name: str, pack: bool) -> Grown:
     flow = of(("documents" if pack or draw(st.integers(0, 4)) == 0 else "numbers", draw(st.integers(1, 12)), name))
     for _ in range(draw(st.integers(0, 3))):
         n = len(flow.ds)
-        match draw(st.sampled_from(["shuffle", "block", "window", "slice", "shard", "repeat", "replay"])):
+        match draw(st.sampled_from(["shuffle", "block", "window", "slice", "select", "shard", "repeat", "replay"])):
             case "shuffle":
                 flow = flow.then("shuffle", seed=draw(st.sampled_from([None, 0, 1])))
             case "block":
@@ -181,6 +181,8 @@ def ordered(draw: Draw, name: str, pack: bool) -> Grown:
             case "slice" if n > 1:
                 start, step = draw(st.integers(0, n - 1)), draw(st.sampled_from([1, 1, 2, -1]))
                 flow = flow.then("slice", start, None if step < 0 else draw(st.integers(start + 1, n)), step)
+            case "select":
+                flow = flow.then("select", draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=9)))
             case "shard" if n > 1:
                 flow = flow.then("shard", draw(st.integers(0, 1)), 2)
             case "repeat" if n < 30:
@@ -234,11 +236,15 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
         )
     for _ in range(draw(st.integers(0, 2))):
         size = flow.ds._size
-        match draw(st.sampled_from(["shuffle", "slice", "batch", "drop", "repeat", "map", "random"])):
+        match draw(st.sampled_from(["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "map", "random"])):
             case "shuffle" if size:
                 flow = flow.then("shuffle", seed=4)
             case "slice" if size is None or size > 2:
                 flow = flow.then("slice", 1, min(size or 20, 20))
+            case "select" if size:
+                flow = flow.then("select", draw(st.lists(st.integers(-size, size - 1), min_size=1, max_size=9)))
+            case "skip" if size is None or size > 2:
+                flow = flow.then("skip", draw(st.integers(0, 2)))
             case "batch":
                 flow = flow.then("batch", draw(st.integers(1, 4)), collate=list)
             case "drop":

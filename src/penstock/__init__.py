@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .base.hints import unknown
 from .dataset import Dataset
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
-from .inputs import from_iterable, from_sequence, from_tokens, mix, read
+from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, zip
 from .loader import Loader
 from .runtime.cursor import load_state, save_state
 from .runtime.iterator import DatasetIterator
@@ -37,15 +37,18 @@ __all__ = [
     "Skip",
     "StateError",
     "StorageError",
+    "concat",
     "dump",
     "from_iterable",
     "from_sequence",
     "from_tokens",
+    "interleave",
     "load",
     "load_state",
     "mix",
     "read",
     "save_state",
+    "zip",
 ]
 
 

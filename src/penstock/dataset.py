@@ -6,13 +6,13 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
 from .base.contract import fulfilled
 from .base.hints import guided
-from .base.ints import whole, within_reach
+from .base.ints import places, whole, within_reach
 from .base.tree import collate as default_collate
 from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
@@ -20,6 +20,7 @@ from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
 from .graph.compiled import Compiled
 from .graph.ends import endless
+from .graph.functions import Batched, From, Renamed, Spread
 from .graph.nodes import (
     Again,
     Batch,
@@ -41,13 +42,13 @@ from .graph.nodes import (
 )
 from .graph.show import Shown, Shows, length, shown
 from .ops.op import Op
-from .orders import BlockShuffle, Gap, Repeat, Replay, Shuffle, Slice, Told, WindowShuffle
+from .orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, Told, WindowShuffle
 from .pack import DType, Long, Method, Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
 from .streams.step import Failed
-from .types import Fold, Order, Part
+from .types import Fold, Indices, Ints, Order, Part
 
 
 @guided
@@ -120,18 +121,29 @@ class Dataset(Shows):
     def __getitem__(self, index: int, /) -> Any: ...
     @overload
     def __getitem__(self, index: slice, /) -> Dataset: ...
-    def __getitem__(self, index: int | slice, /) -> Any:
+    @overload
+    def __getitem__(self, index: Indices, /) -> list[Any]: ...
+    def __getitem__(self, index: int | slice | Indices, /) -> Any:
         if isinstance(index, slice):
             return self._sliced(index)
-        place = operator.index(index)
+        if getattr(index, "ndim", 0) or (isinstance(index, Sequence) and not isinstance(index, str | bytes)):
+            return self.__getitems__(cast("Indices", index))
+        place = operator.index(cast("int", index))
         require_indexed(self.flow, f"ds[{place}]", "iterate over the dataset instead")
-        return self._one(self._places([place])[0])
+        self._check(place, place)
+        return self._values(np.asarray([place + (self._size or 0) if place < 0 else place]))[0]
 
-    def _one(self, position: int) -> Any:
+    def __getitems__(self, indices: Indices) -> list[Any]:
+        """Many samples at once, for torch's DataLoader and whoever else asks so."""
+        require_indexed(self.flow, "ds[[...]], ds.__getitems__", "iterate over the dataset instead")
+        return self._values(self._places(indices, "ds[{}]"))
+
+    def _values(self, positions: Ints) -> list[Any]:
+        rows = self._op.locate(positions, np.zeros_like(positions))
         try:
-            return self._values([position])[0]
+            return self._op.values(rows)
         except Failed as failure:
-            leaf = failure.leaf
+            leaf = self.compiled.builder.leaves[failure.leaf].name
             failure.cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
             raise failure.cause from None
 
@@ -147,28 +159,24 @@ class Dataset(Shows):
         within_reach(position)
         if position < 0 or self._size == 0:
             raise IndexError(f"position {position} of a dataset of {self._size}: positions count from 0")
-        return self._one(position)
+        return self._values(np.asarray([position]))[0]
 
-    def _values(self, places: list[int]) -> list[Any]:
-        positions = np.asarray(places, np.int64)
-        rows = self._op.locate(positions, np.zeros_like(positions))
-        return self._op.values(rows)
+    def _places(self, indices: Indices, where: str) -> Ints:
+        """The positions that were named; negative ones count from the end."""
+        found = places(indices, where)
+        if len(found):
+            self._check(int(found.min()), int(found.max()))
+        return np.where(found < 0, found + (self._size or 0), found)
 
-    def _places(self, places: Sequence[int]) -> list[int]:
+    def _check(self, least: int, most: int) -> None:
+        """Refuse indices that the dataset does not have."""
         size = self._size
-        for place in places:
-            if size is None and place < 0:
-                raise IndexError(f"index {place}: an endless dataset has no end to count from")
-            if size is None:
-                within_reach(place)
-            if size is not None and not -size <= place < size:
-                raise IndexError(f"index {place} of a dataset of {size}")
-        return [place + size if size and place < 0 else place for place in places]
-
-    def __getitems__(self, indices: list[int]) -> list[Any]:
-        """Many samples at once, for torch's DataLoader and whoever else asks so."""
-        require_indexed(self.flow, "ds.__getitems__", "iterate over the dataset instead")
-        return self._values(self._places(indices))
+        if size is None:
+            within_reach(most)
+            if least < 0:
+                raise IndexError(f"index {least}: an endless dataset has no end to count from")
+        elif least < -size or most >= size:
+            raise IndexError(f"index {most if most >= size else least} of a dataset of {size}")
 
     def __iter__(self) -> DatasetIterator:
         return DatasetIterator(self)
@@ -269,12 +277,29 @@ class Dataset(Shows):
             if stop is None or stop < 0 or start < 0 or step < 1:
                 raise ConfigError("a slice of an endless dataset needs a stop and counts forwards from the start")
             within_reach(max(start, stop))
-            places = range(start, stop, step)
+            found = range(start, stop, step)
         else:
-            places = range(size)[bounds]
+            found = range(size)[bounds]
+        return self._fixed(Slice(found.start, len(found), found.step))
+
+    def _fixed(self, order: Slice | Pick) -> Dataset:
         # The set must not depend on where the slice is put, so seeds are settled now.
-        fixed = _seeded(self.flow, self._seed or 0)
-        return self._with(Reorder(fixed, Slice(places.start, len(places), places.step)))
+        return self._with(Reorder(_seeded(self.flow, self._seed or 0), order))
+
+    def select(self, indices: Indices) -> Dataset:
+        """These samples, in this order: a fixed set, the same in every pass. Eight bytes of memory for each.
+
+        `indices` is a list, a range or an array of whole numbers; negative ones count from the end, and one that comes
+        twice gives its sample twice. Bools are refused (`np.flatnonzero(mask)` gives the indices), and so are datasets
+        without random access. For neighbours a slice is smaller; where the samples tell who stays, `filter` needs no
+        list.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence("abcd").select([3, 1, -1]))
+        ['d', 'b', 'd']
+        """
+        self._ordered("select()", "use .filter(fn), or select before that step")
+        return self._fixed(Pick(self._places(indices, "select({})")))
 
     def shard(self, index: int, count: int) -> Dataset:
         """The `index`-th of `count` disjoint shares: `ds[index::count]`. (A `Loader` shares out between ranks by
@@ -301,6 +326,25 @@ class Dataset(Shows):
             return self._sliced(slice(0, n))
         return self._with(Mix((self.flow,), ("",), Head(n)))
 
+    def skip(self, n: int) -> Dataset:
+        """All but the first `n` samples of each pass; a slice where the dataset is indexed and ends.
+
+        With `limit(n)` it splits a dataset in two. Of a stream the samples are numbered and the first ones dropped, so
+        they are read; in lanes numbers are dealt by turns, as those of `map_with_index`, and a lane that gives fewer
+        than its share of `n` leaves the rest of its share undropped elsewhere.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence(range(5)).skip(3))
+        [3, 4]
+        """
+        n = whole(n, "skip({})", 0)
+        if why_not(self.flow) is not None:
+            return self._with(self._numbered().filter(From(n)).map(operator.itemgetter(1)).flow)
+        if self._size is not None:
+            return self._sliced(slice(n, None))
+        within_reach(n)
+        return self._with(Reorder(self.flow, Gap(0, n)))
+
     def concat(self, *others: Dataset) -> Dataset:
         """One dataset after the other.
 
@@ -308,7 +352,7 @@ class Dataset(Shows):
         >>> list(ps.from_sequence("ab").concat(ps.from_sequence("c")))
         ['a', 'b', 'c']
         """
-        return self._with(_woven((self, *others), Chain()))
+        return self._with(_woven("concat", (self, *others), Chain()))
 
     def interleave(self, *others: Dataset, width: int = 16) -> Dataset:
         """One sample of each of `width` datasets in turn; where one ends, its turn falls out, and from the next round
@@ -319,7 +363,7 @@ class Dataset(Shows):
         >>> "".join(ps.Loader(a.interleave(b, c, width=2), lanes=1))
         'abaacc'
         """
-        woven = _woven((self, *others), Cycle(whole(width, "interleave(width={})", 1)))
+        woven = _woven("interleave", (self, *others), Cycle(whole(width, "interleave(width={})", 1)))
         return self._with(replace(woven, names=tuple(str(i) for i in range(len(woven.flows)))))
 
     def zip(self, *others: Dataset) -> Dataset:
@@ -330,20 +374,48 @@ class Dataset(Shows):
         [('a', 0), ('b', 1)]
         """
         flows = (self, *others)
-        groups = Hold(_woven(flows, Turns()), Batch(len(flows), drop_remainder=True))
+        groups = Hold(_woven("zip", flows, Turns()), Batch(len(flows), drop_remainder=True))
         return self._with(Each(groups, "map", tuple))
 
     # ------------------------------------------------------------ functions
 
-    def map(self, fn: Callable[[Any], Any], may_skip: bool = False) -> Dataset:
+    def map(self, fn: Callable[[Any], Any], may_skip: bool = False, batched: int | None = None) -> Dataset:
         """`fn(x)` for every sample. With `may_skip`, `fn` drops a sample by raising `ps.Skip`; like a filter, such a
         step is not indexed.
+
+        With `batched=n`, `fn` is given a list of up to `n` samples, and returns a list of as many results, or columns:
+        a mapping of lists or arrays, of which each sample gets its own mapping. Which samples come together is not
+        promised, and may be a single one, so a result may not depend on its neighbours; for fixed groups use
+        `.batch(n, collate=list).map(fn)`. If `fn` raises, its samples are tried one by one, to find out whose fault it
+        is. Another number of results is a `ConfigError`.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence([1, 2]).map(str))
         ['1', '2']
+        >>> ds = ps.from_sequence(["a", "bcd"])
+        >>> ds = ds.map(lambda texts: {"text": texts, "size": [len(text) for text in texts]}, batched=2)
+        >>> ds[1]
+        {'text': 'bcd', 'size': 3}
         """
-        return self._each("may_skip" if may_skip else "map", fn)
+        if batched is None:
+            return self._each("may_skip" if may_skip else "map", fn)
+        if may_skip:
+            raise ConfigError(
+                "map(batched=..., may_skip=True): a list of results drops none; filter before or after it"
+            )
+        return self._each("map", Batched(_function(fn, "map"), whole(batched, "map(batched={})", 1)))
+
+    def rename(self, names: Mapping[str, str]) -> Dataset:
+        """Samples (mappings) under other keys, `{"old": "new"}`; what is not named stays as it is.
+
+        A key that is not there, or that would be there twice, is a `ConfigError` at the first sample, which names the
+        keys that it has.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence([{"content": "a", "id": 7}]).rename({"content": "text"})[0]
+        {'text': 'a', 'id': 7}
+        """
+        return self._each("map", Renamed(names))
 
     def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
         """`fn(i, x)` for the i-th sample of the pass.
@@ -354,8 +426,11 @@ class Dataset(Shows):
         """
         if why_not(self.flow) is None:
             return self._each("index", fn)
-        counter = Dataset(Read(Memory(range(1 << 48)), COUNTER))
-        return counter.zip(self).map(_Spread(fn))
+        return self._numbered().map(Spread(_function(fn, "map_with_index")))
+
+    def _numbered(self) -> Dataset:
+        """Pairs of a number and a sample, of a stream."""
+        return Dataset(Read(Memory(range(1 << 48)), COUNTER)).zip(self)
 
     def random_map(self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None) -> Dataset:
         """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after any resume, new in
@@ -570,17 +645,6 @@ class _Values:
         return self.build(values)
 
 
-class _Spread:
-    """`fn(i, x)` of a pair."""
-
-    def __init__(self, fn: Callable[[int, Any], Any]) -> None:
-        self.fn = fn
-        self.__qualname__, self.version = name_of(fn), getattr(fn, "version", None)
-
-    def __call__(self, pair: tuple[int, Any]) -> Any:
-        return self.fn(*pair)
-
-
 def _add_source(sample: Any, source: str, epoch: int, index: int) -> dict[str, Any]:
     if not isinstance(sample, Mapping):
         raise ConfigError(
@@ -608,11 +672,22 @@ def _collate(fn: Callable[[list[Any]], Any] | None) -> Callable[[list[Any]], Any
     return default_collate if fn is None else _function(fn, "collate")
 
 
-def _woven(datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
-    for dataset in datasets:
-        if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-            step = "concat" if isinstance(rule, Chain) else "zip" if isinstance(rule, Turns) else "interleave"
-            raise ConfigError(f"{step}: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
+def datasets_of(step: str, given: tuple[Any, ...]) -> tuple[Dataset, ...]:
+    """The datasets that were given to be joined."""
+    if not given:
+        raise ConfigError(f"{step}(): no dataset; give at least one")
+    for each in given:
+        if isinstance(each, list | tuple) and any(isinstance(one, Dataset) for one in cast("list[Any]", each)):
+            raise ConfigError(f"{step}: datasets are given one by one; put a star before a list: {step}(*datasets)")
+        if not isinstance(each, Dataset):
+            raise ConfigError(
+                f"{step}: {type(cast(object, each)).__name__} is not a dataset; wrap it with ps.from_sequence(...)"
+            )
+    return given
+
+
+def _woven(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
+    datasets = datasets_of(step, datasets)
     return Mix(tuple(dataset.flow for dataset in datasets), tuple(f"+{i}" for i in range(len(datasets))), rule)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from .base.contract import fulfilled
 from .base.hints import chosen, guided
 from .base.ints import whole
-from .dataset import Dataset
+from .dataset import Dataset, datasets_of
 from .errors import ConfigError
 from .graph.build import Builder, why_not
 from .graph.history import history
@@ -100,6 +100,43 @@ def read(
     """
     source = open_files(paths, format, columns, cache, lengths=lengths, split=split, where=where)
     return Dataset(Read(source, name or getattr(source, "name", "")))
+
+
+@guided
+def concat(*datasets: Dataset) -> Dataset:
+    """One dataset after the other: `a.concat(b, ...)`.
+
+    >>> import penstock as ps
+    >>> list(ps.concat(ps.from_sequence("ab"), ps.from_sequence("c")))
+    ['a', 'b', 'c']
+    """
+    first, *others = datasets_of("concat", datasets)
+    return first.concat(*others)
+
+
+@guided
+def zip(*datasets: Dataset) -> Dataset:
+    """Tuples of one sample of each, as many as the shortest has: `a.zip(b, ...)`.
+
+    >>> import penstock as ps
+    >>> list(ps.zip(ps.from_sequence("ab"), ps.from_sequence(range(9))))
+    [('a', 0), ('b', 1)]
+    """
+    first, *others = datasets_of("zip", datasets)
+    return first.zip(*others)
+
+
+@guided
+def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
+    """One sample of each of `width` datasets in turn: `a.interleave(b, ..., width=width)`.
+
+    >>> import penstock as ps
+    >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
+    >>> "".join(ps.Loader(ps.interleave(a, b, c, width=2), lanes=1))
+    'abaacc'
+    """
+    first, *others = datasets_of("interleave", datasets)
+    return first.interleave(*others, width=width)
 
 
 @guided

@@ -12,16 +12,17 @@ import numpy as np
 
 from .base.hints import chosen, guided
 from .base.ints import whole
-from .base.seams import lock, place, process, world
+from .base.seams import lock, process, world
 from .dataset import Dataset
 from .errors import ConfigError
-from .graph.build import why_not
+from .graph.build import require_indexed, why_not
 from .graph.going import going_on
 from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
+from .plan.steps import rows_of, rows_op
 from .runtime.iterator import refuse_copies
 from .runtime.session import Session
-from .runtime.setting import Setting
+from .runtime.setting import Setting, place_of
 from .runtime.show import shown_run
 from .runtime.states import OnMismatch
 from .schedule import Schedule
@@ -88,7 +89,7 @@ class Loader(Shows):
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
         self._placed = rank is not None
-        rank, world_size = _place(rank, world_size)
+        rank, world_size = place_of(rank, world_size)
         threads = workers if executor == "threads" else 0
         self._workers, self._hands = threads, world.sched.spawn(threads) if threads else None
         window = (prefetch or 2 * threads) if threads else 0
@@ -228,6 +229,25 @@ class Loader(Shows):
         with self._alone():
             self._session.load(state, on_mismatch)
 
+    def seek(self, step: int) -> None:
+        """Go to a global step of the run, counted over all passes: its item on this rank comes next. Takes no reading,
+        and is the same call on every rank; changes made to the run hold where they held.
+
+        An `epoch_length` is counted anew from there. `IndexedError` where steps depend on the data (filter and the
+        like): only a state that was saved there leads back.
+
+        >>> import penstock as ps
+        >>> loader = ps.Loader(ps.from_sequence(range(10)).batch(2, collate=list))
+        >>> loader.seek(3)
+        >>> list(loader)
+        [[6, 7], [8, 9]]
+        """
+        with self._alone():
+            session, step = self._session, whole(step, "seek({})", 0)
+            require_indexed(session.base, f"seek({step})", "load a state that was saved there")
+            rows = rows_of(session.flow, rows_op(session.compiled.op, session.flow), session.sizes, step, None)
+            session.go(step, rows.start)
+
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:
         """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on; returns the position.
 
@@ -335,12 +355,3 @@ class _Pass(Iterator[Any]):
             self._over = True
             loader._end()  # pyright: ignore[reportPrivateUsage]
             raise
-
-
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Our place among the ranks: as given, else as the launcher says."""
-    if (rank is None) != (world_size is None):
-        raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    return place()

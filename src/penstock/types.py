@@ -13,6 +13,9 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 """Positions, indices, counts: always int64, always vectors."""
 
+Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+"""Places that a user names: a list, a range, an array of any kind of integers."""
+
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None

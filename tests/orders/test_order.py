@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections import Counter
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
-from penstock.orders import BlockShuffle, Repeat, Replay, Shuffle, Slice, Stride
+from penstock.orders import BlockShuffle, Pick, Repeat, Replay, Shuffle, Slice, Stride
 from penstock.types import Ints
 
 KEYS = st.integers(0, (1 << 64) - 1)
@@ -95,8 +97,10 @@ def test_nothing_and_one_sample(order: Any) -> None:
         lambda ds: ds[::-1],
         lambda ds: ds.shard(0, 2),
         lambda ds: ds.limit(5),
+        lambda ds: ds.skip(0),
+        lambda ds: ds.select([0, 0][: 2 * len(ds)]),
     ],
-    ids=["shuffle", "blocks", "repeat", "replay", "slice", "backwards", "shard", "limit"],
+    ids=["shuffle", "blocks", "repeat", "replay", "slice", "backwards", "shard", "limit", "skip", "select"],
 )
 def test_datasets_of_nothing_and_of_one_sample(n: int, step: Any) -> None:
     ds = step(ps.from_sequence(["x"] * n))
@@ -260,6 +264,82 @@ def test_orders_describe_themselves_differently() -> None:
     ]  # fmt: skip
     described = [str(order.describe()) for order in orders]
     assert len(set(described)) == len(orders)
+
+
+# ---------------------------------------------------------------- places by number, and all but the first
+
+
+@examples(100)
+@given(st.lists(st.integers(0, 19), min_size=1, max_size=30), st.integers(0, 3))
+def test_every_place_of_a_repeat_is_found(places: list[int], lap: int) -> None:
+    order = Pick(np.asarray(places))
+    positions = np.arange(len(places)) + lap * len(places)
+    below, laps = order.down(positions, 20, 7)
+    assert below.tolist() == places and laps is not None and set(laps.tolist()) == {lap}
+    assert order.up(np.arange(20), 20, 7).tolist() == [places.index(i) if i in places else -1 for i in range(20)]
+    assert order.every(np.arange(20)).tolist() == sorted(range(len(places)), key=lambda place: (places[place], place))
+    plan = ps.from_sequence(range(20), name="a").shuffle(seed=1).select(places).plan
+    found = {i: plan.find("a", i, within=range(3 * len(places))) for i in range(20)}
+    keys = [sample.index for position in range(3 * len(places)) for sample in plan.at(position)]
+    assert found == {i: [at for at, index in enumerate(keys) if index == i] for i in range(20)}
+
+
+def test_selected_rows_are_told_by_a_digest() -> None:
+    many = ps.from_sequence(range(10**6)).select(np.arange(10**6)[::-1])
+    it = iter(many)
+    next(it)
+    assert len(json.dumps(it.state_dict())) < 2_000
+    assert len(pickle.dumps(many.select([0, 1]))) < 9 * 10**6
+    again = iter(ps.from_sequence(range(10**6)).select(range(10**6)))
+    with pytest.raises(ps.StateError, match="digest"):
+        again.load_state_dict(it.state_dict())
+
+
+def test_selected_rows_do_not_depend_on_where_they_are_put() -> None:
+    rows = ps.from_sequence(range(50), name="a").shuffle(seed=3)
+    some = rows.select([4, 4, 9])
+    mixed = ps.mix({"x": some, "y": rows.skip(10)}, stop="all_exhausted", seed=5)
+    assert sorted(mixed) == sorted([*some, *list(rows)[10:]])
+    assert list(some.repeat(2)) == list(some) * 2
+    assert mixed.plan.counts(len(mixed)) == {"x": 3, "y": 40}
+
+
+def test_a_document_is_left_out_wherever_it_was_selected() -> None:
+    ds = ps.from_sequence(range(9), name="a").select([3, 1, 3, 2, 5, 3, 0])
+    left = ds.plan.exclude([("a", 3)]).dataset
+    assert list(ps.Loader(left))[:4] == [1, 2, 5, 0]
+
+
+def test_samples_that_come_again_are_of_one_epoch_all_the_same() -> None:
+    lengths = ps.from_tokens(np.arange(60), np.arange(0, 61, 6), name="t").select([1, 1, 3])
+    packed = lengths.pack(6)
+    assert [row["tokens"][0] for row in packed] == [6, 6, 18]
+    assert ps.mix({"t": lengths}, unit="tokens", stop="all_exhausted").plan.counts(3) == {"t": 3}
+
+
+def test_a_reversed_slice_over_a_shuffled_mixture_is_counted_from_its_end() -> None:
+    inputs = {"a": ps.from_sequence(range(30)), "b": ps.from_sequence(range(10))}
+    ds = ps.mix(inputs, {"a": 3, "b": 1}, stop="all_exhausted").shuffle(seed=1)[::-1]
+    for position in (1, 3, 10, 17, 45):
+        tally = Counter(sample.source for sample in ds.plan.at(slice(0, position)))
+        assert ds.plan.counts(position) == {name: tally[name] for name in "ab"}
+
+
+def test_what_never_ends_can_be_skipped_into() -> None:
+    endless = ps.mix({"a": ps.from_sequence(range(7)).shuffle(), "b": ps.from_sequence(range(5))}, seed=2)
+    later = endless.skip(1_000)
+    assert [later[i] for i in range(20)] == [endless[i] for i in range(1_000, 1_020)]
+    assert later.plan.find("a", 3, within=range(40)) == [
+        at - 1_000 for at in endless.plan.find("a", 3, within=range(1_000, 1_040))
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_stream_is_skipped_into_on_all_ranks_and_lanes(ranks: int) -> None:
+    ds = ps.from_sequence(range(400)).flat_map(lambda x: [x, x])  # every lane has its share
+    loaders = [ps.Loader(ds.skip(24), lanes=4, rank=rank, world_size=ranks, remainder="keep") for rank in range(ranks)]
+    found = [x for row in zip(*loaders, strict=True) for x in row]
+    assert found == list(ps.Loader(ds, lanes=4))[24:]
 
 
 # ---------------------------------------------------------------- nothing, and too far

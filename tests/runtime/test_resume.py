@@ -61,11 +61,17 @@ STAGES: list[tuple[str, Stage]] = [
     ("shard", lambda: numbers(12).shard(1, 3)),
     ("limit", lambda: numbers(12).limit(5)),
     ("limit a stream", lambda: stream(12).limit(5)),
+    ("skip", lambda: numbers(12).shuffle(seed=1).skip(5)),
+    ("skip in a stream", lambda: stream(12).skip(5)),
+    ("skip of what never ends", lambda: numbers(5).shuffle(seed=1).repeat().skip(7)),
+    ("select", lambda: numbers(12).shuffle(seed=1).select([7, 0, 7, -1, 3])),
     ("concat", lambda: numbers(4).concat(numbers(3, "b").shuffle(seed=1))),
     ("concat streams", lambda: stream(4).concat(numbers(3, "b"), stream(2, "c"))),
     ("zip", lambda: numbers(6).zip(numbers(8, "b").shuffle(seed=1))),
     ("zip streams", lambda: stream(6).filter(recipes.most).zip(numbers(8, "b"))),
     ("map", lambda: numbers(6).map(recipes.double)),
+    ("map of many", lambda: numbers(6).map(recipes.doubles, batched=4)),
+    ("rename", lambda: numbers(6).map(recipes.mapping).rename({"x": "y"})),
     ("map_with_index", lambda: numbers(6).shuffle(seed=1).map_with_index(recipes.placed)),
     ("map_with_index of a stream", lambda: stream(9).filter(recipes.even).map_with_index(recipes.placed)),
     ("random_map", lambda: numbers(6).shuffle(seed=1).random_map(recipes.noisy)),
@@ -102,7 +108,7 @@ STAGES: list[tuple[str, Stage]] = [
     ("mix on a schedule", scheduled),
     ("everything", lambda: two_streams().shuffle_buffer(4).map(recipes.document).pack(8).batch(2, collate=list)),
 ]
-ENDLESS = {"repeat for ever", "mix, restart"}
+ENDLESS = {"repeat for ever", "skip of what never ends", "mix, restart"}
 
 
 @pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])

@@ -47,6 +47,29 @@ def whole(value: Any, where: str, least: int | None = None) -> int:
     return number
 
 
+def places(values: Any, where: str) -> Ints:
+    """The whole numbers that were given, as a vector: a list, a range, an array of any kind of integers.
+
+    >>> places([3, 1], "select({})").tolist()
+    [3, 1]
+    >>> places([True, False], "select({})")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: select([True, False]): a mask; give the places where it is true, np.flatnonzero(mask)
+    """
+    found = np.asarray(values) if hasattr(values, "ndim") else np.asarray(values, object)
+    kinds: set[type] = set(map(type, found.flat)) if found.dtype == object else {found.dtype.type}
+    if found.size and kinds <= {bool, np.bool_}:
+        said = "a mask; give the places where it is true, np.flatnonzero(mask)"
+    elif found.ndim == 1 and (not found.size or all(issubclass(kind, int | np.integer) for kind in kinds)):
+        for extreme in (found.min(initial=0), found.max(initial=0)):
+            within_reach(int(extreme))
+        return found.astype(np.int64)
+    else:
+        said = "whole numbers in one row, such as [3, 1]"
+    raise ConfigError(f"{where.format(repr(values)[:60])}: {said}")
+
+
 def within_reach(position: int, each: int = 1) -> None:
     """Refuse a position that is counted no more, or behind which others are of which each takes so many.
 

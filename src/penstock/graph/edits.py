@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
 from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
-from ..orders import Gap, Repeat, Replay, Slice, Told
+from ..orders import Gap, Pick, Repeat, Replay, Slice, Told
 from ..schedule import Schedule
 from ..types import Json
 from .build import Builder
@@ -124,7 +124,7 @@ def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
 def own_pass(flow: Flow, path: Path) -> bool:
     """Whether a pass of the run is one of the mixture at a path."""
     while isinstance(flow, Each | Hold) or (
-        isinstance(flow, Reorder) and not isinstance(flow.order, Slice | Replay | Repeat)
+        isinstance(flow, Reorder) and not isinstance(flow.order, Slice | Pick | Replay | Repeat)
     ):
         flow = flow.flow
     return path == () and isinstance(flow, Mix)
@@ -172,7 +172,7 @@ def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path 
                 events = tuple((change.lap, change.event) for change in mine[last:])
                 rule = replace(rule, events=events, past=mine[last].past, now=now)
             return Mix(inner, names, rule)
-        case Reorder(below, Slice() | Replay() | Repeat()):
+        case Reorder(below, Slice() | Pick() | Replay() | Repeat()):
             return replace(flow, flow=_remixed(below, changes, None, under(flow, path)))
         case _:
             return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..orders import Repeat, Slice
+from ..orders import Pick, Repeat, Slice
 from ..schedule import Schedule
 from .nodes import Again, By, Chain, Cycle, Each, Flow, Hold, Mix, Reorder, Turns, Weighted
 
@@ -22,7 +22,7 @@ def endless(flow: Flow) -> bool:
             return epochs is None
         case Reorder(below, Repeat(epochs)):
             return epochs is None or endless(below)
-        case Reorder(below, Slice()):
+        case Reorder(below, Slice() | Pick()):
             return False
         case Reorder(below) | Each(below) | Hold(below):
             return endless(below)

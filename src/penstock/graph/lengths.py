@@ -11,11 +11,12 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..ops.mix import Counted, MixOp
-from ..orders import Gap, Slice
+from ..orders import Gap, Pick, Slice
 from ..pack import Packing
 from ..schedule import Schedule
 from ..types import is_source
 from .build import Builder, lengths_known, why_not
+from .ends import endless
 from .nodes import Batch, Chain, Each, Flow, Hold, Mix, Read, Reorder, Turns, Weighted, Without
 
 _LOG = logging.getLogger("penstock")
@@ -51,10 +52,12 @@ def known_mean(flow: Flow) -> float | None:
             return _sum_of_means(partners)
         case Each(below, "source"):
             return known_mean(below)
-        case Reorder(_, Slice(_, count)):
+        case Reorder(below, Slice() | Pick() as order):
+            count = order.size(None)
             return _mean_of_slice(flow, count) if count and lengths_known(flow) else None
         case Reorder(below, order):
-            return None if isinstance(order, Gap | Without) else known_mean(below)
+            lost = isinstance(order, Without) or (isinstance(order, Gap) and not endless(below))
+            return None if lost else known_mean(below)
         case Mix(_, _, Weighted() | Chain()) if why_not(flow) is None:
             return _mean_of_mixture(flow)
         case _:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from ..mixing import Event, Mixture, Stop
-from ..orders import Slice
+from ..orders import Pick, Slice
 from ..schedule import Counted, Schedule
 from ..types import Fold, Json, Mixing, Order, Path, Shards, Sizer, Source
 
@@ -89,7 +89,7 @@ def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
 
 def under(flow: Reorder | Each | Hold, path: Path) -> Path:
     """The place of what lies below a node with one input."""
-    return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, Slice) else path
+    return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, Slice | Pick) else path
 
 
 def keyed_by(path: Path) -> tuple[str, ...]:

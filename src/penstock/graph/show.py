@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from ..base.tree import collate
 from ..mixing import SetWeights
-from ..orders import BlockShuffle, Repeat, Replay, Shuffle, Slice, WindowShuffle
+from ..orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..types import Sizer, is_source
@@ -188,6 +188,10 @@ def _order(order: Any, seed: int | None) -> str:
             return _call("shuffle", window=window, seed=seed)
         case Slice(start, count, step):
             return _call("slice", start, start + count * step, *([] if step == 1 else [step]))
+        case Pick(places):
+            return _call("select", counted(len(places), "row"))
+        case Gap(0, count):
+            return _call("skip", count)
         case Repeat(epochs):
             return _call("repeat", epochs)
         case Replay(epochs):

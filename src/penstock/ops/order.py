@@ -9,7 +9,7 @@ from math import lcm
 import numpy as np
 
 from ..base.rows import Rows
-from ..orders import Gap, Repeat, Replay, Slice, Told, WindowShuffle
+from ..orders import Gap, Pick, Repeat, Replay, Slice, Told, WindowShuffle
 from ..types import Ints, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
 from .tally import Tally, by_lap, laps_of
@@ -134,15 +134,24 @@ class RoundOp(PassOp):
         parts = list[Ints]()
         for a, b in pairwise([low, *(each * period for each in own), high]):
             found = self.flow.find(leaf, index, start, stop, lap + a // period)
-            place = self.order.up(found, self.flow.size, self.key)
-            parts.append(laps_of(place[place >= 0], period, a, b))
+            parts.append(laps_of(self.places_of(found), period, a, b))
         return np.concatenate(parts)
 
+    def places_of(self, below: Ints) -> Ints:
+        """Where in a lap positions of the flow below come up."""
+        place = self.order.up(below, self.flow.size, self.key)
+        return place[place >= 0]
+
+    @property
+    def forwards(self) -> bool:
+        """Whether they are neighbours below, in their own order."""
+        return isinstance(self.order, Replay) or (isinstance(self.order, Slice) and self.order.step == 1)
+
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        period, first, last = self.around
+        period, first, _ = self.around
 
         def part(a: int, b: int, times: int) -> None:
-            if last - first == period:
+            if self.forwards:
                 self.flow.count(tally, first + a, first + b, times)
             else:
                 tally.one_by_one(self, a, b, times)
@@ -155,12 +164,12 @@ class RoundOp(PassOp):
         period, first, _ = self.around
         ahead = ahead and position > 0
         more, place = divmod(position - ahead, max(period, 1))  # the end of a lap is of that lap
-        if not isinstance(self.order, Slice) or self.order.step == 1 or place + ahead == 0:
+        if self.forwards or place + ahead == 0:
             yield Before(self.flow, first + place + ahead, lap + more, ahead, first)
 
     @property
     def mixture(self) -> Path | None:
-        return None if isinstance(self.order, Slice) else self.flow.mixture  # a slice is a place of its own
+        return self.flow.mixture if isinstance(self.order, Replay) else None  # a slice is a place of its own
 
     def goes_round(self, stop: int) -> bool:
         period, _, last = self.around
@@ -177,6 +186,24 @@ class RoundOp(PassOp):
     @property
     def period(self) -> int:
         return self.around[0]
+
+
+class PickOp(RoundOp):
+    """Places by number, some of them perhaps more than once."""
+
+    order: Pick
+
+    @property
+    def around(self) -> tuple[int, int, int]:
+        return len(self.order.places), *self.order.reach
+
+    def places_of(self, below: Ints) -> Ints:
+        return self.order.every(below)
+
+    def once(self, out: Ints) -> None:
+        self.flow.once(out)
+        if self.leaf is not None:
+            out[self.leaf] = min(self.order.different, out[self.leaf])
 
 
 class GapOp(PassOp):
@@ -239,6 +266,8 @@ def ordered(flow: Op, order: Order, key: int) -> OrderOp:
             return WindowOp(flow, order, key)
         case Slice() | Replay():
             return RoundOp(flow, order, key)
+        case Pick():
+            return PickOp(flow, order, key)
         case Gap():
             return GapOp(flow, order, key)
         case Told():

@@ -5,8 +5,8 @@ Positions are unbounded: position `p` of a flow with passes of length `n` is sam
 above it is -1. "Laps" count the times a fixed order was gone through again.
 """
 
-from .parts import Gap, Slice, Stride
+from .parts import Gap, Pick, Slice, Stride
 from .passes import Repeat, Replay, Told
 from .shuffle import BlockShuffle, Shuffle, WindowShuffle
 
-__all__ = ["BlockShuffle", "Gap", "Repeat", "Replay", "Shuffle", "Slice", "Stride", "Told", "WindowShuffle"]
+__all__ = ["BlockShuffle", "Gap", "Pick", "Repeat", "Replay", "Shuffle", "Slice", "Stride", "Told", "WindowShuffle"]

@@ -1,8 +1,11 @@
-"""Orders that leave places out: a slice, a stride, a gap."""
+"""Orders that leave places out: a slice, places by number, a stride, a gap."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +33,60 @@ class Slice:
 
     def describe(self) -> Json:
         return {"order": "slice", "start": self.start, "count": self.count, "step": self.step}
+
+
+@dataclass(frozen=True)
+class Pick:
+    """These places of the first pass, in this order, some perhaps more than once; the same samples in every pass."""
+
+    places: Ints = field(repr=False, compare=False)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", blake2b(self.places.astype("<i8").tobytes(), digest_size=8).hexdigest())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pick, (self.places,)
+
+    def size(self, below: int | None, /) -> int | None:
+        return len(self.places)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        lap = positions // len(self.places)
+        return self.places[positions - lap * len(self.places)], lap
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        by_place, ordered = self._sorted
+        first = np.searchsorted(ordered, positions)
+        found = np.append(ordered, -1)[first] == positions
+        return np.where(found, np.append(by_place, -1)[first], -1)
+
+    def every(self, positions: Ints) -> Ints:
+        """All places above of positions below: `up` tells the first of each."""
+        by_place, ordered = self._sorted
+        first, stop = (np.searchsorted(ordered, positions, side) for side in ("left", "right"))
+        many = stop - first
+        return by_place[np.repeat(stop - many.cumsum(), many) + np.arange(many.sum())]
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, Ints]:
+        """The places above by those below them, and those below."""
+        by_place = np.argsort(self.places, kind="stable")
+        return by_place, self.places[by_place]
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """Between which positions below they lie."""
+        return (int(self.places.min()), int(self.places.max()) + 1) if len(self.places) else (0, 0)
+
+    @cached_property
+    def different(self) -> int:
+        """How many places they are, each counted once."""
+        ordered = self._sorted[1]
+        return int((ordered[1:] != ordered[:-1]).sum()) + bool(len(ordered))
+
+    def describe(self) -> Json:
+        return {"order": "select", "count": len(self.places), "digest": self.digest}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Session:
     """A run: items in order, a state after each, changes on the way."""
 
     def __init__(self, compiled: Compiled, setting: Setting, hands: Hands | None) -> None:
-        self._base = self._compiled = compiled
+        self._base = self.compiled = compiled
         self.flow, self.setting, self.hands = compiled.flow, setting, hands
         self.group = tail_group(self.flow)
         self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
@@ -119,8 +119,8 @@ class Session:
             kept_from_children(out)
 
     def _opened(self, window: int = 0, hands: Hands | None = None) -> Opened:
-        self._compiled = self._compiled.of(self.flow)
-        builder = self._compiled.builder
+        self.compiled = self.compiled.of(self.flow)
+        builder = self.compiled.builder
         hired = Hired(self.journal, builder.leaves, hands, window, self.setting.most)
         if self.group:
             return open_positions(builder, hired, self.spread)
@@ -166,6 +166,18 @@ class Session:
                 self.out.next()
             except StopIteration:
                 return
+
+    def go(self, step: int, row: int) -> None:
+        """Go to the row, counted over all passes, at which a global step begins."""
+        before, rows = dict(vars(self)), self.rows()
+        self.epoch, place = divmod(row, rows) if rows else (0, row)
+        try:
+            self.flow, self.given = changed(self.base, self.changes, self.epoch), 0
+            self.sizes = logged([size for size in self.sizes if size.step <= step], row, self._size, rows)
+            self._open(place)
+        except BaseException:
+            vars(self).update(before)
+            raise
 
     # ------------------------------------------------------------ state
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..base.hints import chosen
 from ..base.ints import whole
+from ..base.seams import place
 from ..errors import ConfigError
 from ..streams.deal import Remainder
 from ..streams.quarantine import POLICIES, OnError
@@ -31,3 +32,12 @@ class Setting:
         if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
         chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
+
+
+def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Our place among the ranks: as given, else as the launcher says."""
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    return place()

@@ -20,6 +20,10 @@ class Failed(Exception):
         self.leaf, self.epoch, self.index, self.cause, self.grouped = leaf, epoch, index, cause, grouped
 
 
+class Miscounted(ConfigError):
+    """A function of many samples that did not give one result for each: not the fault of any of them."""
+
+
 def failed(rows: Rows, flat: int, error: Exception, grouped: bool = False) -> Failed:
     """The failure of one sample; an error that already names its sample is passed on as it is."""
     if isinstance(error, Failed):
@@ -60,6 +64,8 @@ class Step:
         """
         try:
             return self._all(values, rows, index)
+        except Miscounted:
+            raise
         except Exception:
             calls = self.calls(rows, index)
             return [self._one(calls(i), value, rows, i) for i, value in enumerate(values)]

@@ -120,7 +120,7 @@ _Step = Callable[[_Dice, Any, _Flow, int], _Flow]
 
 def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step]:
     """The steps that may follow a flow."""
-    found: list[_Step] = [_map, _random_map, _batch, _map_with_index, _limit]
+    found: list[_Step] = [_map, _random_map, _batch, _map_with_index, _limit, _skip]
     if streams:
         found += [_shuffle_buffer, _window, _doubled]
     if flow.batches and streams:
@@ -128,10 +128,11 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
     if not flow.endless:
         # An empty stream is refused.
         found += [_repeat] if not flow.once and (flow.full or flow.indexed) else []
-        found += [_skip, _filter, _spread, _group, _tokens, _pack] if streams else []
+        found += [_skip_map, _filter, _spread, _group, _tokens, _pack] if streams else []
         found += [_repeat_for_ever] if flow.full and endless and not flow.once else []
     if flow.indexed:
         found += [_slice, _slice]
+        found += [] if flow.endless else [_select]
         found += [_window] if flow.endless else [_shuffle, _shuffle, _window, _shard]
     if left:
         found += [_concat, _zip]
@@ -144,7 +145,8 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
 
 
 def _map(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
-    return f.then("map", dice.one((r.double, r.paired)))
+    many = dice.between(0, 3)
+    return f.then("map_batched", r.doubles, many) if many else f.then("map", dice.one((r.double, r.paired)))
 
 
 def _random_map(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
@@ -155,7 +157,7 @@ def _map_with_index(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.then("map_with_index", r.placed)
 
 
-def _skip(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+def _skip_map(_d: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.stream("skip_map", r.refuse_thirds, batches=f.batches)
 
 
@@ -225,6 +227,14 @@ def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     return f.then("limit", n, **changes, **first)
 
 
+def _skip(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    n = dice.between(0, 4)
+    length = None if f.length is None else max(0, f.length - n)
+    first = {"random": False, "once": False} if f.indexed and not f.endless else {}
+    kept: dict[str, Any] = {"batches": f.batches, "lengths": f.lengths and f.indexed, **first}
+    return f.then("skip", n, length=length, full=f.full and (n == 0 or f.endless or bool(length)), **kept)
+
+
 def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n, again = dice.between(1, 3), not f.indexed or dice.coin()
     length = None if f.length is None else n * f.length
@@ -252,38 +262,27 @@ def _slice(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
         if dice.between(0, 4) == 4:
             a, b, c = -1 - a, None, -c
         length = None if f.length is None else len(range(f.length)[a:b:c])
-    return f.then(
-        "slice",
-        a,
-        b,
-        c,
-        length=length,
-        full=bool(length),
-        random=False,
-        endless=False,
-        once=False,
-        steady=True,
-        batches=f.batches,
-        lengths=f.lengths,
-    )
+    return _fixed(f, length, "slice", a, b, c)
+
+
+def _select(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    """Some places of a pass whose length is known; else a slice."""
+    if not f.length:
+        return _slice(dice, _n, f, _k)
+    places = tuple(dice.between(-f.length, f.length - 1) for _ in range(dice.between(1, 4)))
+    return _fixed(f, len(places), "select", places)
 
 
 def _shard(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n = dice.between(1, 3)
     i = dice.between(0, n - 1)
-    length = None if f.length is None else len(range(i, f.length, n))
-    return f.then(
-        "shard",
-        i,
-        n,
-        length=length,
-        full=bool(length),
-        random=False,
-        steady=True,
-        once=False,
-        batches=f.batches,
-        lengths=f.lengths,
-    )
+    return _fixed(f, None if f.length is None else len(range(i, f.length, n)), "shard", i, n)
+
+
+def _fixed(f: _Flow, length: int | None, kind: str, *args: Any) -> _Flow:
+    """A set of places of the first pass, which is the same in every pass."""
+    kept: dict[str, Any] = {"batches": f.batches, "lengths": f.lengths, "full": bool(length), "length": length}
+    return f.then(kind, *args, random=False, endless=False, once=False, steady=True, **kept)
 
 
 def _others(dice: _Dice, names: Any, left: int, endless: bool, streams: bool) -> list[_Flow]:

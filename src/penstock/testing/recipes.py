@@ -39,6 +39,10 @@ def double(x: Any) -> int:
     return 2 * number(x) + 1
 
 
+def doubles(some: list[Any]) -> list[int]:
+    return [double(x) for x in some]
+
+
 def paired(x: Any) -> tuple[Any, int]:
     return x, number(x) % 7
 
@@ -131,6 +135,8 @@ def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
     match kind:
         case "skip_map":
             return ds.map(args[0], may_skip=True)
+        case "map_batched":
+            return ds.map(args[0], batched=args[1])
         case "shuffle":
             return ds.shuffle(seed=args[0])
         case "window":
@@ -149,7 +155,7 @@ def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
             return ds.batch_by_tokens(args[0], size=args[1], collate=list)
         case "pack":
             return ds.pack(args[0], method=args[1])
-        case _:  # map, map_with_index, random_map, filter, flat_map, shard, limit, shuffle_buffer, with_source, seed
+        case _:  # what takes its arguments as they are: map, filter, select, limit, seed
             return getattr(ds, kind)(*args)
 
 
@@ -162,7 +168,7 @@ def show(recipe: Recipe) -> str:
     kind, rest = recipe[0], recipe[1:]
     names: dict[str, tuple[str, ...]] = {
         "repeat": ("", "reshuffle="), "batch": ("", "drop_remainder="), "rebatch": ("", "drop_remainder="),
-        "pack": ("", "method="), "shuffle": ("seed=",), "window": ("window=", "seed="),
+        "pack": ("", "method="), "shuffle": ("seed=",), "map_batched": ("", "batched="), "window": ("window=", "seed="),
         "bucket_by_length": ("", "", "size="), "batch_by_tokens": ("", "size="),
     }  # fmt: skip
     match kind:
@@ -190,7 +196,7 @@ def show(recipe: Recipe) -> str:
             return f"{show(rest[0])}.{_METHODS.get(kind, kind)}({', '.join(args)})"
 
 
-_METHODS = {"skip_map": "map", "window": "shuffle"}
+_METHODS = {"skip_map": "map", "map_batched": "map", "window": "shuffle"}
 
 
 def _name(value: Any) -> str:
