@@ -13,10 +13,12 @@ import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import penstock
+from penstock.sources.paths import FORMATS, FormatName
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
@@ -34,6 +36,8 @@ FLOORS = {
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
 
 LONG_FILES = {
+    "plan/questions.py": "the docstrings say what every argument is",
+    "schedule.py": "the docstrings say what every argument is",
     "dataset.py": "one class with one method for every step; more than half of it is docstrings",
     "loader.py": "one class with what a run can be asked for; half of it is docstrings",
 }
@@ -223,3 +227,40 @@ def test_every_module_imports() -> None:
     for name in MODULES:
         if not name.endswith("__main__"):
             importlib.import_module(name)
+
+
+def called() -> Iterator[tuple[str, str, inspect.Signature]]:
+    """What users call: its name, its docstring and what it takes."""
+    kinds = (penstock.Dataset, penstock.Loader, type(penstock.from_sequence("a").plan), penstock.DatasetIterator)
+    for name in penstock.__all__:
+        thing = getattr(penstock, name)
+        if not (inspect.isclass(thing) and issubclass(thing, Exception)):
+            yield name, inspect.getdoc(thing) or "", inspect.signature(thing)
+    for kind in (*kinds, penstock.Schedule):
+        for name, method in inspect.getmembers(kind, callable):
+            if not name.startswith("_"):
+                yield f"{kind.__name__}.{name}", inspect.getdoc(method) or "", inspect.signature(method)
+
+
+CALLED = {name: (text, signature.parameters) for name, text, signature in called()}
+# Texts that are names of the user's, and what any object may be.
+TEXTS = {"name", "source", "lengths", "split"}
+ANYTHING = {("from_sequence", "seq")}
+
+
+@pytest.mark.parametrize("name", sorted(CALLED))
+def test_arguments_are_typed_and_documented(name: str) -> None:
+    text, parameters = CALLED[name]
+    for argument, parameter in parameters.items():
+        said = str(parameter.annotation)
+        if argument == "self":
+            continue
+        assert said != "Any" or (name, argument) in ANYTHING, f"{name}({argument}): say what it is"
+        assert said.removesuffix(" | None") != "str" or argument in TEXTS, f"{name}({argument}): a Literal, if a choice"
+        assert parameter.kind != parameter.VAR_KEYWORD or said == "P.kwargs", f"{name}(**{argument}): spell them out"
+        assert re.search(rf"^ +\**{argument}: ", text, re.MULTILINE), f"the docstring of {name} does not say {argument}"
+
+
+def test_choices_are_defined_once() -> None:
+    known = {*FORMATS.values(), "energon"}
+    assert set(get_args(FormatName)) == known

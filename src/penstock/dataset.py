@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
@@ -50,6 +50,9 @@ from .sources.memory import Memory
 from .streams.step import Failed
 from .types import Fold, Indices, Ints, Order, Part
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 @guided
 class Dataset(Shows):
@@ -57,6 +60,10 @@ class Dataset(Shows):
 
     Datasets describe; nothing is read until samples are asked for. An indexed one has `len(ds)`, `ds[i]` and slices;
     any can be iterated. See the page "What every step means" for the exact semantics of each step.
+
+    Args:
+        flow: the tree; users begin with `ps.read` and its like, which make it.
+        seed: the seed of random steps that have none of their own.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(6)).map(lambda x: x * x).batch(4, collate=list)
@@ -150,6 +157,13 @@ class Dataset(Shows):
     def sample(self, position: int) -> Any:
         """The sample at a position of all passes, end to end: `ds.sample(len(ds))` is the first of the second pass.
 
+        Args:
+            position: counted from 0, over all passes.
+
+        Raises:
+            IndexedError: if a step before has no positions (filter, say).
+            IndexError: for a negative position.
+
         >>> import penstock as ps
         >>> ps.from_sequence("abc").sample(4)
         'b'
@@ -188,9 +202,15 @@ class Dataset(Shows):
     ) -> Dataset:
         """Every sample once a pass, in an order that is new in every pass; O(1) memory, random access.
 
-        `block=(rows, window)` keeps reads local: blocks of `rows` neighbours are shuffled, then the rows inside
-        windows of `window` blocks. `window=n` only shuffles inside every `n` neighbours, and needs no random access.
-        Without a seed here, by `.seed()` or in `mix`, the seed is 0.
+        Args:
+            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
+            block: (rows, window): blocks of `rows` neighbours are shuffled, then the rows inside windows of `window`
+                blocks. Reads stay local, the order is less random.
+            window: only every `window` neighbours are shuffled among themselves; needs no random access.
+
+        Raises:
+            ConfigError: for an endless dataset, both of block and window, or numbers below 1.
+            IndexedError: after a step without positions, but for `window`.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence(range(100)).shuffle(seed=7)
@@ -222,6 +242,14 @@ class Dataset(Shows):
         are given; without one it is that of `.seed()` or `mix`, else 0. Raises `ConfigError` where a method is missing,
         `IndexedError` where the dataset can only be iterated.
 
+        Args:
+            order: see `penstock.types.Order`.
+            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
+
+        Raises:
+            ConfigError: if it lacks a method.
+            IndexedError: after a step without positions.
+
         >>> import numpy as np, penstock as ps
         >>> class Backwards:
         ...     def size(self, below):
@@ -241,6 +269,13 @@ class Dataset(Shows):
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
         """`epochs` passes as one (endless without a number), reshuffled each time or in the order of the first.
+
+        Args:
+            epochs: how many passes; endless without a number.
+            reshuffle: False keeps the order of the first pass in every one.
+
+        Raises:
+            ConfigError: if the dataset is endless already, or empty and would never end.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").repeat(2))
@@ -262,6 +297,13 @@ class Dataset(Shows):
 
     def slice(self, *bounds: int | None) -> Dataset:
         """`ds.slice(start, stop, step)` is `ds[start:stop:step]`: a fixed set of samples, the same in every pass.
+
+        Args:
+            *bounds: stop; start and stop; or start, stop and step, as of a list.
+
+        Raises:
+            ConfigError: for an endless dataset without a stop.
+            IndexedError: after a step without positions.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).slice(2, 9, 3))
@@ -294,6 +336,13 @@ class Dataset(Shows):
         without random access. For neighbours a slice is smaller; where the samples tell who stays, `filter` needs no
         list.
 
+        Args:
+            indices: the rows, in the order in which they are to come; negative ones count from the end.
+
+        Raises:
+            IndexedError: after a step without positions.
+            IndexError: for a row that is not there.
+
         >>> import penstock as ps
         >>> list(ps.from_sequence("abcd").select([3, 1, -1]))
         ['d', 'b', 'd']
@@ -304,6 +353,13 @@ class Dataset(Shows):
     def shard(self, index: int, count: int) -> Dataset:
         """The `index`-th of `count` disjoint shares: `ds[index::count]`. (A `Loader` shares out between ranks by
         itself.)
+
+        Args:
+            index: which share, 0 to count - 1.
+            count: how many shares there are.
+
+        Raises:
+            ConfigError: for an index out of range.
 
         >>> import penstock as ps
         >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
@@ -316,6 +372,12 @@ class Dataset(Shows):
 
     def limit(self, n: int) -> Dataset:
         """The first `n` samples of each pass; a slice where the dataset is indexed.
+
+        Args:
+            n: at most so many samples.
+
+        Raises:
+            ConfigError: for what is no whole number of at least 0.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(9)).filter(lambda x: x % 2).limit(3))
@@ -333,6 +395,12 @@ class Dataset(Shows):
         they are read; in lanes numbers are dealt by turns, as those of `map_with_index`, and a lane that gives fewer
         than its share of `n` leaves the rest of its share undropped elsewhere.
 
+        Args:
+            n: so many samples are left out at the beginning of each pass.
+
+        Raises:
+            ConfigError: for what is no whole number of at least 0.
+
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(5)).skip(3))
         [3, 4]
@@ -348,6 +416,12 @@ class Dataset(Shows):
     def concat(self, *others: Dataset) -> Dataset:
         """One dataset after the other.
 
+        Args:
+            *others: the datasets that follow, in this order.
+
+        Raises:
+            ConfigError: for what is no dataset, and if one that is not the last is endless.
+
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").concat(ps.from_sequence("c")))
         ['a', 'b', 'c']
@@ -357,6 +431,13 @@ class Dataset(Shows):
     def interleave(self, *others: Dataset, width: int = 16) -> Dataset:
         """One sample of each of `width` datasets in turn; where one ends, its turn falls out, and from the next round
         on the next dataset that was not begun has its place.
+
+        Args:
+            *others: the datasets that follow.
+            width: how many datasets are open at a time; more of them mix better and hold more files open.
+
+        Raises:
+            ConfigError: for what is no dataset, or a width below 1.
 
         >>> import penstock as ps
         >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
@@ -368,6 +449,12 @@ class Dataset(Shows):
 
     def zip(self, *others: Dataset) -> Dataset:
         """Tuples of one sample of each, as many as the shortest has.
+
+        Args:
+            *others: the datasets whose samples stand beside those of this one.
+
+        Raises:
+            ConfigError: for what is no dataset.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").zip(ps.from_sequence(range(9))))
@@ -388,6 +475,14 @@ class Dataset(Shows):
         promised, and may be a single one, so a result may not depend on its neighbours; for fixed groups use
         `.batch(n, collate=list).map(fn)`. If `fn` raises, its samples are tried one by one, to find out whose fault it
         is. Another number of results is a `ConfigError`.
+
+        Args:
+            fn: a pure function of a sample: the same input, the same output, in any thread.
+            may_skip: whether it may raise `ps.Skip`; the dataset then has no positions.
+            batched: how many samples it is given at most, where it takes a list.
+
+        Raises:
+            ConfigError: for what is no function.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence([1, 2]).map(str))
@@ -411,6 +506,12 @@ class Dataset(Shows):
         A key that is not there, or that would be there twice, is a `ConfigError` at the first sample, which names the
         keys that it has.
 
+        Args:
+            names: old key -> new key.
+
+        Raises:
+            ConfigError: for keys that are not there, or would be there twice.
+
         >>> import penstock as ps
         >>> ps.from_sequence([{"content": "a", "id": 7}]).rename({"content": "text"})[0]
         {'text': 'a', 'id': 7}
@@ -419,6 +520,12 @@ class Dataset(Shows):
 
     def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
         """`fn(i, x)` for the i-th sample of the pass.
+
+        Args:
+            fn: a function of the number in the pass, from 0 on, and the sample.
+
+        Raises:
+            ConfigError: for what is no function.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence("ab").map_with_index(lambda i, x: f"{i}{x}"))
@@ -436,6 +543,13 @@ class Dataset(Shows):
         """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after any resume, new in
         every pass.
 
+        Args:
+            fn: a function of a sample and its `numpy.random.Generator`.
+            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
+
+        Raises:
+            ConfigError: for what is no function.
+
         >>> import penstock as ps
         >>> ds = ps.from_sequence([0.0] * 3).random_map(lambda x, rng: x + rng.random())
         >>> list(ds) == list(ds), len(set(ds))
@@ -446,6 +560,12 @@ class Dataset(Shows):
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
         """The samples for which `fn(x)` is true.
 
+        Args:
+            fn: whether a sample stays. The dataset then has no positions: it runs in lanes, and has no `len`.
+
+        Raises:
+            ConfigError: for what is no function.
+
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(6)).filter(lambda x: x % 3 == 0))
         [0, 3]
@@ -454,6 +574,12 @@ class Dataset(Shows):
 
     def flat_map(self, fn: Callable[[Any], Iterable[Any]]) -> Dataset:
         """Everything that `fn(x)` yields.
+
+        Args:
+            fn: gives any number of samples for one. The dataset then has no positions.
+
+        Raises:
+            ConfigError: for what is no function.
 
         >>> import penstock as ps
         >>> list(ps.Loader(ps.from_sequence(["a b", "c"]).flat_map(str.split), lanes=1))
@@ -464,14 +590,25 @@ class Dataset(Shows):
     def with_source(self, fn: Callable[[Any, str, int, int], Any] | None = None) -> Dataset:
         """Samples (mappings) with `__source__`, `__epoch__` and `__index__` added; or `fn(x, source, epoch, index)`.
 
+        Args:
+            fn: makes the sample; without it three fields are added.
+
+        Raises:
+            ConfigError: for what is no function; while reading, if a sample is no mapping and there is no `fn`.
+
         >>> import penstock as ps
         >>> ps.from_sequence([{"x": 1}], name="wiki").with_source()[0]
         {'x': 1, '__source__': 'wiki', '__epoch__': 0, '__index__': 0}
         """
         return self._each("source", fn or _add_source)
 
-    def pipe(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def pipe(self, fn: Callable[Concatenate[Dataset, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """`fn(ds, ...)`: a step of your own.
+
+        Args:
+            fn: a function of a dataset.
+            *args: given to it after the dataset.
+            **kwargs: given to it by name.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(4)).pipe(lambda ds: ds.limit(2)))
@@ -481,6 +618,12 @@ class Dataset(Shows):
 
     def seed(self, seed: int) -> Dataset:
         """The seed for all random steps, before and after, that have none of their own.
+
+        Args:
+            seed: any whole number; neighbouring seeds are unrelated.
+
+        Raises:
+            ConfigError: for what is no whole number.
 
         >>> import penstock as ps
         >>> a, b = (ps.from_sequence(range(50)).shuffle().seed(s) for s in (1, 2))
@@ -495,8 +638,17 @@ class Dataset(Shows):
     def batch(self, n: int, drop_remainder: bool = False, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
         """Groups of `n` neighbours, stacked; the last of a pass is short, or dropped.
 
-        The default stacks numbers and arrays, goes into mappings and tuples, and keeps strings in lists;
         `collate=list` leaves the samples as they are.
+
+        Args:
+            n: samples in a batch.
+            drop_remainder: whether the last, short batch of a pass is left out, for equal shapes.
+            collate: makes one item of a list of samples; the default stacks numbers and arrays, goes into mappings and
+                tuples, and keeps strings in lists.
+
+        Raises:
+            ConfigError: for an `n` below 1.
+            DataError: while reading, if samples cannot be stacked.
 
         >>> import penstock as ps
         >>> ps.from_sequence([{"x": i} for i in range(3)]).batch(2)[0]
@@ -514,6 +666,13 @@ class Dataset(Shows):
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Batches of `n` rows, cut from batches of other sizes.
 
+        Args:
+            n: rows in a batch, counted along the first axis.
+            drop_remainder: whether the last, short batch of a pass is left out.
+
+        Raises:
+            ConfigError: for an `n` below 1.
+
         >>> import penstock as ps, numpy as np
         >>> batches = ps.from_sequence([np.arange(3), np.arange(3, 8)]).rebatch(4)
         >>> [b.tolist() for b in ps.Loader(batches, lanes=1)]
@@ -525,6 +684,13 @@ class Dataset(Shows):
     def shuffle_buffer(self, n: int, seed: int | None = None) -> Dataset:
         """Each sample drawn at random from the next `n`: for datasets without random access. Prefer `shuffle()` where
         it works.
+
+        Args:
+            n: samples in the buffer: more of them mix better, take memory, and are read again at a resume.
+            seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
+
+        Raises:
+            ConfigError: for an `n` below 1.
 
         >>> import penstock as ps
         >>> sorted(ps.from_sequence(range(20)).filter(bool).shuffle_buffer(5)) == list(range(1, 20))
@@ -540,6 +706,16 @@ class Dataset(Shows):
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Dataset:
         """Groups of `n` samples whose lengths lie between the same two bounds, so that padding is small.
+
+        Args:
+            bounds: ascending sizes: one bucket below the first, one from the last on.
+            n: samples in a group.
+            size: the size of a sample, its tokens say; `len` is known from lengths alone where the source has them.
+            collate: makes one item of a list of samples; the default stacks numbers and arrays, goes into mappings and
+                tuples, and keeps strings in lists.
+
+        Raises:
+            ConfigError: for bounds that do not ascend, or an `n` below 1.
 
         >>> import penstock as ps
         >>> groups = ps.from_sequence(["a", "bbbb", "c", "dddd"]).bucket_by_length([3], 2, collate=list)
@@ -558,6 +734,17 @@ class Dataset(Shows):
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Dataset:
         """Groups of neighbours that hold at most `max_tokens` together (`padded=True` counts padding to the longest).
+
+        Args:
+            max_tokens: the most that a group holds; a larger sample is an error.
+            size: the size of a sample, its tokens say; `len` is known from lengths alone where the source has them.
+            padded: whether every sample counts as much as the longest of its group.
+            collate: makes one item of a list of samples; the default stacks numbers and arrays, goes into mappings and
+                tuples, and keeps strings in lists.
+
+        Raises:
+            ConfigError: for `max_tokens` below 1.
+            DataError: while reading, for a sample that is too large.
 
         >>> import penstock as ps
         >>> batches = ps.from_sequence(["aa", "b", "ccc"]).batch_by_tokens(3, collate=list)
@@ -582,11 +769,30 @@ class Dataset(Shows):
         open_rows: int | None = None,
         window: int | None = None,
     ) -> Dataset:
-        """Rows of exactly `length` tokens with `segment_ids` and `positions`; options as in `penstock.pack.Packing`.
+        """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
 
         `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them whole. With a source
         that knows its lengths (`from_tokens`, `read(lengths=...)`) rows are planned from these alone, and the dataset
         stays indexed.
+
+        Args:
+            length: tokens in a row.
+            method: `first_fit` fills the first open row with room, `best_fit` the fullest, at the price of rows that
+                wait.
+            long: what `first_fit` and `best_fit` do with documents over `length`: "split", "refuse" or "cut" them.
+            max_segments: the most documents in a row.
+            features: the features to pack, the one that counts the tokens first; all of them when not given.
+            unpacked: features that come in a list, one entry for each document.
+            pad: fills the row: one value, or {feature: value}; give labels the value that the loss skips, often -100.
+            bos: a token before every document; {feature: value} gives each feature its own.
+            eos: a token after every document, in the same way; both count as tokens.
+            dtype: of the rows, one or {feature: dtype}; that of the first document when not given.
+            open_rows: rows that are filled at a time: 64 for `first_fit`, 4 for `best_fit`.
+            window: for `best_fit`: documents that are looked at together, 1,000 when not given.
+
+        Raises:
+            ConfigError: for options that cannot work, or that the method does not use.
+            DataError: while reading, for documents that cannot be packed.
 
         >>> import penstock as ps
         >>> rows = ps.Loader(ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4), lanes=1)
@@ -600,6 +806,14 @@ class Dataset(Shows):
 
     def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:
         """Groups by a fold of your own; `build` makes each out of its samples.
+
+        Args:
+            fold: see `penstock.types.Fold`.
+            size: the size of a sample, its tokens say; `len` is known from lengths alone where the source has them.
+            build: makes an item of the samples of a group.
+
+        Raises:
+            ConfigError: for what is no function, or lacks a method.
 
         >>> import penstock as ps
         >>> from penstock.folds import BatchByTokens

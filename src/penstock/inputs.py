@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from .base.contract import fulfilled
 from .base.hints import chosen, guided
@@ -36,6 +37,13 @@ def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     Uses `read`, `__getitems__` or fancy indexing where the object has them. `name` is what samples are known by outside
     a mixture.
 
+    Args:
+        seq: the samples; read in any order, from several threads, so it must not change.
+        name: what samples are known by outside a mixture; without it they have no name.
+
+    Raises:
+        ConfigError: for what has no length or no items.
+
     >>> import penstock as ps
     >>> ps.from_sequence(["a", "b"])[1]
     'b'
@@ -50,6 +58,13 @@ def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | Non
     Resuming reads up to the position again (or calls `.skip(n)` where the iterable has it); sources with random
     access resume at once.
 
+    Args:
+        factory: called for every pass, and again at a resume; or `penstock.types.Shards`.
+        name: what samples are known by outside a mixture; without it they have no name.
+
+    Raises:
+        ConfigError: for what is neither.
+
     >>> import penstock as ps
     >>> list(ps.from_iterable(lambda: iter("ab")).repeat(2))
     ['a', 'b', 'a', 'b']
@@ -58,17 +73,25 @@ def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | Non
 
 
 @guided
-def from_tokens(tokens: Any, offsets: Any, name: str | None = None) -> Dataset:
+def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None = None) -> Dataset:
     """A token store: one flat, possibly memory-mapped array, and the offsets at which documents begin (`n + 1` of
     them).
 
     Samples are views `tokens[offsets[i]:offsets[i + 1]]`. Lengths are known, so packing is planned and stays indexed.
 
+    Args:
+        tokens: one axis, any dtype of whole numbers.
+        offsets: `n + 1` ascending places in it, the first of them 0.
+        name: what samples are known by outside a mixture; without it they have no name.
+
+    Raises:
+        ConfigError: for offsets that do not fit.
+
     >>> import numpy as np, penstock as ps
     >>> len(ps.from_tokens(np.arange(10), [0, 4, 10]).pack(5))
     2
     """
-    return Dataset(Read(Tokens(tokens, offsets), name or ""))
+    return Dataset(Read(Tokens(cast(Any, tokens), offsets), name or ""))
 
 
 @guided
@@ -84,13 +107,23 @@ def read(
 ) -> Dataset:
     """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings with random access.
 
-    `paths`: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted. `format` overrides
-    the file extension: a name, or a function of yours that is given a `Path` and returns anything that `from_sequence`
-    takes. `columns` reads only those. Lines are indexed once, beside the data or in `cache`.
-    `lengths` names the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
-    its rows ahead, and the dataset stays indexed. `where` keeps rows by the values of their columns: `{column: value,
-    list of values, or {"min": ..., "max": ...}}`. `split` is for a folder that Energon prepared: "train" if none is
-    named.
+    Lines are indexed once, at the first use. Raises what reading raises: a bad row is an error with its file and line.
+
+    Args:
+        paths: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted.
+        format: what the files are, where their names do not tell; or a function that opens one of them.
+        columns: only these are read.
+        name: what samples are known by outside a mixture; without it the name of the files or their folder.
+        cache: the folder for indexes and unpacked copies; without it beside the data and `~/.cache/penstock`.
+        lengths: the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
+            its rows ahead, and the dataset stays indexed.
+        split: for a folder that Energon prepared: "train" if none is named.
+        where: keeps rows by the values of their columns: `{column: value}`, a list of values, or
+            `{"min": ..., "max": ...}`.
+
+    Raises:
+        ConfigError: for paths and columns that are not there, and formats that are mixed or not known.
+        DataError: for files that cannot be read.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -106,6 +139,12 @@ def read(
 def concat(*datasets: Dataset) -> Dataset:
     """One dataset after the other: `a.concat(b, ...)`.
 
+    Args:
+        *datasets: in the order in which they come.
+
+    Raises:
+        ConfigError: for what is no dataset.
+
     >>> import penstock as ps
     >>> list(ps.concat(ps.from_sequence("ab"), ps.from_sequence("c")))
     ['a', 'b', 'c']
@@ -118,6 +157,12 @@ def concat(*datasets: Dataset) -> Dataset:
 def zip(*datasets: Dataset) -> Dataset:
     """Tuples of one sample of each, as many as the shortest has: `a.zip(b, ...)`.
 
+    Args:
+        *datasets: those whose samples stand beside each other.
+
+    Raises:
+        ConfigError: for what is no dataset.
+
     >>> import penstock as ps
     >>> list(ps.zip(ps.from_sequence("ab"), ps.from_sequence(range(9))))
     [('a', 0), ('b', 1)]
@@ -129,6 +174,13 @@ def zip(*datasets: Dataset) -> Dataset:
 @guided
 def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
     """One sample of each of `width` datasets in turn: `a.interleave(b, ..., width=width)`.
+
+    Args:
+        *datasets: those that take turns.
+        width: how many are open at a time.
+
+    Raises:
+        ConfigError: for what is no dataset.
 
     >>> import penstock as ps
     >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
@@ -155,14 +207,24 @@ def mix(
     """Datasets drawn from by weight, in random order, and exactly: after any number of samples each count is within 2
     of what its weight asks.
 
-    `weights` are relative, or a `Schedule`; without them all are equal, or `len ** (1 / temperature)`. The order is
-    keyed by `seed`, which is also the seed of the steps below that have none, and by the names, in whatever order they
-    are written. `block_size=n` permutes every n samples once more: counts are then within 2 at the ends of these
-    blocks only. Weights set during a run (`Loader.set_weights`) can force more than 2, if each change is chosen to
-    hurt; random changes were never seen to. `stop`: "restart", "first_exhausted", "all_exhausted" or
-    "all_exhausted_oversample". `max_epochs` caps the passes over an input. `unit="tokens"` makes weights shares of
-    tokens. `rule`, a `penstock.types.Mixing` of your own, decides instead of all of these; it knows the inputs by
-    their numbers in the order of their names.
+    Weights set during a run (`Loader.set_weights`) can force more than 2, if each change is chosen to hurt; random
+    changes were never seen to.
+
+    Args:
+        datasets: the inputs by name; the order in which they are written changes nothing.
+        weights: relative, or a `Schedule`; without them all are equal, or `len ** (1 / temperature)`.
+        seed: keys the order, and is the seed of the steps below that have none.
+        block_size: permutes every so many samples once more: counts are then within 2 at the ends of blocks only.
+        stop: when a pass ends: never ("restart": who ends begins again), with the first input that ends, with the last,
+            or with the last while the others begin again.
+        unit: what weights are shares of, "samples" or "tokens".
+        max_epochs: the most passes over an input, for all or by name.
+        temperature: makes weights of the sizes; 1 is in proportion, more is more even.
+        rule: a `penstock.types.Mixing` of your own, which decides instead of all of these; it knows the inputs by their
+            numbers in the order of their names.
+
+    Raises:
+        ConfigError: for weights, caps and names that cannot be, and inputs that are empty or no datasets.
 
     >>> import penstock as ps
     >>> ds = ps.mix({"a": ps.from_sequence([0] * 30), "b": ps.from_sequence([1] * 10)}, stop="all_exhausted")

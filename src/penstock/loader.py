@@ -43,21 +43,29 @@ class Loader(Shows):
     `for batch in loader` runs from where the loader stands to the end of the pass; the next `for` is the next pass,
     in a new order.
 
-    - `workers` threads compute ahead; results come in order, so their number never changes an item or a state. 0
-      computes inline.
-    - `prefetch` is how many pieces of work may be under way (default: two for each worker).
-    - `rank`, `world_size`: which share is ours. Found through torch.distributed or the environment (`RANK`,
-      `WORLD_SIZE`) when not given.
-    - `remainder`: what becomes of the rows at the end of a pass that are no whole step of several ranks. They are
-      left out ("drop"); filled up from the beginning of the pass ("pad"), with `valid` False for the rows that fill;
-      or shared out as they are ("keep"), so that ranks may give different numbers of items.
-    - `epoch_length`: a `for` ends when all ranks together gave so many items (as many on each, rounded up), and the
-      next one goes on from there. For datasets that never end, and for lanes, which then go on over the end of a pass.
-    - `lanes`: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
-      multiple of every world size it may ever have. Fixed for a run; by default the least multiple of the world size
-      that is at least 48, or what a loaded state says. 1 keeps everything in strict order.
-    - `on_error`: "raise"; "quarantine" puts another sample of the same source in the place of a bad one, keeps a
-      journal in the state, and raises beyond `max_errors` bad samples.
+    Args:
+        dataset: what to load.
+        workers: threads that compute ahead; results come in order, so their number never changes an item or a state.
+            0 computes inline.
+        executor: who the workers are: "threads", or "inline" for nobody.
+        prefetch: how many pieces of work may be under way; two for each worker when not given.
+        rank: which share is ours. Found through torch.distributed or the environment (`RANK`) when not given.
+        world_size: how many shares there are (`WORLD_SIZE`).
+        lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
+            multiple of every world size it may ever have. Fixed for a run; by default the least multiple of the world
+            size that is at least 48, or what a loaded state says. 1 keeps everything in strict order.
+        remainder: what becomes of the rows at the end of a pass that are no whole step of several ranks. They are left
+            out ("drop"); filled up from the beginning of the pass ("pad"), with `valid` False for the rows that fill;
+            or shared out as they are ("keep"), so that ranks may give different numbers of items.
+        epoch_length: a `for` ends when all ranks together gave so many items (as many on each, rounded up), and the
+            next one goes on from there. For datasets that never end, and for lanes, which then go on over the end of a
+            pass.
+        on_error: "raise"; "quarantine" puts another sample of the same source in the place of a bad one, and keeps a
+            journal in the state.
+        max_errors: beyond so many bad samples "quarantine" raises.
+
+    Raises:
+        ConfigError: for options that cannot be, and for ranks that would end at different steps.
 
     >>> import penstock as ps
     >>> with ps.Loader(ps.from_sequence(range(10)).shuffle().batch(4), workers=2) as loader:
@@ -225,6 +233,13 @@ class Loader(Shows):
 
         A state of another pipeline is refused with the differences; `on_mismatch="adopt"` goes on with this pipeline
         all the same, every input that both have where it was. If anything is wrong the loader stays where it is.
+
+        Args:
+            state: what `state_dict()` returned, or a list of those of all ranks.
+            on_mismatch: "error", or "adopt".
+
+        Raises:
+            StateError: for a state that is damaged, or of another pipeline, data or lanes.
         """
         with self._alone():
             self._session.load(state, on_mismatch)
@@ -235,6 +250,13 @@ class Loader(Shows):
 
         An `epoch_length` is counted anew from there. `IndexedError` where steps depend on the data (filter and the
         like): only a state that was saved there leads back.
+
+        Args:
+            step: of the run, from 0 on, on all ranks alike.
+
+        Raises:
+            ConfigError: for what is no whole number of at least 0.
+            IndexedError: where steps cannot be counted.
 
         >>> import penstock as ps
         >>> loader = ps.Loader(ps.from_sequence(range(10)).batch(2, collate=list))
@@ -254,6 +276,13 @@ class Loader(Shows):
         The default is the first sample that was not drawn yet, which is the same on every rank at the same step. Passes
         of a mixture that ends are counted end to end; later ones have the weights from their beginning. The change is
         kept in the state.
+
+        Args:
+            weights: name -> weight, relative; or a `Schedule`. All sources of one mixture are named.
+            at: a position of the mixture; without it the first that was not drawn.
+
+        Raises:
+            ConfigError: for names that are in no mixture, and positions that are past.
         """
         with self._alone():
             return self._session.set_weights(weights, at)

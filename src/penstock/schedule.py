@@ -47,6 +47,16 @@ class Schedule:
     counts samples of the mixture, tokens with `unit="tokens"`, or training steps with `unit="steps"`: then
     `in_samples` must convert it.
 
+    Args:
+        points: (step, {name: weight}) each, in any order, all with the same names.
+        interpolation: "step", "linear" or "cosine".
+        unit: what steps count: "samples", "tokens" or "steps".
+        start: name -> the step before which it has weight 0.
+        stop: name -> the step from which on it has weight 0.
+
+    Raises:
+        ConfigError: for points without weights or with different names, and where every weight would be 0.
+
     >>> s = Schedule([(0, {"code": 0.2, "text": 0.8}), (10_000, {"code": 1, "text": 1})], interpolation="linear")
     >>> s.weights(5_000)
     {'code': 0.35, 'text': 0.65}
@@ -89,7 +99,11 @@ class Schedule:
         return tuple(self.points[0][1])
 
     def weights(self, step: int) -> dict[str, float]:
-        """The weights at a step, normalised to sum 1; before the first and after the last point the end ones."""
+        """The weights at a step, normalised to sum 1; before the first and after the last point the end ones.
+
+        Args:
+            step: in the schedule's unit.
+        """
         before, after, t = self._around(step)
         first, last = self._exact[before], self._exact[after]
         eased = Fraction(0) if self.interpolation == "step" else t
@@ -105,6 +119,12 @@ class Schedule:
     def in_samples(self, samples_per_step: int) -> Schedule:
         """The same schedule in samples, for batches of so many samples: of all ranks together.
 
+        Args:
+            samples_per_step: the samples of a step, of all ranks together.
+
+        Raises:
+            ConfigError: for a number below 1.
+
         >>> Schedule([(0, {"a": 1}), (10, {"a": 2})], unit="steps").in_samples(256).points[1][0]
         2560
         """
@@ -119,6 +139,10 @@ class Schedule:
 
         `by_tokens` says that the weights are shares of tokens, not of samples. Between two points the mean of both
         ends counts.
+
+        Args:
+            lengths: name -> mean tokens of a sample.
+            by_tokens: whether the weights are shares of tokens, not of samples.
 
         >>> points = [(0, {"a": 1}), (1_000, {"a": 2})]
         >>> Schedule(points, unit="tokens").in_tokens({"a": 10.0}, by_tokens=False).points[1][0]
@@ -148,7 +172,11 @@ class Schedule:
         return Schedule(list(bent.items()), "linear", "samples", **moved)
 
     def spans(self, names: Sequence[str]) -> tuple[Span, ...]:
-        """The run cut where weights change their law: constant weights and ramps. Sources as in `names`."""
+        """The run cut where weights change their law: constant weights and ramps. Sources as in `names`.
+
+        Args:
+            names: the sources, in the order of the columns of the answer.
+        """
         knots = {0, *(step for step, _ in self.points)}
         for given in (self.start or {}, self.stop or {}):
             knots.update(given.values())
@@ -179,7 +207,14 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Schedule:
-        """The schedule that `to_json` wrote."""
+        """The schedule that `to_json` wrote.
+
+        Args:
+            data: the mapping.
+
+        Raises:
+            ConfigError: as the schedule itself.
+        """
         points = [(int(step), weights) for step, weights in data["points"]]
         return cls(points, data["interpolation"], data["unit"], data["start"], data["stop"])
 

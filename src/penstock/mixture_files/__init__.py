@@ -38,6 +38,9 @@ def load(path: str | Path) -> Dataset:
 
     Raises `ConfigError` with everything that is wrong in the file, each with file, line and key.
 
+    Args:
+        path: a YAML or JSON file; paths in it are relative to its folder.
+
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "a.jsonl").write_text('{"x": 1}\\n{"x": 2}\\n')
@@ -60,6 +63,13 @@ def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
 
     What a file cannot hold is refused by name: functions, sources in memory, and steps other than those that mixture
     files know.
+
+    Args:
+        mixture: a dataset, or a description of one.
+        path: the file to write.
+
+    Raises:
+        ConfigError: for what a file cannot hold.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())

@@ -35,6 +35,15 @@ class Plan(Questions, Generic[D]):
     passes follow one another: of a dataset of `n` items, `n` is the first of the second pass. Every answer is computed
     from the description, the same at position 10^12 as at 0.
 
+    Args:
+        base: the compiled tree; users ask `ds.plan`.
+        wrap: makes a dataset of a tree.
+        edits: what was changed on the way.
+        body: the state of the run, if it is of one.
+
+    Raises:
+        IndexedError: for a dataset that has no positions.
+
     >>> import penstock as ps
     >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
     >>> [sample.key for sample in ds.batch(4).plan.at(1)]
@@ -59,6 +68,12 @@ class Plan(Questions, Generic[D]):
 
     def after(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Plan[D]:
         """The plan of the run that saved a state: with the changes made to it, and edits from where it stands.
+
+        Args:
+            state: what `state_dict()` returned, or a list of those of all ranks.
+
+        Raises:
+            StateError: for a state that is damaged or of another pipeline.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
@@ -120,6 +135,13 @@ class Plan(Questions, Generic[D]):
         """Leave out positions that were not delivered yet, or global steps of a run: what follows moves up. A dataset
         that ends gets shorter by them, in the pass in which they lie and in every later one.
 
+        Args:
+            positions: one by one, from where the run stands on.
+            steps: global steps of the run in their place.
+
+        Raises:
+            ConfigError: for positions that were delivered, or a range that cannot be.
+
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
         [[0, 1], [8, 9]]
@@ -158,6 +180,13 @@ class Plan(Questions, Generic[D]):
 
         A key is (source, index), what `Loader.keys()` gives, or a `Sample`. Which source a position draws from, and
         the number of steps, stay as they are.
+
+        Args:
+            keys: (source, index), (source, epoch, index) or `Sample`.
+
+        Raises:
+            ConfigError: for a source that is not there, or whose order cannot be edited here.
+            IndexError: for an index that is not there.
 
         >>> import penstock as ps
         >>> "".join(ps.from_sequence("abcdef", name="letters").repeat().plan.exclude([("letters", 1)]).dataset[:8])

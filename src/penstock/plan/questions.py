@@ -87,6 +87,15 @@ class Questions(Shows):
         (`plan.after(state)`) knows how many rows its steps took and take; of any other say on how many ranks, each of
         which takes an item.
 
+        Args:
+            position: of an item, from 0 on over all passes; or a slice of positions.
+            step: a global step in its place.
+            world_size: on how many ranks, for a plan that is of no run.
+
+        Raises:
+            ConfigError: unless one of position and step is given.
+            IndexError: for a negative position.
+
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcdef", name="letters").batch(2)
         >>> [sample.index for sample in ds.plan.at(2)], [sample.index for sample in ds.plan.at(step=0, world_size=2)]
@@ -106,6 +115,10 @@ class Questions(Shows):
         """Positions `start` to `stop - 1` as a `pyarrow.Table`: position, source, epoch, index, and of packed
         documents the tokens.
 
+        Args:
+            start: the first position.
+            stop: the position after the last.
+
         >>> import penstock as ps
         >>> ps.from_sequence("abcd", name="letters").plan.table(1, 3).to_pylist()[0]
         {'position': 1, 'source': 'letters', 'epoch': 0, 'index': 1}
@@ -118,6 +131,15 @@ class Questions(Shows):
         """All positions within a range (the first pass) at which a sample is delivered, over all its epochs.
 
         A packed document that is cut has several. The first question about a pack plans its pass.
+
+        Args:
+            source: its name, as in `plan.sources`.
+            index: of the sample in its source.
+            within: the positions to look at, `range(start, stop)`; without it the first pass.
+
+        Raises:
+            ConfigError: for a source that is not there, or an endless dataset without `within`.
+            IndexError: for an index that is not there.
 
         >>> import penstock as ps
         >>> plan = ps.from_sequence(range(100), name="numbers").shuffle(seed=1).repeat().batch(10).plan
@@ -146,6 +168,14 @@ class Questions(Shows):
         whose lengths are known. Its numbers are exact for packed rows, which are planned for it, and at the end of a
         source's pass; within a pass they take its mean length.
 
+        Args:
+            position: how many positions are counted.
+            unit: "samples" or "tokens".
+
+        Raises:
+            ConfigError: for tokens, if no source knows its lengths.
+            IndexError: for a negative position.
+
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 3, "b": 1})
         >>> ds.plan.counts(1_000_000_000_000)
@@ -159,6 +189,12 @@ class Questions(Shows):
 
     def epochs(self, position: int) -> dict[str, float]:
         """How often each source has been seen before a position: samples delivered over the samples it has to give.
+
+        Args:
+            position: how many positions are counted.
+
+        Raises:
+            IndexError: for a negative position.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abcd", name="letters").repeat().plan.epochs(10)
@@ -174,6 +210,12 @@ class Questions(Shows):
         """When each source first repeats, and when it ends while others go on; None for never, or not before `horizon`.
 
         Of a dataset that ends, one pass is looked at. Samples are counted as if none was packed twice.
+
+        Args:
+            horizon: the position up to which it is looked; for endless datasets.
+
+        Raises:
+            IndexedError: after `pack`, where a row holds parts of samples.
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
@@ -192,6 +234,13 @@ class Questions(Shows):
 
         Looks at positions within a range: by default a pass of the shorter one, or 2^18 positions where both are
         endless.
+
+        Args:
+            other: the plan to compare with.
+            within: the positions to look at, `range(start, stop)`.
+
+        Raises:
+            ConfigError: for a range with steps, or below 0.
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}

@@ -62,6 +62,13 @@ def _check(state: Mapping[str, Any]) -> str:
 def save_state(state: Mapping[str, Any], path: str | Path) -> None:
     """Write a state to a file so that a crash leaves the old file or the new one, never a part of one.
 
+    Args:
+        state: what `state_dict()` returned.
+        path: the file.
+
+    Raises:
+        StateError: for what is no state.
+
     >>> import penstock as ps, tempfile, os
     >>> it = iter(ps.from_sequence(range(5)))
     >>> _ = next(it)
@@ -78,6 +85,12 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
 
 def load_state(path: str | Path) -> dict[str, Any]:
     """Read a state that `save_state` wrote; a truncated or foreign file is refused by name.
+
+    Args:
+        path: the file.
+
+    Raises:
+        StateError: for a file that is cut off, changed or no state.
 
     >>> import penstock as ps
     >>> ps.load_state("/nowhere/state.json")

@@ -30,6 +30,15 @@ class DatasetIterator(Shows, Iterator[Any]):
     """One pass over a dataset, with a state. `workers` threads compute up to `ahead` samples before they are asked for;
     neither changes a sample or a state.
 
+    Args:
+        dataset: what to iterate over.
+        workers: threads that compute ahead; 0 computes inline.
+        ahead: the most samples that are computed ahead; two for each worker when not given.
+        lanes: for datasets without positions, in how many lanes they run; as in `Loader`.
+
+    Raises:
+        ConfigError: in one of several workers of a torch `DataLoader`.
+
     >>> import penstock as ps
     >>> it = iter(ps.from_sequence(range(5)))
     >>> next(it), next(it)
@@ -77,11 +86,26 @@ class DatasetIterator(Shows, Iterator[Any]):
         return self._session.moment()
 
     def load_state_dict(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error") -> None:
-        """Go where a state says; it stays where it was if the state does not fit."""
+        """Go where a state says; it stays where it was if the state does not fit.
+
+        Args:
+            state: what `state_dict()` returned.
+            on_mismatch: "error" refuses a state of another pipeline, "adopt" goes on with this one, every input where
+                it was.
+
+        Raises:
+            StateError: for a state that is damaged or of another pipeline.
+        """
         self._session.load(state, on_mismatch)
 
     def seek(self, item: int) -> None:
         """Go to an item of the pass: at once where the dataset is indexed, else by reading up to it.
+
+        Args:
+            item: counted from 0, from the beginning of the pass.
+
+        Raises:
+            ConfigError: for what is no whole number of at least 0.
 
         >>> import penstock as ps
         >>> it = iter(ps.from_sequence(range(10)))

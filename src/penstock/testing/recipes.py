@@ -109,7 +109,7 @@ def build(recipe: Recipe) -> Dataset:
             return from_iterable(partial(iter, rest[0]), name=rest[1])
         case "tokens":
             ends = np.cumsum([0, *rest[0]])
-            return from_tokens(np.arange(1, ends[-1] + 1), ends, name=rest[1])
+            return from_tokens(np.arange(1, int(ends[-1]) + 1), ends, name=rest[1])
         case "concat" | "zip":
             first, *others = (build(r) for r in rest[0])
             return first.concat(*others) if kind == "concat" else first.zip(*others)
