@@ -125,7 +125,7 @@ NAMES = {
         "interleave_datasets": "ps.mix({name: dataset, ...}, weights)",
         "sample_from_datasets": "ps.mix({name: dataset, ...}, weights)",
         "blend": "ps.mix({name: dataset, ...}, weights)",
-        "concatenate_datasets": "a.concat(b)",
+        "concatenate_datasets": "ps.concat(a, b)",
     },
 }
 
