@@ -40,6 +40,7 @@ LONG_FILES = {
     "schedule.py": "the docstrings say what every argument is",
     "dataset.py": "one class with one method for every step; more than half of it is docstrings",
     "loader.py": "one class with what a run can be asked for; half of it is docstrings",
+    "base/seams.py": "all that touches the world stands in one file, so that one file can be held to it",
 }
 LIMIT = 350
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base import seams
+from penstock.base.progress import Progress
 from penstock.base.seams import LocalDisk, Stat
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import index_lines, open_files, sidecar
@@ -207,11 +208,12 @@ def test_an_index_that_goes_while_it_is_needed_is_named(data: Path) -> None:
         source.read(np.arange(2))
 
 
-def test_data_that_changes_while_it_is_indexed_is_refused(data: Path) -> None:
-    def grow(what: str, done: int, total: int) -> None:
+def test_data_that_changes_while_it_is_indexed_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def grow(progress: Progress, done: int) -> None:
         with data.open("a") as file:
             file.write("100\n")
 
+    monkeypatch.setattr(Progress, "tell", grow)
     with pytest.raises(DataError, match="changed while it was in use"):
-        open_files(data, progress=grow)
+        open_files(data)
     assert not beside(data).exists()

@@ -371,7 +371,7 @@ def test_any_index_of_energon_gives_all_samples_or_an_error(
 def test_finding_by_key_makes_an_index_of_our_own(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", some(8))
     energon_index(path)
-    file = open_tar(path, path, columns=None, cache=None, held=Held(4), progress=None, keyed=True)
+    file = open_tar(path, path, columns=None, cache=None, held=Held(4), keyed=True)
     assert file.find(["00003"]) == {"00003": 3}
     assert ours(path)
 

@@ -1,4 +1,5 @@
-"""The three seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads and time).
+"""The seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads and time), `Screen` (who
+waits).
 
 Everything else on the run path is a pure function. The real seams are here; the simulator in
 `penstock.testing` puts its own in their place, and the same code then runs under torn writes,
@@ -8,7 +9,10 @@ full disks, dead threads and reordered results. A lint test holds that nothing e
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
+import shutil
 import sys
 import threading
 import time
@@ -68,6 +72,13 @@ class Sched(Protocol):
     def now(self) -> float: ...
     def sleep(self, seconds: float, /) -> None: ...
     def spawn(self, workers: int, /) -> Hands: ...
+
+
+class Screen(Protocol):
+    """Where people see what takes long: lines, each of one piece of work, and how many seconds to wait between them."""
+
+    def every(self) -> float: ...
+    def show(self, work: object, line: str, over: bool, /) -> None: ...
 
 
 class LocalStore:
@@ -168,6 +179,45 @@ class LocalSched:
         return _Threads(workers)
 
 
+class LocalScreen:
+    """One line that is written over in a terminal or a notebook, lines of a log elsewhere; `PENSTOCK_PROGRESS=0` turns
+    both off.
+    """
+
+    def __init__(self) -> None:
+        self._lines, self._wide, self._lock = dict[int, str](), 0, threading.Lock()
+
+    def every(self) -> float:
+        return math.inf if environment("PENSTOCK_PROGRESS") == "0" else 0.2 if _overwritten() else 10.0
+
+    def show(self, work: object, line: str, over: bool, /) -> None:
+        if math.isinf(self.every()):
+            return
+        with self._lock, contextlib.suppress(OSError, ValueError):  # a terminal that is gone stops no work
+            self._lines[id(work)] = line
+            if over:
+                del self._lines[id(work)]
+            if stream := _overwritten():
+                text = " | ".join(self._lines.values())[: shutil.get_terminal_size().columns - 1]
+                stream.write("\r" + text.ljust(self._wide) + ("" if text else "\r"))
+                stream.flush()
+                self._wide = len(text)
+            elif (log := logging.getLogger("penstock")).hasHandlers():
+                log.info("%s", line)
+            else:  # who set up no logging sees it all the same
+                sys.stderr.write(f"{line}\n")
+
+
+def _overwritten() -> Any:
+    """The terminal or the notebook that shows lines of this process alone, if there is one."""
+    if place()[1] > 1:
+        return None
+    if sys.stderr and sys.stderr.isatty():
+        return sys.stderr
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return sys.stdout if hasattr(shell, "kernel") else None
+
+
 @dataclass
 class World:
     """The seams in use. Real by default; `pretend` swaps them for a test."""
@@ -175,20 +225,24 @@ class World:
     store: Store
     disk: Disk
     sched: Sched
+    screen: Screen
 
 
-world = World(LocalStore(), LocalDisk(), LocalSched())
+world = World(LocalStore(), LocalDisk(), LocalSched(), LocalScreen())
 
 
 @contextlib.contextmanager
-def pretend(*, store: Store | None = None, disk: Disk | None = None, sched: Sched | None = None) -> Generator[None]:
+def pretend(
+    *, store: Store | None = None, disk: Disk | None = None, sched: Sched | None = None, screen: Screen | None = None
+) -> Generator[None]:
     """Run a block on other seams: a simulated disk that tears writes, a scheduler that reorders."""
-    before = World(world.store, world.disk, world.sched)
-    world.store, world.disk, world.sched = store or world.store, disk or world.disk, sched or world.sched
+    before = dict(vars(world))
+    given = {"store": store, "disk": disk, "sched": sched, "screen": screen}
+    vars(world).update({name: seam for name, seam in given.items() if seam is not None})
     try:
         yield
     finally:
-        world.store, world.disk, world.sched = before.store, before.disk, before.sched
+        vars(world).update(before)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..base.progress import Progress
 from ..errors import ConfigError
 from ..ops.mix import Counted, MixOp
 from ..orders import Gap, Pick, Slice
@@ -81,14 +82,16 @@ def _mean_of_slice(flow: Flow, count: int) -> float:
     """Of the rows that a slice picks, one by one: they are a fixed set."""
     builder = Builder(flow)
     op, total = builder.op(flow), 0
-    for start in range(0, count, _CHUNK):
-        places = np.arange(start, min(start + _CHUNK, count))
-        rows = op.locate(places, np.zeros_like(places))
-        for leaf in builder.leaves:
-            source = leaf.source
-            lengths = source.lengths() if is_source(source) else None
-            mine = rows.index[rows.leaf == leaf.number]
-            total += int(lengths[mine].sum()) if lengths is not None else 0
+    with Progress("add up lengths", count, "samples") as progress:
+        for start in range(0, count, _CHUNK):
+            places = np.arange(start, min(start + _CHUNK, count))
+            rows = op.locate(places, np.zeros_like(places))
+            for leaf in builder.leaves:
+                source = leaf.source
+                lengths = source.lengths() if is_source(source) else None
+                mine = rows.index[rows.leaf == leaf.number]
+                total += int(lengths[mine].sum()) if lengths is not None else 0
+            progress.more(len(places))
     return total / count
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.ints import distinct, within_reach
+from ..base.progress import Progress
 from ..base.rows import Rows, empty_rows, join_rows
 from ..types import Ints, Path
 from .op import UNKNOWN, Before, Op
@@ -140,7 +141,7 @@ class MixOp(Op):
             return index[:0]
         flow = self.inputs[i]
         if not isinstance(schedule, Counted):
-            return np.concatenate([*self._scanned(i, leaf, index, low, high, lap)])
+            return self._scanned(i, leaf, index, low, high, lap)
         if size is None:
             a, b = (int(schedule.counts(position)[i]) for position in (low, high))
             return _placed(schedule, i, flow.find(leaf, index, a, b, lap))
@@ -154,16 +155,19 @@ class MixOp(Op):
         k = k[k % each < drawn]
         return _placed(schedule, i, k % each) + k // each * size
 
-    def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Iterator[Ints]:
+    def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
         """By trying every position: for rules of the user's."""
-        yield index[:0]
-        for start in range(low, high, _SCAN):
-            positions = np.arange(start, min(start + _SCAN, high))
-            source, k = self.draws(positions)
-            positions, k = positions[source == i], k[source == i]
-            if len(k):
-                found = self.inputs[i].find(leaf, index, int(k.min()), int(k.max()) + 1, lap)
-                yield positions[np.isin(k, found)]
+        parts = [index[:0]]
+        with Progress("look for a sample", high - low, "positions") as progress:
+            for start in range(low, high, _SCAN):
+                positions = np.arange(start, min(start + _SCAN, high))
+                source, k = self.draws(positions)
+                mine, k = positions[source == i], k[source == i]
+                if len(k):
+                    found = self.inputs[i].find(leaf, index, int(k.min()), int(k.max()) + 1, lap)
+                    parts.append(mine[np.isin(k, found)])
+                progress.more(len(positions))
+        return np.concatenate(parts)
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         if not isinstance(self.schedule, Counted):

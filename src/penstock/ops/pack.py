@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..base.ints import distinct, within_reach
+from ..base.progress import Progress
 from ..base.rows import HOLE, Rows, bounds_of, empty_rows, join_rows
 from ..errors import DataError
 from ..pack import BestFit, Columns, FirstFit, Missing, Pieces, Plan, fitted, plan, settled
@@ -20,6 +21,8 @@ from ..types import Fold, Ints
 from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
 from .passes import PassesOp
 from .tally import Tally
+
+_LOCATED = 1 << 22  # documents looked up at a time
 
 
 class Pass(NamedTuple):
@@ -80,7 +83,13 @@ class PackOp(Groups):
     def _planned(self, epoch: int) -> Pass:
         samples = cast(int, self.flow.size)
         within_reach(epoch, samples)
-        rows = self.flow.locate(np.arange(samples) + epoch * samples, np.zeros(samples, np.int64))
+        parts = [empty_rows(self.flow.depth)] if not samples else []
+        with Progress("look up the documents to pack", samples, "documents") as progress:
+            for start in range(0, samples, _LOCATED):
+                places = np.arange(start, min(start + _LOCATED, samples))
+                parts.append(self.flow.locate(places + epoch * samples, np.zeros_like(places)))
+                progress.more(len(places))
+        rows = join_rows(parts)
         sizes = self._sizes(rows)
         if epoch == self._reference:
             return Pass(rows, sizes, plan(self.fold, sizes, self.key), True)

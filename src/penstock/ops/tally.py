@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..base.progress import Progress
 from ..base.rows import Rows
 from ..types import Ints
 
@@ -29,10 +30,12 @@ class Tally:
 
     def one_by_one(self, op: Located, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)`, by looking at each."""
-        for at in range(start, stop, _SCAN):
-            positions = np.arange(at, min(at + _SCAN, stop))
-            rows = op.locate(positions, np.zeros_like(positions))
-            self.samples += np.bincount(rows.leaf, minlength=len(self.samples)) * times
+        with Progress("count samples", stop - start, "positions") as progress:
+            for at in range(start, stop, _SCAN):
+                positions = np.arange(at, min(at + _SCAN, stop))
+                rows = op.locate(positions, np.zeros_like(positions))
+                self.samples += np.bincount(rows.leaf, minlength=len(self.samples)) * times
+                progress.more(len(positions))
 
 
 def by_lap(start: int, stop: int, period: int, times: int, part: Callable[[int, int, int], None]) -> None:

@@ -9,9 +9,13 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from ..base.progress import Progress
 from ..errors import DataError
 from ..folds.pack import BestFit, ConcatSplit, FirstFit, Piece, negative
 from ..types import Fold, Ints, Item, Part
+
+_CHUNK = 1 << 14  # documents that a fold is given before it tells how far it is
+_CUT = 1 << 22  # documents cut at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +129,13 @@ def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Plan:
             bounds.append(len(number))
 
     carry = fold.init(key)
-    for i, size in enumerate(sizes.tolist()):
-        carry, groups = fold.step(carry, Item(i, size, None))
-        if groups:
-            note(groups)
+    with Progress("pack lengths", len(sizes), "documents") as progress:
+        for first in range(0, len(sizes), _CHUNK):
+            progress.tell(first)
+            for i, size in enumerate(sizes[first : first + _CHUNK].tolist(), first):
+                carry, groups = fold.step(carry, Item(i, size, None))
+                if groups:
+                    note(groups)
     note(fold.flush(carry))
     return Plan(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
 
@@ -140,6 +147,18 @@ def _plan_concat(length: int, lengths: Ints) -> Plan:
     ends = np.cumsum(lengths[number])
     starts = ends - lengths[number]
     # A document has a part in every row it touches: from the row of its first token to that of its last.
+    parts = [np.zeros((4, 0), np.int64)]
+    with Progress("cut documents into rows", len(number), "documents") as progress:
+        for a in range(0, len(number), _CUT):
+            progress.tell(a)
+            parts.append(_cut_at(length, number[a : a + _CUT], starts[a : a + _CUT], ends[a : a + _CUT]))
+    row, item, start, stop = np.concatenate(parts, axis=1)
+    rows = int(row[-1]) + 1 if len(row) else 0
+    return Plan(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
+
+
+def _cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
+    """The parts of some documents, in columns: row, document, and the tokens of it from where to where."""
     first = starts // length
     counts = (ends - 1) // length - first + 1
     row = np.repeat(first - np.cumsum(counts) + counts, counts)
@@ -150,8 +169,7 @@ def _plan_concat(length: int, lengths: Ints) -> Plan:
     start -= origin
     stop -= origin
     np.maximum(start, 0, out=start)
-    rows = int(row[-1]) + 1 if len(row) else 0
-    return Plan(np.searchsorted(row, np.arange(rows + 1)), np.repeat(number, counts), start, stop)
+    return np.stack([row, np.repeat(number, counts), start, stop])
 
 
 class Pieces(Sequence[Part]):

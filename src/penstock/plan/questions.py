@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.hints import chosen, few, guided, near
 from ..base.ints import whole, within_reach
+from ..base.progress import Progress
 from ..base.rows import Rows
 from ..errors import ConfigError, IndexedError
 from ..graph.build import Builder, require_indexed
@@ -255,10 +256,12 @@ class Questions(Shows):
             within = range(min([size for size in (self.size, other.size) if size is not None], default=_FAR))
         within = self._range(within, "plan.diff")
         first = None
-        for start in range(within.start, within.stop, _SCAN):
-            stop = min(start + _SCAN, within.stop)
-            if (first := differs(self.at(slice(start, stop)), other.at(slice(start, stop)))) is not None:
-                break
+        starts = range(within.start, within.stop, _SCAN)
+        with Progress("compare plans", len(starts)) as progress:
+            for start in progress.each(starts):
+                stop = min(start + _SCAN, within.stop)
+                if (first := differs(self.at(slice(start, stop)), other.at(slice(start, stop)))) is not None:
+                    break
         here, there = (tuple(s.key for s in plan.at(first)) if first is not None else () for plan in (self, other))
         drawn, others = self._drawn(within), other._drawn(within)
         pairs = {name: (drawn.get(name, 0), others.get(name, 0)) for name in {**drawn, **others}}
@@ -323,7 +326,7 @@ class Questions(Shows):
 
     def _samples(self, positions: Ints) -> Samples:
         if len(positions) and (positions[0] < 0 or self.size == 0):
-            raise IndexError(f"position {positions[0]} of {self!r}: positions count from 0")
+            raise IndexError(f"position {positions[0]} of a plan of {self.size}: positions count from 0")
         return self._samples_of(self._replaced.locate(positions), positions)
 
     def _samples_of(self, rows: Rows, shown: Ints) -> Samples:
@@ -370,7 +373,7 @@ class Questions(Shows):
     def _tally(self, position: int) -> Tally:
         position = whole(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
-            raise IndexError(f"position {position} of {self!r}: positions count from 0")
+            raise IndexError(f"position {position} of a plan of {self.size}: positions count from 0")
         within_reach(position)
         tally = Tally(len(self.sources))
         self._op.count(tally, 0, position)

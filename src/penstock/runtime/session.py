@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from ..base.hints import chosen
 from ..base.ints import whole, within_reach
+from ..base.progress import Progress
 from ..base.seams import Hands, kept_from_children
 from ..base.spelling import fingerprint
 from ..errors import ConfigError, PenstockError, StateError
@@ -161,11 +162,9 @@ class Session:
         within_reach(item, self.group or 1)
         row, rows = item * (self.group or 1), self.rows()
         self._open((row if rows is None else min(row, rows)) if self.group else None)
-        for _ in range(0 if self.group else item):
-            try:
+        with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
+            for _ in progress.each(range(0 if self.group else item)):
                 self.out.next()
-            except StopIteration:
-                return
 
     def go(self, step: int, row: int) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base.progress import Progress
 from ..errors import ConfigError, DataError
 from . import catalog, convert, lines, prepared, tar_file
 from .chain import Asked, Chain, File, Outline, outline_of
@@ -18,10 +19,9 @@ from .memory import Iterable, Memory, Tokens
 from .own import Format, open_own
 from .paths import find, name_of, one_format
 from .select import Selected, Where, select
-from .sidecar import Progress
 from .sizes import lengths_of
 
-__all__ = ["Chain", "Iterable", "Memory", "Progress", "Tokens", "index_files", "index_lines", "open_files", "outlined"]
+__all__ = ["Chain", "Iterable", "Memory", "Tokens", "index_files", "index_lines", "open_files", "outlined"]
 
 _FILES = 128  # mapped at a time
 _DECODED = 256 << 20  # bytes of decoded row groups, and of indexes of tars
@@ -32,7 +32,6 @@ def open_files(
     format: str | Format | None = None,
     columns: Sequence[str] | None = None,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
     lengths: str | None = None,
     split: str | None = None,
     where: Where | None = None,
@@ -44,9 +43,9 @@ def open_files(
     the user's that opens a file. Only `columns` are read. A folder that Energon prepared is one source by itself, its
     `split` "train" unless another is named.
     What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
-    `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `progress(what, done, total)` is
-    called meanwhile. `where` keeps the rows whose columns hold given values: `{"lang": "python", "license": ["mit",
-    "bsd"], "stars": {"min": 10}}`; these columns are gone through once, the row numbers kept in the cache.
+    `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `where` keeps the rows whose
+    columns hold given values: `{"lang": "python", "license": ["mit", "bsd"], "stars": {"min": 10}}`; these columns are
+    gone through once, the row numbers kept in the cache.
     `lengths` names a column of lists whose lengths are those of the samples. Raises `ConfigError` for
     paths and columns that are not there, `DataError` for files that cannot be read.
 
@@ -61,7 +60,7 @@ def open_files(
     if callable(format):
         others = {"columns": columns, "lengths": lengths, "split": split, "where": where}
         return open_own(paths, format, cache, others)
-    source = _open(paths, format, columns, cache, progress, lengths, split, where)
+    source = _open(paths, format, columns, cache, lengths, split, where)
     given = (paths,) if isinstance(paths, str | Path) else paths
     names, kept = tuple(str(path) for path in given), None if cache is None else str(cache)
     wanted = None if columns is None else tuple(columns)
@@ -74,7 +73,6 @@ def _open(
     format: str | None,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    progress: Progress | None,
     lengths: str | None,
     split: str | None,
     where: Where | None,
@@ -88,44 +86,41 @@ def _open(
     if wrong := [path for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"read({paths!r}): {wrong[0]!r} is no path; give texts or pathlib.Path")
     if format == "energon" or (format is None and any(map(prepared.is_prepared, given))):
-        return _prepared(given, columns, cache, progress, split, {"lengths": lengths, "where": where})
+        return _prepared(given, columns, cache, split, {"lengths": lengths, "where": where})
     if split is not None:
         raise ConfigError(f"split={split!r}: only a folder that Energon prepared has splits, and {paths!r} is none")
     found = find(paths)
     kind = one_format(found, format)
     shared = Shared(Held(_FILES), Held(_DECODED))
     opener = Opener(kind, columns, cache, shared)
-    files, outline = _files(found, opener, progress)
+    files, outline = _files(found, opener)
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
     name = name_of(found)
     chain = Chain(files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths)
     if where is None:
         return chain
     if columns is not None and kind in ("jsonl", "text"):
-        files, _ = _files(found, opener._replace(columns=None), progress)
+        files, _ = _files(found, opener._replace(columns=None))
     return select(chain, files, found, where, cache)
 
 
-def _files(found: Sequence[Path], opener: Opener, progress: Progress | None) -> tuple[Sequence[File], Outline]:
+def _files(found: Sequence[Path], opener: Opener) -> tuple[Sequence[File], Outline]:
     """Files of one kind, their columns in one order. Many of them are opened when they are needed."""
     kind, columns = opener.kind, opener.columns
     tables, first, again = kind in ("parquet", "arrow", "csv"), list[File](), opener._replace(rebuild=False)
 
     def open_(path: Path, offsets: Offsets | None = None) -> File:
-        file = opener(path, offsets, progress)
+        file = opener(path, offsets)
         if first and tables:
             file = _alike(file, first[0], found[0], path) or again._replace(columns=first[0].columns)(path)
         first[:] = first or [file]
         return file
 
     if len(found) < catalog.MANY:
-        files = list[File]()
-        for number, path in enumerate(found, 1):
-            files.append(open_(path))
-            if progress:
-                progress("open", number, len(found))
+        with Progress("open files", len(found), "files") as progress:
+            files = [open_(path) for path in progress.each(found)]
         return files, outline_of(files, found)
-    known = catalog.of(found, opener.kept(), opener.cache, open_, progress, rebuild=opener.rebuild)
+    known = catalog.of(found, opener.kept(), opener.cache, open_, rebuild=opener.rebuild)
     if tables:
         columns = known.columns
     elif kind == "text":
@@ -138,7 +133,6 @@ def _prepared(
     paths: Sequence[str | Path],
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    progress: Progress | None,
     split: str | None,
     others: Mapping[str, object],
 ) -> Chain:
@@ -151,15 +145,14 @@ def _prepared(
     if given := next((name for name, value in others.items() if value is not None), None):
         raise ConfigError(f"{given}= does not go with {str(path)!r}, which Energon prepared")
     if not folder:
-        return prepared.open_jsonl(path, cache, progress)
-    return prepared.load(path).open(split or "train", columns, cache, progress)
+        return prepared.open_jsonl(path, cache)
+    return prepared.load(path).open(split or "train", columns, cache)
 
 
 def index_lines(
     path: str | Path,
     rebuild: bool = False,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
     format: str | None = None,
 ) -> int:
     """Make what reading lines, CSV files and tars needs (index, unpacked copy, table); returns the number of rows.
@@ -173,14 +166,13 @@ def index_lines(
     ...     index_lines(f"{folder}/notes.txt")
     2
     """
-    return sum(index_files(find(path), rebuild, cache, progress, format).values())
+    return sum(index_files(find(path), rebuild, cache, format).values())
 
 
 def index_files(
     found: Sequence[Path],
     rebuild: bool = False,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
     format: str | None = None,
 ) -> dict[Path, int]:
     """As `index_lines` does, for files that are read together; returns the rows of each.
@@ -194,7 +186,7 @@ def index_files(
     if kind in ("parquet", "arrow"):
         raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make")
     opener = Opener(kind, None, cache, Shared(Held(_FILES), Held(_DECODED)), own=True, rebuild=rebuild)
-    _, outline = _files(found, opener, progress)
+    _, outline = _files(found, opener)
     return dict(zip(found, map(int, outline.rows), strict=True))
 
 
@@ -226,16 +218,16 @@ class Opener(NamedTuple):
             strict=self.kind not in ("parquet", "arrow"),
         )
 
-    def __call__(self, path: Path, offsets: Offsets | None = None, progress: Progress | None = None) -> File:
+    def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
         kind, columns, cache, shared, own, rebuild = self
         if kind == "parquet":
             return Parquet(path, columns=columns, shared=shared)
         if kind == "arrow":
             return Arrow(path, columns=columns, shared=shared)
         if kind == "csv":
-            table = convert.table(path, cache=cache, progress=progress, rebuild=rebuild)
+            table = convert.table(path, cache=cache, rebuild=rebuild)
             return Arrow(table, columns=columns, shared=shared, origin=path)
-        plain = convert.plain(path, cache=cache, progress=progress, rebuild=rebuild)
+        plain = convert.plain(path, cache=cache, rebuild=rebuild)
         if kind == "tar":
             return tar_file.open_tar(
                 plain,
@@ -243,7 +235,6 @@ class Opener(NamedTuple):
                 columns=columns,
                 cache=cache,
                 held=shared.decoded,
-                progress=progress,
                 keyed=own,
                 rebuild=rebuild,
             )
@@ -254,7 +245,6 @@ class Opener(NamedTuple):
             columns=columns,
             cache=cache,
             held=shared.files,
-            progress=progress,
             rebuild=rebuild,
             offsets=offsets,
         )

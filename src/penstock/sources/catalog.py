@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.progress import Progress
 from ..base.seams import Stat
 from ..errors import DataError, PenstockError
 from ..types import Ints
@@ -105,7 +106,6 @@ def of(
     kind: Kind,
     cache: str | Path | None,
     open_: Open,
-    progress: sidecar.Progress | None = None,
     *,
     rebuild: bool = False,
 ) -> Catalog:
@@ -119,7 +119,7 @@ def of(
         if found is not None and _fresh(look):
             return found
         if found is None or not _same(found, paths, kind.strict):
-            found = _made(paths, kept, look, kind.small, open_, progress)
+            found = _made(paths, kept, look, kind.small, open_)
             body = _encoded(found)
             stamp = sidecar.Stamp(sidecar.CATALOG, Stat(len(paths), 0), int(found.rows.sum()), len(body))
             with suppress(PenstockError):  # without a place to keep it, it is made anew every time
@@ -162,26 +162,24 @@ def _same(found: Catalog, paths: Sequence[Path], strict: bool) -> bool:
     return True
 
 
-def _made(
-    paths: Sequence[Path], kept: Path, look: Path, small: bool, open_: Open, progress: sidecar.Progress | None
-) -> Catalog:
+def _made(paths: Sequence[Path], kept: Path, look: Path, small: bool, open_: Open) -> Catalog:
     stats = [sidecar.stat(path) for path in paths]
     columns: list[str] | None = None
     lengths, marks = list[int](), list[npt.NDArray[np.uint32]]()
-    for number, (path, before) in enumerate(zip(paths, stats, strict=True)):
-        found = np.zeros(0, np.uint32)
-        if small and before.size <= _SMALL and path.suffix.lower() not in (*PACKED, ".json"):
-            found = offsets_of(path, before, lambda done, total: None).astype(np.uint32)
-            lengths.append(len(found) - 1)
-        else:
-            file = open_(path, None)
-            lengths.append(len(file))
-            if number == 0 and file.columns is not None:
-                columns = list(file.columns)
-        sidecar.unchanged(path, before, name=str(path))
-        marks.append(found)
-        if progress:
-            progress("open", number + 1, len(paths))
+    with Progress("open files", len(paths), "files") as progress:
+        for number, path in enumerate(progress.each(paths)):
+            before = stats[number]
+            found = np.zeros(0, np.uint32)
+            if small and before.size <= _SMALL and path.suffix.lower() not in (*PACKED, ".json"):
+                found = offsets_of(path, before).astype(np.uint32)
+                lengths.append(len(found) - 1)
+            else:
+                file = open_(path, None)
+                lengths.append(len(file))
+                if number == 0 and file.columns is not None:
+                    columns = list(file.columns)
+            sidecar.unchanged(path, before, name=str(path))
+            marks.append(found)
     rows, cuts = np.asarray(lengths, np.int64), starts_of([len(found) for found in marks])
     return Catalog(kept, look, columns, stats, rows, np.concatenate(marks), cuts)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..base import seams
+from ..base.progress import Progress
 from ..errors import DataError, missing_extra
 from . import sidecar
 from .paths import PACKED
 from .rows import arrow
-from .sidecar import Progress
 
 _PIECE = 1 << 20
 _BITE = 64 << 10  # so that a bomb unfolds in the memory of one bite, not of the whole archive
@@ -24,7 +24,7 @@ _CHECK = 64 << 20  # bytes written between two looks at the free space
 _GZIP = 31
 
 
-def plain(origin: Path, *, cache: str | Path | None, progress: Progress | None, rebuild: bool = False) -> Path:
+def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
     """The file itself, or where it is an archive (.gz, .zst) its unpacked copy in the cache."""
     if origin.suffix.lower() not in PACKED:
         return origin
@@ -32,23 +32,25 @@ def plain(origin: Path, *, cache: str | Path | None, progress: Progress | None, 
 
     def write(file: BinaryIO) -> None:
         written = checked = 0
-        for piece in _members(_bites(origin, progress), machine, origin):
-            if written + len(piece) > checked:
-                sidecar.room(target.parent, max(_CHECK, len(piece)), f"to unpack {origin}")
-                checked = written + _CHECK
-            written += file.write(piece)
+        size = sidecar.stat(origin).size
+        with Progress(f"unpack {origin.name}", size, "bytes") as progress:
+            for piece in _members(_bites(origin, size, progress), machine, origin):
+                if written + len(piece) > checked:
+                    sidecar.room(target.parent, max(_CHECK, len(piece)), f"to unpack {origin}")
+                    checked = written + _CHECK
+                written += file.write(piece)
 
     target = sidecar.folder(origin, cache) / origin.stem
     return sidecar.make(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
 
 
-def table(origin: Path, *, cache: str | Path | None, progress: Progress | None, rebuild: bool = False) -> Path:
+def table(origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
     """The Arrow file made from a CSV file (packed or not) with a header row; types are found from all its values."""
     pa = arrow()
 
     def write(file: BinaryIO) -> None:
         try:
-            _convert(pa, origin, file, progress)
+            _convert(pa, origin, file)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise DataError(f"not a CSV file that can be read: {error}", where=str(origin)) from error
         except OSError as error:
@@ -70,14 +72,12 @@ def _machine(origin: Path) -> Callable[[], Any]:
     return lambda: zstandard.ZstdDecompressor().decompressobj()
 
 
-def _bites(origin: Path, progress: Progress | None) -> Iterator[bytes]:
-    size = sidecar.stat(origin).size
+def _bites(origin: Path, size: int, progress: Progress) -> Iterator[bytes]:
     for at in range(0, size, _PIECE):
+        progress.tell(at)
         with sidecar.storage(origin):
             piece = seams.world.store.read(str(origin), at, _PIECE)
         yield from (piece[start : start + _BITE] for start in range(0, len(piece), _BITE))
-        if progress:
-            progress(f"unpack {origin.name}", min(at + _PIECE, size), size)
 
 
 def _members(bites: Iterator[bytes], new: Callable[[], Any], origin: Path) -> Iterator[bytes]:
@@ -101,7 +101,7 @@ def _members(bites: Iterator[bytes], new: Callable[[], Any], origin: Path) -> It
         raise DataError("the archive ends too early: it was cut off", where=str(origin))
 
 
-def _convert(pa: Any, origin: Path, file: BinaryIO, progress: Progress | None) -> None:
+def _convert(pa: Any, origin: Path, file: BinaryIO) -> None:
     csv, ipc = arrow("pyarrow.csv"), arrow("pyarrow.ipc")
     parse = csv.ParseOptions(newlines_in_values=True)
     size = sidecar.stat(origin).size
@@ -114,11 +114,13 @@ def _convert(pa: Any, origin: Path, file: BinaryIO, progress: Progress | None) -
     try:
         raw, stream = opened()
         with raw, csv.open_csv(stream, parse_options=parse) as reader:
-            with ipc.new_file(file, _sound(reader.schema, origin)) as writer:
+            with (
+                ipc.new_file(file, _sound(reader.schema, origin)) as writer,
+                Progress(f"convert {origin.name}", size, "bytes") as progress,
+            ):
                 for batch in reader:
                     writer.write_batch(batch)
-                    if progress:
-                        progress(f"convert {origin.name}", raw.tell(), size)
+                    progress.tell(raw.tell())
     except pa.ArrowInvalid:
         # A later value did not fit the type that the first block suggested. Only all values together tell the type.
         file.seek(0)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.progress import Progress
 from ..base.random import hash64
 from ..errors import StorageError
 from ..types import Ints
@@ -148,17 +149,19 @@ def keyed(n: int, many: int) -> Ints:
 def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
     """The digest of 64 rows out of `n`; one that cannot be read counts as such."""
     found = _Hash()
-    for start in keyed(max(1, n - _NEIGHBOURS + 1), _PLACES).tolist():
-        for row in range(start, min(n, start + _NEIGHBOURS)):
-            try:
-                (value,) = read(np.asarray([row]))
-            except (StorageError, OSError, MemoryError):
-                raise
-            except Exception as error:
-                value = type(error).__name__
-            if isinstance(value, dict):
-                value = {name: each for name, each in cast("dict[str, Any]", value).items() if name != "__shard__"}
-            found.add(_spelled([value]))
+    places = keyed(max(1, n - _NEIGHBOURS + 1), _PLACES).tolist()
+    with Progress("read rows to know the data by", len(places)) as progress:
+        for start in progress.each(places):
+            for row in range(start, min(n, start + _NEIGHBOURS)):
+                try:
+                    (value,) = read(np.asarray([row]))
+                except (StorageError, OSError, MemoryError):
+                    raise
+                except Exception as error:
+                    value = type(error).__name__
+                if isinstance(value, dict):
+                    value = {name: each for name, each in cast("dict[str, Any]", value).items() if name != "__shard__"}
+                found.add(_spelled([value]))
     return found.text()
 
 

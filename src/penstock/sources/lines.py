@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.progress import Progress
 from ..base.seams import Stat
 from ..errors import ConfigError, DataError
 from ..types import Ints
@@ -24,7 +25,6 @@ from . import sidecar
 from .chain import in_file_order
 from .held import Held
 from .rows import mapped
-from .sidecar import Progress
 
 _CHUNK = 16 << 20  # bytes a pass over the file reads at once
 _GAP = 32 << 10  # bytes worth reading for nothing to save one more read
@@ -234,7 +234,6 @@ def open_lines(
     columns: Sequence[str] | None,
     cache: str | Path | None,
     held: Held,
-    progress: Progress | None,
     rebuild: bool = False,
     offsets: Offsets | None = None,
 ) -> Lines | Array:
@@ -246,13 +245,11 @@ def open_lines(
         columns = text_columns(columns, origin)
     elif path.suffix.lower() == ".json" and (values := array_of(path, origin)) is not None:
         return Array(path, values, origin=origin, columns=columns)
-    found = offsets or Kept(make_index(path, origin, cache=cache, progress=progress, rebuild=rebuild), origin, held)
+    found = offsets or Kept(make_index(path, origin, cache=cache, rebuild=rebuild), origin, held)
     return Lines(path, from_text if text else FromJson(columns), offsets=found, origin=origin, columns=columns)
 
 
-def make_index(
-    path: Path, origin: Path, *, cache: str | Path | None, progress: Progress | None, rebuild: bool = False
-) -> Path:
+def make_index(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
     """Where the line index of a file is; made if there is none, or if it is to be made again."""
     cached = sidecar.folder(origin, cache) / f".{origin.name}.penstock-lines"
     index = sidecar.place(origin, cache) if path == origin else cached
@@ -260,13 +257,14 @@ def make_index(
         sidecar.check(index, sidecar.LINES, origin)
         return index
     before, size = sidecar.stat(origin), sidecar.stat(path)
-    offsets = offsets_of(path, size, _labelled(progress, f"index {origin.name}"))
+    with Progress(f"index {origin.name}", size.size, "bytes") as progress:
+        offsets = offsets_of(path, size, progress.tell)
     sidecar.unchanged(origin, before, name=str(origin))
     stamp = sidecar.Stamp(sidecar.LINES, before, len(offsets) - 1, offsets.nbytes)
     return sidecar.keep(index, stamp, offsets.astype("<u8").tobytes(), otherwise=None if index.exists() else cached)
 
 
-def offsets_of(path: Path, size: Stat, progress: Callable[[int, int], None]) -> Ints:
+def offsets_of(path: Path, size: Stat, tell: Callable[[int], None] = lambda done: None) -> Ints:
     """Where each row begins, and the size of the file: int64[rows + 1]. One pass, in chunks, however long the lines."""
     rows: list[Ints] = []
     at = begun = 0
@@ -289,7 +287,7 @@ def offsets_of(path: Path, size: Stat, progress: Callable[[int, int], None]) -> 
         rows.append(starts[:-1][holds[:-1]])
         begun, filled = int(starts[-1]), bool(holds[-1])
         at += chunk.size
-        progress(at, size.size)
+        tell(at)
     return np.concatenate([*rows, np.asarray([begun, size.size] if filled else [size.size], np.int64)])
 
 
@@ -329,7 +327,3 @@ def array_of(path: Path, origin: Path) -> list[Any] | None:
             f"neither one array of rows nor a row on every line: {problem}line 1: {error}", where=str(origin)
         ) from error
     return None
-
-
-def _labelled(progress: Progress | None, what: str) -> Callable[[int, int], None]:
-    return (lambda done, total: progress(what, done, total)) if progress else (lambda done, total: None)

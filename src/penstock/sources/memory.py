@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json
 from .chain import by_part, starts_of
@@ -18,6 +19,7 @@ from .hub import slicer
 from .identity import Digest, content
 from .rows import rows_of
 
+_PASSED = 64  # rows of a stream passed over before it is told
 _RUN = 4  # neighbours from which on a slice is worth it
 _SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
@@ -191,7 +193,11 @@ class Iterable:
         if row and callable(getattr(made, "skip", None)):
             return iter(made.skip(row))
         samples = iter(made)
-        passed = sum(1 for _ in islice(samples, row))
+        passed = 0
+        with Progress("go to a row of a stream", row, "samples") as progress:
+            while passed < row and (more := sum(1 for _ in islice(samples, min(_PASSED, row - passed)))):
+                passed += more
+                progress.more(more)
         if passed < row:
             raise DataError(
                 f"it ended after {passed} samples, where row {row} was to be found again: the function must yield the "

@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 
 from ..base import seams
+from ..base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from . import lines, meta, sidecar
 from .chain import Chain, File, outline_of
 from .held import Held
 from .paths import braces
-from .sidecar import Progress
 from .tar_file import Without, open_tar
 
 _MOST = 1_000_000  # names that one entry with braces may mean
@@ -43,30 +43,22 @@ class Prepared:
         split: str = "train",
         columns: Sequence[str] | None = None,
         cache: str | Path | None = None,
-        progress: Progress | None = None,
     ) -> Chain:
         """The samples of a split, in the order of its shards, as dicts of parts; only `columns` of them, if given."""
         shards = self.splits.get(split)
         if shards is None:
             raise ConfigError(f"{self.folder}: there is no split {split!r}; there are {', '.join(self.splits)}")
         held = Held(_HELD)
-        files: list[File] = []
-        for number, shard in enumerate(shards, 1):
-            files.append(self._shard(shard, columns, cache, progress, held))
-            if progress:
-                progress("open", number, len(shards))
+        with Progress("open shards", len(shards), "files") as progress:
+            files: list[File] = [self._shard(shard, columns, cache, held) for shard in progress.each(shards)]
         paths = [self.folder / shard for shard in shards]
         name = self.folder.absolute().name
         return Chain(files, outline_of(files, paths), format="energon", name=name, paths=paths, cache=cache)
 
-    def _shard(
-        self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, progress: Progress | None, held: Held
-    ) -> File:
+    def _shard(self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, held: Held) -> File:
         path = self.folder / shard
         keys = self.excluded.get(shard, frozenset())
-        file = open_tar(
-            path, path, columns=columns, cache=cache, held=held, progress=progress, shard=shard, keyed=bool(keys)
-        )
+        file = open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, keyed=bool(keys))
         if len(file) != self.counts[shard]:
             raise DataError(
                 f"this shard holds {len(file):,} samples, its folder was prepared with {self.counts[shard]:,}: "
@@ -130,12 +122,12 @@ class JsonLines:
         return [{"__key__": str(index), "__shard__": self._name, "json": row} for index, row in rows]
 
 
-def open_jsonl(path: str | Path, cache: str | Path | None = None, progress: Progress | None = None) -> Chain:
+def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
     """The samples of a prepared `X.jsonl`; the `X.jsonl.idx` beside it, if there is one, must fit it."""
     file = Path(path).expanduser()
     if not file.is_file() or file.suffix.lower() != ".jsonl":
         raise ConfigError(f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file")
-    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(1), progress=progress)
+    rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(1))
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
         with sidecar.storage(index):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints, Json
 from . import sidecar
@@ -137,17 +138,19 @@ def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> Int
 def _mask(file: File, path: Path, column: str, condition: Any) -> Mask:
     pa = arrow()
     masks: list[Mask] = [np.zeros(0, np.bool_)]
-    for piece in _column(file, path, column):
-        if pa.types.is_dictionary(piece.type):
-            piece = piece.dictionary_decode()
-        if str(piece.type) == "string_view":  # as polars writes texts: it cannot be compared
-            piece = piece.cast(pa.large_string())
-        try:
-            masks.append(_fits(piece, condition))
-        except pa.ArrowException as error:
-            raise ConfigError(
-                f"{path}: where: the column {column!r} holds {piece.type} and cannot be compared with {condition!r}"
-            ) from error
+    with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
+        for piece in _column(file, path, column):
+            if pa.types.is_dictionary(piece.type):
+                piece = piece.dictionary_decode()
+            if str(piece.type) == "string_view":  # as polars writes texts: it cannot be compared
+                piece = piece.cast(pa.large_string())
+            try:
+                masks.append(_fits(piece, condition))
+            except pa.ArrowException as error:
+                raise ConfigError(
+                    f"{path}: where: the column {column!r} holds {piece.type} and cannot be compared with {condition!r}"
+                ) from error
+            progress.more(len(piece))
     return np.concatenate(masks)
 
 

@@ -26,8 +26,6 @@ and digests of the samples of a tar archive, the numbers of rows that were chose
 what opening them needs, and when that was last compared with them."""
 
 HEADER = 64
-Progress = Callable[[str, int, int], None]
-"""Called as `progress(what, done, total)` while something long is made; in bytes, or in files."""
 
 _FIELDS = struct.Struct("<8sIIQqQQ")
 _MAGIC = b"PENSTOCK"

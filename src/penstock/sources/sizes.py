@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..base import seams
+from ..base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from . import sidecar
@@ -66,10 +67,13 @@ def _counted(file: Listed, column: str) -> Ints:
     compute: Any = arrow("pyarrow.compute")
     types: Any = arrow("pyarrow.types")
     pieces = [np.zeros(0, np.int64)]
-    for piece in file.column(column):
-        if not (types.is_list(piece.type) or types.is_large_list(piece.type) or types.is_fixed_size_list(piece.type)):
-            raise ConfigError(f"{file.path}: lengths={column!r}: the column holds {piece.type}, not lists")
-        if piece.null_count:
-            raise DataError(f"column {column!r} has rows without a list: fill or drop them", where=str(file.path))
-        pieces.append(compute.list_value_length(piece).to_numpy(zero_copy_only=False).astype(np.int64))
+    with Progress(f"read lengths of {column} of {file.path.name}", len(file), "rows") as progress:
+        for piece in file.column(column):
+            kind = piece.type
+            if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+                raise ConfigError(f"{file.path}: lengths={column!r}: the column holds {kind}, not lists")
+            if piece.null_count:
+                raise DataError(f"column {column!r} has rows without a list: fill or drop them", where=str(file.path))
+            pieces.append(compute.list_value_length(piece).to_numpy(zero_copy_only=False).astype(np.int64))
+            progress.more(len(piece))
     return np.concatenate(pieces)

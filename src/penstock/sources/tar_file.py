@@ -16,7 +16,6 @@ from ..types import Ints
 from . import sidecar, tar_index
 from .chain import in_file_order
 from .held import Held
-from .sidecar import Progress
 from .tar import Get, Members, sample_part
 from .tar_index import Window
 
@@ -188,7 +187,6 @@ def open_tar(
     columns: Sequence[str] | None,
     cache: str | Path | None,
     held: Held,
-    progress: Progress | None,
     shard: str = "",
     keyed: bool = False,
     rebuild: bool = False,
@@ -201,5 +199,5 @@ def open_tar(
     if path == origin and not keyed and not sidecar.place(origin, cache, "tar").exists():
         index = tar_index.foreign(path, sidecar.stat(path))
     ours = index is None
-    index = index or tar_index.make(path, origin, cache=cache, progress=progress, rebuild=rebuild)
+    index = index or tar_index.make(path, origin, cache=cache, rebuild=rebuild)
     return Tar(path, index=index, ours=ours, origin=origin, shard=shard or origin.name, columns=columns, held=held)

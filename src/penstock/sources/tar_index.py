@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.progress import Progress
 from ..base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar
-from .sidecar import Progress
 from .tar import BLOCK, Members, sample_part
 
 _CHUNK = 1 << 20  # bytes read at once where members are small
@@ -31,8 +31,8 @@ _NAME = "tar"
 class Window:
     """Bytes of a file, read ahead: much where the places asked for lie close together, little where they do not."""
 
-    def __init__(self, path: Path, progress: Callable[[int], None] = lambda at: None) -> None:
-        self._path, self._progress = path, progress
+    def __init__(self, path: Path, tell: Callable[[int], None] = lambda at: None) -> None:
+        self._path, self._tell = path, tell
         self._base, self._bytes = 0, b""
 
     def __call__(self, at: int, length: int) -> bytes:
@@ -42,13 +42,11 @@ class Window:
             with sidecar.storage(self._path):
                 self._bytes = seams.world.store.read(str(self._path), at, max(length, _NEAR if far else _CHUNK))
             self._base, low = at, 0
-            self._progress(at)
+            self._tell(at)
         return self._bytes[low : low + length]
 
 
-def make(
-    path: Path, origin: Path, *, cache: str | Path | None, progress: Progress | None, rebuild: bool = False
-) -> Path:
+def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
     """Our index of an archive; made if there is none, or if it is to be made again."""
     cached = sidecar.folder(origin, cache) / f".{origin.name}.penstock-{_NAME}"
     index = sidecar.place(origin, cache, _NAME) if path == origin else cached
@@ -56,13 +54,8 @@ def make(
         sidecar.check(index, sidecar.TAR, origin)
         return index
     before, size = sidecar.stat(origin), sidecar.stat(path).size
-
-    def told(at: int) -> None:
-        if progress:
-            progress(f"index {origin.name}", at, size)
-
-    starts, keys = pass_over(path, size, str(origin), told)
-    told(size)
+    with Progress(f"index {origin.name}", size, "bytes") as progress:
+        starts, keys = pass_over(path, size, str(origin), progress.tell)
     sidecar.unchanged(origin, before, name=str(origin))
     body = np.asarray(starts, "<u8").tobytes() + digests(keys).tobytes()
     stamp = sidecar.Stamp(sidecar.TAR, before, len(keys), len(body))
@@ -70,13 +63,13 @@ def make(
 
 
 def pass_over(
-    path: Path, size: int, name: str, progress: Callable[[int], None] = lambda at: None
+    path: Path, size: int, name: str, tell: Callable[[int], None] = lambda at: None
 ) -> tuple[list[int], list[str]]:
     """Where each sample begins (and at last where the archive ends), and their keys. One pass over the headers.
 
     Refused are archives that are cut off or damaged anywhere, and keys and parts that come twice.
     """
-    members = Members(Window(path, progress), 0, size, name)
+    members = Members(Window(path, tell), 0, size, name)
     seen: dict[str, int] = {}
     parts: dict[str, int] = {}
     last = None

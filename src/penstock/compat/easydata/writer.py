@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ...base.progress import Progress
 from ...base.seams import world, write_whole
 from ...errors import ConfigError, DataError
 from ...sources import sidecar
@@ -42,19 +43,25 @@ def write_shards(rows: Iterable[Any], folder: Path, config: SaveStageConfig, tot
     if before and not config.overwrite:
         raise ConfigError(f"{folder} holds {len(before)} files of an earlier save: SaveStageConfig(overwrite=True)")
     most, counts = size_of(config.max_shard_size), _counts(config.num_shards, total)
-    files = list[Path]()
-    if save == "jsonl":
-        name = "jsonl.gz" if codec == "gzip" else "jsonl"
-        for lines in _cut(map(_line, rows), most, counts):
-            data = b"".join(lines)
-            files.append(_written(folder, len(files), name, gzip.compress(data, mtime=0) if codec == "gzip" else data))
-    else:
-        files = _tables(rows, folder, save, None if codec == "none" else codec, most, counts)
+    with Progress("save rows", total, "rows") as progress:
+        files = _saved(progress.each(rows), folder, save, codec, most, counts)
     if not files:
         raise DataError("there are no rows to save", where=str(folder))
     kept = world.store.list(f"{escape(folder.as_posix())}/.*.penstock-files")  # of the files that were here before
     for old in {*before, *(Path(one.path) for one in kept)} - set(files):
         world.disk.unlink(old)
+    return files
+
+
+def _saved(
+    rows: Iterable[Any], folder: Path, save: str, codec: str, most: int, counts: Sequence[int] | None
+) -> list[Path]:
+    if save != "jsonl":
+        return _tables(rows, folder, save, None if codec == "none" else codec, most, counts)
+    files, name = list[Path](), "jsonl.gz" if codec == "gzip" else "jsonl"
+    for lines in _cut(map(_line, rows), most, counts):
+        data = b"".join(lines)
+        files.append(_written(folder, len(files), name, gzip.compress(data, mtime=0) if codec == "gzip" else data))
     return files
 
 
