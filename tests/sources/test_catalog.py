@@ -286,7 +286,7 @@ RANK = """
 import json, os, sys
 from pathlib import Path
 import penstock as ps
-from penstock import seams
+from penstock.base import seams
 from test_catalog import Counting
 
 real, looked = os.stat, 0
