@@ -21,26 +21,9 @@ from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
 from .graph.compiled import Compiled
 from .graph.ends import endless
 from .graph.functions import Batched, From, Renamed, Spread
-from .graph.nodes import (
-    Again,
-    Batch,
-    Chain,
-    Cycle,
-    Each,
-    Flow,
-    Head,
-    Hold,
-    Kind,
-    Mix,
-    Read,
-    Reorder,
-    Rule,
-    Sizer,
-    Turns,
-    Weighted,
-    Without,
-)
+from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rule, Sizer, Without
 from .graph.show import Shown, Shows, length, shown
+from .mixing.rules import Chain, Cycle, Turns, Weighted
 from .ops.op import Op
 from .orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, Told, WindowShuffle
 from .pack import DType, Long, Method, Missing, PackedBatches, Packing, Rebatch, join_parts
@@ -287,7 +270,7 @@ class Dataset(Shows):
                 require_indexed(self.flow, "repeat(reshuffle=False)", "repeat with reshuffling, or before that step")
             if endless(self.flow):
                 raise ConfigError("repeat(): the dataset is endless already")
-            return self.limit(0) if epochs == 0 else self._with(Mix((self.flow,), ("",), Again(epochs)))
+            return self.limit(0) if epochs == 0 else self._with(Again(self.flow, epochs))
         if self._size is None:
             raise ConfigError("repeat(): the dataset is endless already")
         if self._size == 0 and epochs is None:
@@ -386,7 +369,7 @@ class Dataset(Shows):
         n = whole(n, "limit({})", 0)
         if why_not(self.flow) is None:
             return self._sliced(slice(0, n))
-        return self._with(Mix((self.flow,), ("",), Head(n)))
+        return self._with(Head(self.flow, n))
 
     def skip(self, n: int) -> Dataset:
         """All but the first `n` samples of each pass; a slice where the dataset is indexed and ends.

@@ -16,11 +16,12 @@ from .base.ints import whole
 from .dataset import Dataset, datasets_of
 from .errors import ConfigError
 from .graph.build import Builder, why_not
+from .graph.draws import draws_of
 from .graph.history import history
 from .graph.lengths import weighed
-from .graph.nodes import By, Mix, Read, Weighted
-from .graph.turns import draws_of
+from .graph.nodes import Mix, Read
 from .mixing import Stop
+from .mixing.rules import By, Weighted
 from .schedule import COUNTED, Counted, Schedule, by_name, plain
 from .sources import open_files
 from .sources.memory import Iterable as Stream

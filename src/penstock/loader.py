@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import numpy as np
 
+from .base.cursors import as_int
 from .base.hints import chosen, guided
 from .base.ints import whole
 from .base.seams import lock, process, world
@@ -28,7 +29,6 @@ from .runtime.states import OnMismatch
 from .schedule import Schedule
 from .streams.deal import Remainder
 from .streams.quarantine import OnError, journal_to_json
-from .streams.stream import as_int
 from .types import Flags
 
 Executor: TypeAlias = Literal["inline", "threads"]

@@ -14,7 +14,8 @@ from hypothesis import given
 
 import penstock as ps
 from amounts import examples
-from penstock.graph.nodes import Each, Hold, Mix, Read, Reorder, Weighted
+from penstock.graph.nodes import Each, Hold, Mix, Read, Reorder
+from penstock.mixing.rules import Weighted
 from penstock.pack import Packing
 from penstock.testing import build, pipelines
 from penstock.types import Ints, Json

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import ConfigError, IndexedError
-from penstock.graph.nodes import By, Mix
+from penstock.graph.nodes import Mix
+from penstock.mixing.rules import By
 from penstock.orders import WindowShuffle
 from penstock.testing import assert_covers, assert_elastic, assert_resumes
 

@@ -17,7 +17,8 @@ import pytest
 import penstock as ps
 from penstock.base.spelling import canonical
 from penstock.folds import BatchByTokens
-from penstock.graph.nodes import By, Mix, Read
+from penstock.graph.nodes import Mix, Read
+from penstock.mixing.rules import By
 from penstock.runtime.cursor import unseal
 from penstock.types import Ints
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.graph.nodes import By, Mix
+from penstock.graph.nodes import Mix
+from penstock.mixing.rules import By
 from penstock.testing import recipes
 
 

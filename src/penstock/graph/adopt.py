@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, NoReturn
 from ..base.spelling import canonical
 from ..errors import ConfigError, StateError
 from ..mixing import Adopt, mixture_from_json, mixture_to_json
+from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from ..ops.passes import PassesOp
 from ..types import Json
 from .build import Builder, why_not
 from .edits import Change, Edit, changed, events_from_json
 from .history import FURTHEST, History, Spliced, history, one_pass_of
-from .nodes import Flow, Mix, Past, Path, Read, Weighted, inputs_of, under
+from .nodes import Flow, Mix, Path, Read, inputs_of, under
 from .tail import tail_of
 
 Place = tuple[int, int]

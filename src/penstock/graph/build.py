@@ -17,6 +17,8 @@ import numpy as np
 
 from ..base.random import key_of
 from ..errors import IndexedError
+from ..mixing.rules import By, Chain, Turns, Weighted
+from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
 from ..ops.each import EachOp
 from ..ops.hold import HoldOp
@@ -32,15 +34,12 @@ from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
 from ..streams.step import Leaf, Step
 from ..types import Ints, Order, is_source
-from .draws import schedule_of
+from .draws import draws_of
 from .ends import endless
 from .history import History, by_pass, history
 from .nodes import (
     Again,
     Batch,
-    By,
-    Chain,
-    Cycle,
     Each,
     Flow,
     Head,
@@ -49,8 +48,6 @@ from .nodes import (
     Path,
     Read,
     Reorder,
-    Turns,
-    Weighted,
     Without,
     inputs_of,
     keyed_by,
@@ -58,7 +55,6 @@ from .nodes import (
     under,
 )
 from .tail import grouped, tail_of
-from .turns import draws_of
 
 _Place: TypeAlias = tuple[int, int, Path]
 """A node, the seed in force there, where it lies."""
@@ -83,14 +79,10 @@ def why_not(flow: Flow) -> str | None:
     match flow:
         case Read(source, name):
             return None if is_source(source) else f"the source {name or 'stream'!r} can only be read in sequence"
-        case Reorder(below):
+        case Reorder(below) | Head(below) | Again(below):
             return why_not(below)
         case Mix(flows, _, rule):
-            if isinstance(rule, Head | Again):
-                return why_not(flows[0])
-            if isinstance(rule, Cycle):
-                return "interleave() depends on where each of its inputs ends"
-            return next((reason for reason in map(why_not, flows) if reason), None)
+            return rule.unindexed or next((reason for reason in map(why_not, flows) if reason), None)
         case Each(below, kind):
             lost = kind in ("may_skip", "filter", "flat")
             return f"{STEP[kind]} gives a number of samples that depends on the data" if lost else why_not(below)
@@ -170,7 +162,7 @@ class Builder:
                     self.woven[path] = flow
                 for child, place in inputs_of(flow, path):
                     self._collect(child, place)
-            case Reorder(below) | Each(below) | Hold(below):
+            case Reorder(below) | Each(below) | Hold(below) | Head(below) | Again(below):
                 self._collect(below, under(flow, path))
 
     # ------------------------------------------------------------ keys
@@ -193,6 +185,8 @@ class Builder:
                     found = dict[str, int]()
                     for child in flows:
                         found.update({name: max(n, found.get(name, 0)) for name, n in self.counts(child).items()})
+                case Head(below) | Again(below):
+                    found = self.counts(below)
                 case Read() | Mix():
                     found = {}
             self._below[id(flow)] = found
@@ -222,8 +216,10 @@ class Builder:
                 return ReadOp(leaf, source) if is_source(source) else ShardsOp(leaf)
             case Reorder(_, order):
                 return self._order(flow, order, seed, path)
-            case Mix(flows, _, Head(n)):
-                return LimitOp(self.op(flows[0], seed, (*path, 0)), n, endless(flows[0]))
+            case Head(below, n):
+                return LimitOp(self.op(below, seed, path), n, endless(below))
+            case Again(below, epochs):
+                return AgainOp(self.op(below, seed, path), epochs)
             case Mix():
                 return self._mix(flow, seed, path)
             case Each(below):
@@ -257,7 +253,7 @@ class Builder:
         rule = flow.rule
         inner = rule.seed if isinstance(rule, Weighted) else seed
         inputs = tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
-        if isinstance(rule, Cycle) or not all(each.indexed for each in inputs):
+        if rule.unindexed or not all(each.indexed for each in inputs):
             paired, at = isinstance(rule, Turns), path if isinstance(rule, Weighted) else None
             draws = partial(draws_of, flow, path)
             return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
@@ -267,7 +263,7 @@ class Builder:
             self.mixtures[path] = found = history(rule, flow.names, sizes, path)
             self.mixed[path] = by_pass(found, inputs, len(self.leaves), path)
             return self.mixed[path]
-        return MixOp(inputs, schedule_of(flow, sizes), len(self.leaves), at, isinstance(rule, By))
+        return MixOp(inputs, rule.schedule(sizes), len(self.leaves), at, isinstance(rule, By))
 
     def order_key(self, flow: Reorder | Hold, kind: str, seed: int, path: Path) -> int:
         """The key of what orders samples. The names of the sources tell apart two of one length under one seed."""
@@ -294,7 +290,7 @@ class Builder:
                 return self.names_below(counted)
             case Mix(flows):
                 return tuple(name for child in flows for name in self.names_below(child))
-            case Reorder(below) | Each(below) | Hold(below):
+            case Reorder(below) | Each(below) | Hold(below) | Head(below) | Again(below):
                 return self.names_below(below)
 
     def only_leaf(self, flow: Flow, path: Path) -> Leaf | None:

@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
 from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
+from ..mixing.rules import Past, Weighted
 from ..orders import Gap, Pick, Repeat, Replay, Slice, Told
 from ..schedule import Schedule
 from ..types import Json
 from .build import Builder
 from .history import FURTHEST
-from .nodes import Each, Flow, Hold, Mix, Past, Path, Read, Reorder, Weighted, Without, inputs_of, under
+from .nodes import Each, Flow, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
 from .tail import has_tail
 
 

@@ -6,7 +6,7 @@ from ..errors import ConfigError
 from ..streams.deal import Remainder
 from .build import why_not
 from .ends import endless
-from .nodes import Again, Flow, Mix
+from .nodes import Again, Flow
 from .tail import below_tail
 
 
@@ -15,7 +15,7 @@ def going_on(flow: Flow, world_size: int, remainder: Remainder, epoch_length: in
     if (reason := why_not(flow)) is None or endless(flow) or remainder == "keep":
         return flow
     if epoch_length is not None:
-        return below_tail(flow, lambda rows: Mix((rows,), ("",), Again(None)))
+        return below_tail(flow, lambda rows: Again(rows, None))
     if world_size > 1:
         raise ConfigError(
             f"the ranks would end at different steps: {reason}, so nobody knows beforehand where a pass of each of "

@@ -14,12 +14,13 @@ import numpy as np
 from ..base.random import key_of
 from ..errors import ConfigError, StateError
 from ..mixing import Event, Mixture, SetWeights
+from ..mixing.rules import Past, Weighted
 from ..ops.mix import MixOp
 from ..ops.op import Op
 from ..ops.passes import PassesOp
 from ..schedule import Schedule, check_names
 from ..types import Ints
-from .nodes import Past, Path, Weighted, keyed_by
+from .nodes import Path, keyed_by
 
 _T = TypeVar("_T")
 

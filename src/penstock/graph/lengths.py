@@ -11,14 +11,15 @@ import numpy as np
 
 from ..base.progress import Progress
 from ..errors import ConfigError
-from ..ops.mix import Counted, MixOp
+from ..mixing.rules import Chain, Invertible, Turns, Weighted
+from ..ops.mix import MixOp
 from ..orders import Gap, Pick, Slice
 from ..pack import Packing
 from ..schedule import Schedule
 from ..types import is_source
 from .build import Builder, lengths_known, why_not
 from .ends import endless
-from .nodes import Batch, Chain, Each, Flow, Hold, Mix, Read, Reorder, Turns, Weighted, Without
+from .nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder, Without
 
 _LOG = logging.getLogger("penstock")
 _MEASURED = 256  # samples
@@ -98,7 +99,7 @@ def _mean_of_slice(flow: Flow, count: int) -> float:
 def _mean_of_mixture(flow: Mix) -> float | None:
     """By how often each input is drawn from: in a pass, or in the long run."""
     op = Builder(flow).op(flow)
-    assert isinstance(op, MixOp) and isinstance(op.schedule, Counted)
+    assert isinstance(op, MixOp) and isinstance(op.schedule, Invertible)
     drawn = op.schedule.counts(_ENDLESS if op.size is None else op.size).tolist()
     parts = list[float]()
     for child, count in zip(flow.flows, drawn, strict=True):

@@ -1,15 +1,13 @@
-"""The tree: five frozen nodes describe every pipeline. Users add functions, never nodes."""
+"""The tree: seven frozen nodes describe every pipeline. Users add functions, never nodes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ..mixing import Event, Mixture, Stop
+from ..mixing.rules import Rule
 from ..orders import Pick, Slice
-from ..schedule import Counted, Schedule
-from ..types import Fold, Json, Mixing, Order, Path, Shards, Sizer, Source
+from ..types import Fold, Json, Order, Path, Shards, Sizer, Source
 
 
 @dataclass(frozen=True)
@@ -78,16 +76,32 @@ class Hold:
     seed: int | None = None
 
 
+@dataclass(frozen=True)
+class Head:
+    """The first `n` items of a flow that cannot be sliced."""
+
+    flow: Flow
+    n: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """Pass after pass of a flow that cannot be indexed; `None` is for ever."""
+
+    flow: Flow
+    epochs: int | None
+
+
 _SLICE = -1
 
 
 def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
     """The inputs of a mix and their places."""
-    places = flow.names if isinstance(flow.rule, Weighted | By | Cycle) else range(len(flow.flows))
+    places = flow.names if flow.rule.named else range(len(flow.flows))
     return [(child, (*path, place)) for child, place in zip(flow.flows, places, strict=True)]
 
 
-def under(flow: Reorder | Each | Hold, path: Path) -> Path:
+def under(flow: Reorder | Each | Hold | Head | Again, path: Path) -> Path:
     """The place of what lies below a node with one input."""
     return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, Slice | Pick) else path
 
@@ -105,7 +119,7 @@ def shown_as(path: Path) -> str:
     return "/".join(place for place in path if isinstance(place, str))
 
 
-Flow: TypeAlias = Read | Reorder | Mix | Each | Hold
+Flow: TypeAlias = Read | Reorder | Mix | Each | Hold | Head | Again
 
 
 @dataclass(frozen=True)
@@ -114,92 +128,3 @@ class Batch:
 
     n: int
     drop_remainder: bool = False
-
-
-# ---------------------------------------------------------------- how a Mix weaves
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """By weight: see `penstock.mixing`. `events` are the changes made during a run, each with the pass in which it was
-    made; cursors carry them. `now` is the pass in which the run stands, where that is a pass of the mixture. `lengths`
-    are the mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
-    """
-
-    weights: tuple[tuple[str, Any], ...] | Schedule | None
-    seed: int
-    block_size: int
-    stop: Stop
-    unit: Counted
-    max_epochs: float | tuple[tuple[str, float], ...] | None
-    temperature: float | None
-    events: tuple[tuple[int, Event], ...] = ()
-    past: Past | None = None
-    now: int | None = None
-    lengths: tuple[tuple[str, float], ...] | None = None
-
-    @cached_property
-    def compiled(self) -> dict[Any, Any]:
-        """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans and passes share
-        what one of them has worked out.
-        """
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-
-@dataclass(frozen=True)
-class Past:
-    """The mixture that another one took over from at position `at` of a pass, what had happened to it, and the mixture
-    before it.
-    """
-
-    mixture: Mixture
-    events: tuple[tuple[int, Event], ...]
-    lap: int
-    at: int
-    earlier: Past | None = None
-
-
-@dataclass(frozen=True)
-class Chain:
-    """One flow after the other."""
-
-
-@dataclass(frozen=True)
-class Turns:
-    """One sample of each flow in turn."""
-
-
-@dataclass(frozen=True)
-class Head:
-    """The first `n` samples of a flow that cannot be sliced."""
-
-    n: int
-
-
-@dataclass(frozen=True)
-class Again:
-    """Pass after pass of a flow that cannot be indexed; `None` is for ever."""
-
-    epochs: int | None
-
-
-@dataclass(frozen=True)
-class Cycle:
-    """One sample of each of `width` flows in turn; where one ends, the next that was not begun has its place from the
-    next round on.
-    """
-
-    width: int
-
-
-@dataclass(frozen=True)
-class By:
-    """By a rule of the user's. Over streams a pass ends before the first draw that cannot be made."""
-
-    mixing: Mixing
-
-
-Rule: TypeAlias = Weighted | Chain | Turns | Head | Again | Cycle | By

@@ -14,11 +14,11 @@ from typing import Any, cast
 import numpy as np
 
 from ..base.spelling import canonical
+from ..mixing.rules import Weighted
 from ..pack import PackedBatches, Packing
-from ..schedule import Schedule
 from ..types import Json
 from .build import name_of
-from .nodes import Again, Batch, By, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
 from .tail import has_tail
 
 
@@ -43,9 +43,13 @@ def _described(flow: Flow) -> dict[str, Json]:
             assert not isinstance(fold, Batch)
             measured: dict[str, Json] = {} if size is None else {"size": called(size.measure)}
             return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), **measured, "of": _described(below)}
+        case Head(below, n):
+            return {"limit": n, "of": _described(below)}
+        case Again(below, epochs):
+            return {"repeat": epochs, "of": _described(below)}
         case Mix(flows, names, rule):
             inputs = {name: _described(child) for name, child in zip(names, flows, strict=True)}
-            return {**_rule(rule), "of": inputs}
+            return {**rule.describe(), "of": inputs}
 
 
 def identity(flow: Flow) -> dict[str, Json]:
@@ -61,32 +65,6 @@ def identity(flow: Flow) -> dict[str, Json]:
 
 def _seeded(seed: int | None) -> dict[str, Json]:
     return {} if seed is None else {"seed": seed}
-
-
-def _rule(rule: Any) -> dict[str, Json]:
-    match rule:
-        case Weighted(weights, seed, block_size, stop, unit, max_epochs, temperature):
-            asked = weights.to_json() if isinstance(weights, Schedule) else weights and dict(weights)
-            caps = dict(max_epochs) if isinstance(max_epochs, tuple) else max_epochs
-            return {
-                "mix": "weighted", "weights": asked, "seed": seed, "block_size": block_size, "stop": stop, "unit": unit,
-                "max_epochs": caps, "temperature": temperature,
-                **({} if rule.lengths is None else {"lengths": dict(rule.lengths)}),
-            }  # fmt: skip
-        case Chain():
-            return {"mix": "concat"}
-        case Turns():
-            return {"mix": "zip"}
-        case Head(n):
-            return {"limit": n}
-        case Again(epochs):
-            return {"repeat": epochs}
-        case Cycle(width):
-            return {"mix": "interleave", "width": width}
-        case By(mixing):
-            return {"mix": "by", **cast("dict[str, Json]", mixing.describe())}
-        case _:
-            raise TypeError(f"not a rule: {rule!r}")
 
 
 def with_lengths(flow: Flow, node: Any) -> Flow:

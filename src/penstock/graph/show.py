@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from ..base.tree import collate
 from ..mixing import SetWeights
+from ..mixing.rules import By, Chain, Cycle, Turns, Weighted
 from ..orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
@@ -21,7 +22,7 @@ from ..types import Sizer, is_source
 from .build import COUNTER, STEP, why_not
 from .compiled import Compiled
 from .ends import endless
-from .nodes import Again, Batch, By, Chain, Cycle, Each, Flow, Head, Hold, Mix, Read, Reorder, Turns, Weighted, Without
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Without
 from .recipe import called
 
 T = TypeVar("T")
@@ -136,7 +137,8 @@ def _chain(flow: Flow) -> tuple[list[str], Flow]:
     """The steps over a source or a mixture, in the order in which they were written, and that."""
     steps = list[str]()
     while True:
-        broken = (f"{type(flow).__name__}?", flow.flow) if isinstance(flow, Reorder | Each | Hold) else None
+        below = flow.flow if isinstance(flow, Reorder | Each | Hold | Head | Again) else None
+        broken = (f"{type(flow).__name__}?", below) if below else None
         if (found := attempt(partial(_step, flow), broken)) is None:
             break
         steps.append(found[0])
@@ -149,9 +151,9 @@ def _chain(flow: Flow) -> tuple[list[str], Flow]:
 def _step(flow: Flow) -> tuple[str, Flow] | None:
     """The last step of a chain as the user wrote it, and what it is a step of; None at the end of the chain."""
     match flow:
-        case Mix((below,), _, Head(n)):
+        case Head(below, n):
             return _call("limit", n), below
-        case Mix((below,), _, Again(epochs)):
+        case Again(below, epochs):
             return _call("repeat", epochs), below
         case Each(Hold(Mix((Read(_, name), below), _, Turns())), "map") if name == COUNTER:
             return "zip(index)", below

@@ -7,8 +7,9 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from ..mixing.rules import Turns
 from .ends import endless
-from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Turns
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder
 
 
 def has_tail(flow: Flow) -> bool:
@@ -97,8 +98,8 @@ def laned(flow: Flow) -> Laned:
             case Hold(below, Batch(n)) if has_tail(flow):
                 flow, limit = below, limit and limit * n
                 found = Laned(flow, path, limit)
-            case Mix((below,), _, Head(n)) if endless(below):
-                flow, path = below, (*path, 0)
+            case Head(below, n) if endless(below):
+                flow = below
                 limit = n if limit is None else min(limit, n)
                 found = Laned(flow, path, limit)
             case Each(below, "map" | "random" | "source"):
@@ -114,7 +115,7 @@ def grouped(flow: Flow) -> bool:
             return False
         case Mix(flows):
             return any(map(grouped, flows))
-        case Hold(Mix(_, _, Turns()) as below, Batch()) | Reorder(below) | Each(below):
+        case Hold(Mix(_, _, Turns()) as below, Batch()) | Reorder(below) | Each(below) | Head(below) | Again(below):
             return grouped(below)
         case Hold():
             return True

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..base.cursors import as_int, as_list
 from ..errors import StateError
 from ..mixing import Exhausted, event_from_json
-from ..streams.stream import as_int, as_list
+from ..ops.again import pass_of
 from ..types import Json
 from .build import why_not
-from .nodes import Batch, Each, Flow, Head, Hold, Mix, Path, inputs_of
-from .turns import draws_of
+from .draws import draws_of
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, inputs_of
 
 
 class Taken(NamedTuple):
@@ -46,8 +47,11 @@ def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -
                     "before the first step of a pass, or keep the mixture as it was"
                 )
             return [moved(below, inner, taken, epoch, path), oldest, number, *rest]
-        case Mix((below,), _, Head()):
-            return _limited(below, cursor, taken, (*path, 0))
+        case Head(below):
+            return _limited(below, cursor, taken, path)
+        case Again(below):
+            done, inner = as_list(cursor)
+            return [done, moved(below, inner, taken, pass_of(flow.epochs, epoch, as_int(done)), path)]
         case Mix():
             return _mixed(flow, cursor, taken, epoch, path)
         case _:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..schedule import Floats, Span
+from .asking import spans_of
 from .events import SetWeights
 from .mixture import Mixture
-from .rules import spans_of
 
 _LOOKS = 256  # places along a ramp at which its weights are taken
 

@@ -14,11 +14,11 @@ from ..base.ints import distinct
 from ..errors import ConfigError
 from ..schedule import Schedule, Span
 from ..types import Ints
+from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
 from .exact import FAR
 from .plan import Plan, Rules, State, Stop
-from .rules import check_log, rules_of, spans_of
 from .segment import Segment
 
 

@@ -10,8 +10,9 @@ from ..base.tree import collate
 from ..dataset import Dataset
 from ..errors import ConfigError
 from ..graph.build import name_of
-from ..graph.nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder, Weighted
+from ..graph.nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder
 from ..graph.recipe import describe, difference
+from ..mixing.rules import Weighted
 from ..orders import BlockShuffle, Shuffle, Slice
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.random import key_of_pass
 from ..base.rows import Rows, bounds_of, empty_rows, join_rows
 from ..folds import ShuffleBuffer
@@ -22,7 +23,7 @@ from ..orders import WindowShuffle
 from ..pack import BestFit, FirstFit
 from ..streams.opening import Opening
 from ..streams.reader import Laps
-from ..streams.stream import Stream, Tap, as_int, as_list, bad_cursor
+from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Fixed, Trail
 from ..types import Carry, Fold, Item, Json, Part, Sizer
 from .op import Groups, Op

@@ -5,37 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
 from ..base.rows import Rows, empty_rows, join_rows
+from ..mixing.rules import Drawing, Invertible
 from ..types import Ints, Path
 from .op import UNKNOWN, Before, Op
 from .tally import Tally, laps_of
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
-
-
-class Drawing(Protocol):
-    """Which input each position of a pass draws from, and which of its draws that is."""
-
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def passes(self) -> Ints: ...
-    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
-    def counts(self, position: int, /) -> Ints: ...
-
-
-@runtime_checkable
-class Counted(Protocol):
-    """A schedule with an inverse: the draws of each input before a position, the positions of draws (or -1)."""
-
-    def counts(self, position: int, /) -> Ints: ...
-    def places(self, source: Ints, k: Ints, /) -> Ints: ...
 
 
 class MixOp(Op):
@@ -140,7 +122,7 @@ class MixOp(Op):
         if i < 0:
             return index[:0]
         flow = self.inputs[i]
-        if not isinstance(schedule, Counted):
+        if not isinstance(schedule, Invertible):
             return self._scanned(i, leaf, index, low, high, lap)
         if size is None:
             a, b = (int(schedule.counts(position)[i]) for position in (low, high))
@@ -170,7 +152,7 @@ class MixOp(Op):
         return np.concatenate(parts)
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
-        if not isinstance(self.schedule, Counted):
+        if not isinstance(self.schedule, Invertible):
             return super().nth(leaf, number)
         source, k = self.owner[leaf], np.empty(len(leaf), np.int64)
         for i in map(int, distinct(source)):
@@ -191,7 +173,7 @@ class MixOp(Op):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         schedule, size = self.schedule, self._pass
-        if not isinstance(schedule, Counted):
+        if not isinstance(schedule, Invertible):
             return tally.one_by_one(self, start, stop, times)
 
         def part(a: int, b: int, epoch: int, times: int) -> None:
@@ -241,19 +223,21 @@ class MixOp(Op):
     @property
     def steady(self) -> bool:
         return (
-            self._pass is not None and isinstance(self.schedule, Counted) and all(each.steady for each in self.inputs)
+            self._pass is not None
+            and isinstance(self.schedule, Invertible)
+            and all(each.steady for each in self.inputs)
         )
 
     @property
     def alike(self) -> bool:
-        if self._pass is None or not isinstance(self.schedule, Counted):
+        if self._pass is None or not isinstance(self.schedule, Invertible):
             return False
         drawn = self.schedule.counts(self._pass)
         same = bool((drawn == self.advance).all())
         return same and all(each.alike for each, count in zip(self.inputs, drawn.tolist(), strict=True) if count)
 
 
-def _placed(schedule: Counted, source: int, k: Ints) -> Ints:
+def _placed(schedule: Invertible, source: int, k: Ints) -> Ints:
     return schedule.places(np.full(len(k), source), k)
 
 

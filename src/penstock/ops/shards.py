@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..base.cursors import as_int, as_list
 from ..base.rows import Rows, empty_rows
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.retry import patiently
 from ..streams.step import Leaf
-from ..streams.stream import Stream, as_int, as_list
+from ..streams.stream import Stream
 from ..streams.trail import Chunk, Fixed
 from ..types import Json, Shards
 from .op import Op

@@ -8,42 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.cursors import as_int, as_list
 from ..base.ints import distinct
 from ..base.rows import Rows, empty_rows, join_rows
+from ..mixing.rules import Draws, Outcome
 from ..streams.opening import Opening
 from ..streams.reader import LaneOf, Laps
-from ..streams.stream import Stream, Tap, as_int, as_list
+from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Fixed, Trail
 from ..types import Ints, Json, Path
 from .op import Op
-
-Outcome = Literal["again", "end", "redraw"]
-MANY = 1 << 20  # passes where nobody can know how many; enough that none is begun twice
-
-
-class Draws(Protocol):
-    """A rule at run time. Immutable, so that trails can keep it.
-
-    `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told of an input's end
-    right after its last sample instead of at the first draw that fails. `laps` is how many passes of an input one
-    pass takes at most; `said`, that as many were asked for. What goes `barren`, pass after pass without a sample, is
-    not begun again.
-    """
-
-    @property
-    def eager(self) -> bool: ...
-    @property
-    def laps(self) -> int: ...
-    @property
-    def said(self) -> bool: ...
-    def choose(self, position: int, n: int, /) -> list[int]: ...
-    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]: ...
-    def saved(self) -> Json: ...
-    def restored(self, saved: Json, /) -> Draws: ...
 
 
 class Draw(NamedTuple):

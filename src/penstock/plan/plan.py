@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from ..base.cursors import as_int
 from ..base.hints import guided
 from ..base.ints import within_reach
 from ..errors import ConfigError, StateError
@@ -18,7 +19,6 @@ from ..runtime.cursor import seal, unseal
 from ..runtime.sizes import sizes_from_json
 from ..runtime.states import entries_of, merged
 from ..streams.quarantine import journal_from_json, journal_to_json
-from ..streams.stream import as_int
 from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
+from ..base.cursors import as_int, bad_cursor, stands_at
 from ..base.hints import chosen
 from ..base.ints import whole, within_reach
 from ..base.progress import Progress
@@ -32,7 +33,6 @@ from ..mixing import SetWeights
 from ..schedule import Schedule, plain
 from ..streams.deal import spread_of
 from ..streams.quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
-from ..streams.stream import as_int, bad_cursor, stands_at
 from ..streams.work import Hired
 from ..types import Json
 from .cursor import seal, unseal

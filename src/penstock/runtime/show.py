@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..base.cursors import as_int
 from ..graph.ends import endless
 from ..graph.show import Shown, attempt, counted, shown
-from ..streams.stream import as_int
 from .session import Session
 
 

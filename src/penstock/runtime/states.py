@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
+from ..base.cursors import as_int, lane_number
 from ..errors import StateError
 from ..graph.recipe import difference
-from ..streams.stream import as_int, lane_number
 from ..types import Json
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]

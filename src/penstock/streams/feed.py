@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..base.cursors import as_int, bad_cursor
 from ..base.ints import distinct
 from ..base.rows import Rows, empty_rows
 from ..types import Ints, Json
 from .deal import Spread
-from .stream import Stream, Tap, as_int, bad_cursor
+from .stream import Stream, Tap
 from .trail import Offset, Span, Trail
 
 FIRST_PLAN, LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick

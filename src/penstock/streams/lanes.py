@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.cursors import as_int, bad_cursor, lane_number, stands_at
 from ..base.rows import empty_rows, join_rows
 from ..base.seams import world
 from ..types import Json
 from .barren import Barren
-from .stream import Stream, Tap, as_int, bad_cursor, joined, lane_number, stands_at
+from .stream import Stream, Tap, joined
 from .trail import After, Chunk, Fixed, Offset, Trail
 from .work import Pace
 

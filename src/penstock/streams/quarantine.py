@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 
+from ..base.cursors import as_int, as_list
 from ..base.random import key_of
 from ..base.rows import HOLE, Rows, join_rows
 from ..errors import ConfigError, DataError, StateError
@@ -21,7 +22,6 @@ from .feed import Unit
 from .retry import TRIES as RETRIES
 from .retry import is_storage
 from .step import Failed, Leaf
-from .stream import as_int, as_list
 from .trail import Origin
 
 TRIES = 16

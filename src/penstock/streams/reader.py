@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.cursors import as_int, as_list, bad_cursor, stands_at
 from ..base.rows import empty_rows, join_rows
 from ..errors import DataError
 from ..types import Json
 from .barren import Barren
-from .stream import Stream, Tap, as_int, as_list, bad_cursor, stands_at
+from .stream import Stream, Tap
 from .trail import Chunk, Fixed, Trail
 
 

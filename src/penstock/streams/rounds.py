@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.cursors import as_int, bad_cursor
 from ..base.ints import distinct
 from ..base.random import key_of, permutations, tweaked
 from ..base.rows import Rows, empty_rows
 from ..types import Ints, Json
 from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit
-from .stream import as_int, bad_cursor
 from .trail import Span
 
 _KEY = key_of("lanes")

@@ -7,13 +7,11 @@ cursors come from trails. Nor does any put things right after an exception: whoe
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from ..base.rows import bounds_of, empty_rows, join_rows
-from ..base.spelling import canonical
-from ..errors import StateError
 from ..types import Json
 from .trail import After, Chunk, Fixed, Joined, Offset, Trail
 
@@ -82,41 +80,3 @@ def joined(parts: list[Chunk]) -> Chunk:
     starts = bounds_of(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[:-1]
     values = [value for part in parts for value in part.values]
     return Chunk(values, join_rows([part.rows for part in parts]), Joined([part.trail for part in parts], starts))
-
-
-_FURTHEST = 1 << 53  # no run gets there; what lies behind is damage
-
-
-def as_int(cursor: Json, most: int = _FURTHEST) -> int:
-    """A cursor that must be a position."""
-    if isinstance(cursor, bool) or not isinstance(cursor, int) or not 0 <= cursor < most:
-        raise bad_cursor(cursor, "a position" if most == _FURTHEST else f"a number below {most}")
-    return cursor
-
-
-def as_list(cursor: Json, length: int = 2) -> list[Any]:
-    """A cursor that must be a list of so many entries."""
-    if not isinstance(cursor, list) or len(cursor) != length:
-        raise bad_cursor(cursor, f"a list of {length}")
-    return cursor
-
-
-def stands_at(found: Json, asked: Json) -> bool:
-    """Whether a cursor is the one that was asked for; null asks for the beginning, however that is written."""
-    if isinstance(asked, list) and isinstance(found, list):
-        return len(asked) == len(found) and all(map(stands_at, found, asked))
-    return asked is None or canonical(found) == canonical(asked)
-
-
-def bad_cursor(cursor: Json, wanted: str) -> StateError:
-    """The error for a cursor of another shape than the pipeline's."""
-    return StateError(
-        f"a cursor in the state is {str(cursor)[:80]!r} where {wanted} should be; it is of another pipeline or damaged"
-    )
-
-
-def lane_number(number: Any) -> int:
-    """The number of a lane, which JSON keeps as text."""
-    if not isinstance(number, str) or not number.isdecimal():
-        raise StateError(f"the state has a cursor for lane {number!r}, which is no number; it is damaged")
-    return int(number)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.rows import Rows, bounds_of, empty_rows
 from ..base.seams import Hands, world
 from ..types import Json
@@ -18,7 +19,6 @@ from .feed import Feed, Indexed, Unit
 from .quarantine import Journal, Placed, Quarantine
 from .retry import patiently
 from .step import Failed, Leaf, Step
-from .stream import as_int, as_list, bad_cursor
 from .trail import Chunk, Fixed, Offset, Origin, Trail
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..base.contract import fulfilled
-from ..ops.mix import Counted
+from ..mixing.rules import Invertible
 from ..sources.memory import Memory
 from ..types import Fold, Ints, Item, Mixing, Order, Part, Source
 from .asserts import difference
@@ -143,11 +143,11 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
                 f"{name}.at {how}: position {p} is draw {draw} of input {i}, where draw {due[i]} is next"
             )
         due[i] += 1
-        if isinstance(rule, Counted) and (told := rule.counts(p + 1).tolist()) != due:
+        if isinstance(rule, Invertible) and (told := rule.counts(p + 1).tolist()) != due:
             raise AssertionError(f"{name}.counts({p + 1}) is {told}, but {due} were drawn")
     if [int(rule.at(positions[p : p + 1])[1][0]) for p in positions[::7]] != k[::7].tolist():
         raise AssertionError(f"{name}.at gives other draws one by one than together: it must be pure")
-    if isinstance(rule, Counted):
+    if isinstance(rule, Invertible):
         for where, (i, draws) in ((positions, (source, k)), (_FAR + positions[:9], far)):
             if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
                 at = int(wrong[0])

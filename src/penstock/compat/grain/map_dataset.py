@@ -14,8 +14,9 @@ import numpy as np
 from ...dataset import Dataset
 from ...errors import ConfigError, IndexedError
 from ...graph.build import name_of
-from ...graph.nodes import By, Each, Mix, Read, Reorder
+from ...graph.nodes import Each, Mix, Read, Reorder
 from ...inputs import from_sequence
+from ...mixing.rules import By
 from ...orders import Stride
 from ...sources import Memory
 from ...types import Ints, Json, Order

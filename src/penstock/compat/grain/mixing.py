@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from ...dataset import Dataset
 from ...errors import ConfigError
-from ...graph.nodes import By, Mix
+from ...graph.nodes import Mix
 from ...inputs import mix
+from ...mixing.rules import By
 from .lineage import Lineage
 from .order import Proportions
 

@@ -1,0 +1,26 @@
+"""The rules of mixing, a file each: by position and one draw at a time."""
+
+from .by import By
+from .chain import Chain
+from .cycle import Cycle
+from .rule import MANY, Drawing, Draws, Invertible, Outcome, Rule, Share
+from .turns import Turns
+from .weighted import ByWeight, Past, Weighted, caps_of
+
+__all__ = [
+    "MANY",
+    "By",
+    "ByWeight",
+    "Chain",
+    "Cycle",
+    "Drawing",
+    "Draws",
+    "Invertible",
+    "Outcome",
+    "Past",
+    "Rule",
+    "Share",
+    "Turns",
+    "Weighted",
+    "caps_of",
+]
