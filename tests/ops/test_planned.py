@@ -365,7 +365,11 @@ class Planned(RuleBasedStateMachine):
             inputs = [(name, changed(flow, documents_too), w) for name, flow, w in inputs]
         states, before = self.saved(), (self.tree, self.rows, self.adopted, self.loaders, self.its, self.size)
         self.tree = changed(self.tree, lambda part: ("mix", tuple(inputs), *mix[2:]) if part == mix else part)
-        self.rows, self.adopted = self.made(1), True
+        try:
+            self.rows, self.adopted = self.made(1), True
+        except IndexError:  # a row that was selected is there no longer
+            self.tree = before[0]
+            return
         self.open((len(self.loaders), self.size // len(self.loaders)))
         found = self.loaders
         try:
