@@ -487,8 +487,8 @@ def test_size_is_that_of_the_first_feature() -> None:
     [
         ({"length": 0}, "length must be a whole number of at least 1, not 0"),
         ({"length": 2.5}, "length must be"),
-        ({"method": "greedy"}, "unknown method 'greedy'; one of concat_split, first_fit, best_fit"),
-        ({"method": "first_fit", "long": "drop"}, "unknown long='drop'; one of split, refuse, cut"),
+        ({"method": "greedy"}, r"pack\(method='greedy'\): choose 'concat_split', 'first_fit' or 'best_fit'"),
+        ({"method": "first_fit", "long": "drop"}, r"pack\(long='drop'\): choose 'split', 'refuse' or 'cut'"),
         ({"long": "cut"}, "long='cut' is for first_fit and best_fit"),
         ({"max_segments": 0}, "max_segments must be"),
         ({"method": "first_fit", "open_rows": 0}, "open_rows must be"),
