@@ -49,6 +49,7 @@ from .nodes import (
     Read,
     Reorder,
     Without,
+    fact,
     inputs_of,
     keyed_by,
     shown_as,
@@ -74,6 +75,7 @@ STEP = {
 """The methods of a dataset that make the kinds of steps."""
 
 
+@fact
 def why_not(flow: Flow) -> str | None:
     """The step that keeps a flow from being indexed, or None if it is."""
     match flow:
@@ -109,6 +111,7 @@ def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
         raise IndexedError(f"{wanted} needs random access, but {reason}; {remedy}")
 
 
+@fact
 def lengths_known(flow: Flow) -> bool:
     """Whether the lengths of all samples of a flow are known without reading them."""
     match flow:

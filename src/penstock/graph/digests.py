@@ -50,6 +50,8 @@ def compared(saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt
     for leaf in leaves:
         name, mine = leaf.name, now[leaf.name]
         then: Any = cast("dict[str, Any]", saved).get(name, mine)
+        if then == mine:
+            continue
         if not isinstance(then, Mapping) or set(cast("Mapping[str, Any]", then)) != set(mine):
             raise StateError(f"the state does not say what the data of {name!r} was; it is damaged")
         parts = [part for part in mine if then[part] != mine[part]]

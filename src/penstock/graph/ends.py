@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..orders import Pick, Repeat, Slice
-from .nodes import Again, Each, Flow, Hold, Mix, Reorder
+from .nodes import Again, Each, Flow, Hold, Mix, Reorder, fact
 
 
+@fact
 def endless(flow: Flow) -> bool:
     """Whether a flow is known never to end."""
     match flow:

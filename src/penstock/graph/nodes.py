@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from functools import wraps
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..mixing.rules import Rule
 from ..orders import Pick, Slice
@@ -120,6 +122,22 @@ def shown_as(path: Path) -> str:
 
 
 Flow: TypeAlias = Read | Reorder | Mix | Each | Hold | Head | Again
+
+_T = TypeVar("_T")
+
+
+def fact(found_out: Callable[[Flow], _T]) -> Callable[[Flow], _T]:
+    """Keep on every node what was found out about it: trees share their parts, and are asked again at every step."""
+    name = f"_{found_out.__name__}"
+
+    @wraps(found_out)
+    def known(flow: Flow) -> _T:
+        facts = vars(flow)
+        if name not in facts:
+            facts[name] = found_out(flow)
+        return facts[name]
+
+    return known
 
 
 @dataclass(frozen=True)

@@ -24,32 +24,42 @@ from .tail import has_tail
 
 def describe(flow: Flow) -> dict[str, Json]:
     """The description of a tree."""
-    return cast("dict[str, Json]", _normal(_described(flow)))
+    match flow:
+        case Read():
+            return _own(flow)
+        case Mix(flows, names):
+            return {**_own(flow), "of": {name: describe(child) for name, child in zip(names, flows, strict=True)}}
+        case Reorder(below) | Each(below) | Hold(below) | Head(below) | Again(below):
+            return {**_own(flow), "of": describe(below)}
 
 
-def _described(flow: Flow) -> dict[str, Json]:
+def _own(flow: Flow) -> dict[str, Json]:
+    """What a node is, without what lies below it."""
+    return cast("dict[str, Json]", _normal(_told(flow)))
+
+
+def _told(flow: Flow) -> dict[str, Any]:
     match flow:
         case Read(source, name):
             return {"read": name, **cast("dict[str, Json]", source.describe())}
-        case Reorder(below, order, seed):
-            return {**_seeded(seed), **cast("dict[str, Json]", order.describe()), "of": _described(below)}
-        case Each(below, "map", PackedBatches(packing)) | Each(below, "map", Packing() as packing):
-            return {"pack": packing.describe(), "of": _described(below)}
-        case Each(below, kind, fn, seed):
-            return {kind: called(fn), **_seeded(seed), "of": _described(below)}
-        case Hold(below, Batch(n, drop)):
-            return {"batch": n, "drop_remainder": drop, "of": _described(below)}
-        case Hold(below, fold, size, seed):
+        case Reorder(_, order, seed):
+            return {**_seeded(seed), **cast("dict[str, Json]", order.describe())}
+        case Each(_, "map", PackedBatches(packing)) | Each(_, "map", Packing() as packing):
+            return {"pack": packing.describe()}
+        case Each(_, kind, fn, seed):
+            return {kind: called(fn), **_seeded(seed)}
+        case Hold(_, Batch(n, drop)):
+            return {"batch": n, "drop_remainder": drop}
+        case Hold(_, fold, size, seed):
             assert not isinstance(fold, Batch)
-            measured: dict[str, Json] = {} if size is None else {"size": called(size.measure)}
-            return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), **measured, "of": _described(below)}
-        case Head(below, n):
-            return {"limit": n, "of": _described(below)}
-        case Again(below, epochs):
-            return {"repeat": epochs, "of": _described(below)}
-        case Mix(flows, names, rule):
-            inputs = {name: _described(child) for name, child in zip(names, flows, strict=True)}
-            return {**rule.describe(), "of": inputs}
+            measured = {} if size is None else {"size": called(size.measure)}
+            return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), **measured}
+        case Head(_, n):
+            return {"limit": n}
+        case Again(_, epochs):
+            return {"repeat": epochs}
+        case Mix(_, _, rule):
+            return rule.describe()
 
 
 def identity(flow: Flow) -> dict[str, Json]:
@@ -58,7 +68,7 @@ def identity(flow: Flow) -> dict[str, Json]:
         case Hold(below, Batch()):
             return {"batch": "any", "of": identity(below)}
         case Each(below) if has_tail(flow):
-            return {**describe(flow), "of": identity(below)}
+            return {**_own(flow), "of": identity(below)}
         case _:
             return describe(flow)
 

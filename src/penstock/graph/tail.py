@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from ..mixing.rules import Turns
 from .ends import endless
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, fact
 
 
+@fact
 def has_tail(flow: Flow) -> bool:
     """Whether batches are the last thing that decides on groups: how long they are is then no part of the run. A zip's
     tuples are none.
@@ -108,6 +109,7 @@ def laned(flow: Flow) -> Laned:
                 return found
 
 
+@fact
 def grouped(flow: Flow) -> bool:
     """Whether items of a flow are batches, packed rows or other groups. A zip's tuples are none."""
     match flow:
