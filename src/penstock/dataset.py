@@ -20,8 +20,8 @@ from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
 from .graph.compiled import Compiled
 from .graph.ends import endless
-from .graph.functions import Batched, From, Renamed, Spread
-from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rule, Sizer, Without
+from .graph.functions import Batched, Renamed, Spread
+from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer, Without
 from .graph.show import Shown, Shows, length, shown
 from .mixing.rules import Chain, Cycle, Turns, Weighted
 from .ops.op import Op
@@ -374,9 +374,8 @@ class Dataset(Shows):
     def skip(self, n: int) -> Dataset:
         """All but the first `n` samples of each pass; a slice where the dataset is indexed and ends.
 
-        With `limit(n)` it splits a dataset in two. Of a stream the samples are numbered and the first ones dropped, so
-        they are read; in lanes numbers are dealt by turns, as those of `map_with_index`, and a lane that gives fewer
-        than its share of `n` leaves the rest of its share undropped elsewhere.
+        With `limit(n)` it splits a dataset in two. Of a stream the first samples are read and dropped, and every rank
+        goes through the whole of it: skip before what is costly.
 
         Args:
             n: so many samples are left out at the beginning of each pass.
@@ -390,7 +389,7 @@ class Dataset(Shows):
         """
         n = whole(n, "skip({})", 0)
         if why_not(self.flow) is not None:
-            return self._with(self._numbered().filter(From(n)).map(operator.itemgetter(1)).flow)
+            return self._with(Rest(self.flow, n) if n else self.flow)
         if self._size is not None:
             return self._sliced(slice(n, None))
         within_reach(n)
@@ -516,11 +515,8 @@ class Dataset(Shows):
         """
         if why_not(self.flow) is None:
             return self._each("index", fn)
-        return self._numbered().map(Spread(_function(fn, "map_with_index")))
-
-    def _numbered(self) -> Dataset:
-        """Pairs of a number and a sample, of a stream."""
-        return Dataset(Read(Memory(range(1 << 48)), COUNTER)).zip(self)
+        numbers = Dataset(Read(Memory(range(1 << 48)), COUNTER))
+        return numbers.zip(self).map(Spread(_function(fn, "map_with_index")))
 
     def random_map(self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None) -> Dataset:
         """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after any resume, new in

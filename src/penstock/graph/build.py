@@ -22,7 +22,7 @@ from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
 from ..ops.each import EachOp
 from ..ops.hold import HoldOp
-from ..ops.limit import LimitOp
+from ..ops.limit import LimitOp, RestOp
 from ..ops.mix import MixOp
 from ..ops.op import Op
 from ..ops.order import ordered
@@ -48,6 +48,7 @@ from .nodes import (
     Path,
     Read,
     Reorder,
+    Rest,
     Without,
     fact,
     inputs_of,
@@ -81,7 +82,7 @@ def why_not(flow: Flow) -> str | None:
     match flow:
         case Read(source, name):
             return None if is_source(source) else f"the source {name or 'stream'!r} can only be read in sequence"
-        case Reorder(below) | Head(below) | Again(below):
+        case Reorder(below) | Head(below) | Rest(below) | Again(below):
             return why_not(below)
         case Mix(flows, _, rule):
             return rule.unindexed or next((reason for reason in map(why_not, flows) if reason), None)
@@ -165,7 +166,7 @@ class Builder:
                     self.woven[path] = flow
                 for child, place in inputs_of(flow, path):
                     self._collect(child, place)
-            case Reorder(below) | Each(below) | Hold(below) | Head(below) | Again(below):
+            case Reorder(below) | Each(below) | Hold(below) | Head(below) | Rest(below) | Again(below):
                 self._collect(below, under(flow, path))
 
     # ------------------------------------------------------------ keys
@@ -188,7 +189,7 @@ class Builder:
                     found = dict[str, int]()
                     for child in flows:
                         found.update({name: max(n, found.get(name, 0)) for name, n in self.counts(child).items()})
-                case Head(below) | Again(below):
+                case Head(below) | Rest(below) | Again(below):
                     found = self.counts(below)
                 case Read() | Mix():
                     found = {}
@@ -221,6 +222,8 @@ class Builder:
                 return self._order(flow, order, seed, path)
             case Head(below, n):
                 return LimitOp(self.op(below, seed, path), n, endless(below))
+            case Rest(below, n):
+                return RestOp(self.op(below, seed, path), n, endless(below))
             case Again(below, epochs):
                 return AgainOp(self.op(below, seed, path), epochs)
             case Mix():
@@ -293,7 +296,7 @@ class Builder:
                 return self.names_below(counted)
             case Mix(flows):
                 return tuple(name for child in flows for name in self.names_below(child))
-            case Reorder(below) | Each(below) | Hold(below) | Head(below) | Again(below):
+            case Reorder(below) | Each(below) | Hold(below) | Head(below) | Rest(below) | Again(below):
                 return self.names_below(below)
 
     def only_leaf(self, flow: Flow, path: Path) -> Leaf | None:

@@ -13,7 +13,7 @@ from ..errors import StateError
 from ..sources.identity import Digest, Growing, Known, content, knows
 from ..streams.step import Leaf
 from ..types import Shards, Source, is_source
-from .nodes import Again, Each, Flow, Head, Hold, Mix, Read, Reorder
+from .nodes import Again, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest
 from .recipe import name_of
 
 Facts = Mapping[str, str | int]
@@ -109,7 +109,7 @@ def code_of(flow: Flow) -> list[list[str]]:
             return [*code_of(below), [name_of(fn), code_digest(fn)]]
         case Hold(below, _, size):
             return [*code_of(below), *([[name_of(size.measure), code_digest(size.measure)]] if size else [])]
-        case Reorder(below) | Head(below) | Again(below):
+        case Reorder(below) | Head(below) | Rest(below) | Again(below):
             return code_of(below)
 
 

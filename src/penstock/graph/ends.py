@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..orders import Pick, Repeat, Slice
-from .nodes import Again, Each, Flow, Hold, Mix, Reorder, fact
+from .nodes import Again, Each, Flow, Hold, Mix, Reorder, Rest, fact
 
 
 @fact
@@ -18,7 +18,7 @@ def endless(flow: Flow) -> bool:
             return epochs is None or endless(below)
         case Reorder(below, Slice() | Pick()):
             return False
-        case Reorder(below) | Each(below) | Hold(below):
+        case Reorder(below) | Each(below) | Hold(below) | Rest(below):
             return endless(below)
         case _:
             return False

@@ -24,16 +24,6 @@ class Spread:
         return self.fn(*pair)
 
 
-class From:
-    """Whether a numbered sample is none of the first `n`."""
-
-    def __init__(self, n: int) -> None:
-        self.n, self.__qualname__ = n, f"skip({n})"
-
-    def __call__(self, numbered: tuple[int, Any]) -> bool:
-        return numbered[0] >= self.n
-
-
 class Renamed:
     """A mapping under other keys."""
 

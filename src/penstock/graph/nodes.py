@@ -1,4 +1,4 @@
-"""The tree: seven frozen nodes describe every pipeline. Users add functions, never nodes."""
+"""The tree: eight frozen nodes describe every pipeline. Users add functions, never nodes."""
 
 from __future__ import annotations
 
@@ -87,6 +87,14 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """All but the first `n` items of a flow that cannot be sliced."""
+
+    flow: Flow
+    n: int
+
+
+@dataclass(frozen=True)
 class Again:
     """Pass after pass of a flow that cannot be indexed; `None` is for ever."""
 
@@ -103,7 +111,7 @@ def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
     return [(child, (*path, place)) for child, place in zip(flow.flows, places, strict=True)]
 
 
-def under(flow: Reorder | Each | Hold | Head | Again, path: Path) -> Path:
+def under(flow: Reorder | Each | Hold | Head | Rest | Again, path: Path) -> Path:
     """The place of what lies below a node with one input."""
     return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, Slice | Pick) else path
 
@@ -121,7 +129,7 @@ def shown_as(path: Path) -> str:
     return "/".join(place for place in path if isinstance(place, str))
 
 
-Flow: TypeAlias = Read | Reorder | Mix | Each | Hold | Head | Again
+Flow: TypeAlias = Read | Reorder | Mix | Each | Hold | Head | Rest | Again
 
 _T = TypeVar("_T")
 

@@ -18,7 +18,7 @@ from ..mixing.rules import Weighted
 from ..pack import PackedBatches, Packing
 from ..types import Json
 from .build import name_of
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest
 from .tail import has_tail
 
 
@@ -29,7 +29,7 @@ def describe(flow: Flow) -> dict[str, Json]:
             return _own(flow)
         case Mix(flows, names):
             return {**_own(flow), "of": {name: describe(child) for name, child in zip(names, flows, strict=True)}}
-        case Reorder(below) | Each(below) | Hold(below) | Head(below) | Again(below):
+        case Reorder(below) | Each(below) | Hold(below) | Head(below) | Rest(below) | Again(below):
             return {**_own(flow), "of": describe(below)}
 
 
@@ -56,6 +56,8 @@ def _told(flow: Flow) -> dict[str, Any]:
             return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), **measured}
         case Head(_, n):
             return {"limit": n}
+        case Rest(_, n):
+            return {"skip": n}
         case Again(_, epochs):
             return {"repeat": epochs}
         case Mix(_, _, rule):

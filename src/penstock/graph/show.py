@@ -22,7 +22,7 @@ from ..types import Sizer, is_source
 from .build import COUNTER, STEP, why_not
 from .compiled import Compiled
 from .ends import endless
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Without
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, Without
 from .recipe import called
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def _chain(flow: Flow) -> tuple[list[str], Flow]:
     """The steps over a source or a mixture, in the order in which they were written, and that."""
     steps = list[str]()
     while True:
-        below = flow.flow if isinstance(flow, Reorder | Each | Hold | Head | Again) else None
+        below = flow.flow if isinstance(flow, Reorder | Each | Hold | Head | Rest | Again) else None
         broken = (f"{type(flow).__name__}?", below) if below else None
         if (found := attempt(partial(_step, flow), broken)) is None:
             break
@@ -153,6 +153,8 @@ def _step(flow: Flow) -> tuple[str, Flow] | None:
     match flow:
         case Head(below, n):
             return _call("limit", n), below
+        case Rest(below, n):
+            return _call("skip", n), below
         case Again(below, epochs):
             return _call("repeat", epochs), below
         case Each(Hold(Mix((Read(_, name), below), _, Turns())), "map") if name == COUNTER:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..mixing.rules import Turns
 from .ends import endless
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, fact
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Rest, fact
 
 
 @fact
@@ -117,7 +117,9 @@ def grouped(flow: Flow) -> bool:
             return False
         case Mix(flows):
             return any(map(grouped, flows))
-        case Hold(Mix(_, _, Turns()) as below, Batch()) | Reorder(below) | Each(below) | Head(below) | Again(below):
+        case Hold(Mix(_, _, Turns()) as below, Batch()):
             return grouped(below)
         case Hold():
             return True
+        case Reorder(below) | Each(below) | Head(below) | Rest(below) | Again(below):
+            return grouped(below)

@@ -12,7 +12,7 @@ from ..ops.again import pass_of
 from ..types import Json
 from .build import why_not
 from .draws import draws_of
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, inputs_of
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Rest, inputs_of
 
 
 class Taken(NamedTuple):
@@ -48,7 +48,9 @@ def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -
                 )
             return [moved(below, inner, taken, epoch, path), oldest, number, *rest]
         case Head(below):
-            return _limited(below, cursor, taken, path)
+            return _limited(below, cursor, taken, 0, path)
+        case Rest(below):
+            return _rest(below, cursor, taken, epoch, path)
         case Again(below):
             done, inner = as_list(cursor)
             return [done, moved(below, inner, taken, pass_of(flow.epochs, epoch, as_int(done)), path)]
@@ -58,12 +60,22 @@ def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -
             return cursor
 
 
-def _limited(below: Flow, cursor: Any, taken: Taken, path: Path) -> Json:
+def _rest(below: Flow, cursor: Any, taken: Taken, epoch: int, path: Path) -> Json:
+    """What comes after the first items: how many of these are to come, and the lanes; dealt out, in a pair with the
+    number of the last item.
+    """
+    one, other = as_list(cursor)
+    if isinstance(one, list):
+        return [_rest(below, one, taken, epoch, path), other]
+    return [one, _limited(below, other, taken, epoch, path)]
+
+
+def _limited(below: Flow, cursor: Any, taken: Taken, epoch: int, path: Path) -> Json:
     """The first items of a flow: lanes of their own, and where they are dealt out the number of the last one."""
     if isinstance(cursor, list):
         lanes, number = as_list(cursor)  # pyright: ignore[reportUnknownArgumentType]
-        return [_limited(below, lanes, taken, path), number]
-    return {**cursor, "at": {lane: moved(below, at, taken, 0, path) for lane, at in cursor["at"].items()}}
+        return [_limited(below, lanes, taken, epoch, path), number]
+    return {**cursor, "at": {lane: moved(below, at, taken, epoch, path) for lane, at in cursor["at"].items()}}
 
 
 def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Json:

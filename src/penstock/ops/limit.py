@@ -1,18 +1,21 @@
-"""The first items of a stream: a run of its own, which every rank goes through."""
+"""The first items of a stream, and those after them: a run of its own, which every rank goes through."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ..base.cursors import as_int, as_list
 from ..streams.barren import Barren
 from ..streams.deal import Spread
 from ..streams.lanes import Lanes
 from ..streams.opening import Opening
 from ..streams.reader import ONCE, LaneOf, Laps, Reader
-from ..streams.stream import Stream
-from ..streams.trail import Chunk
+from ..streams.stream import Stream, Tap
+from ..streams.trail import Chunk, Trail
 from ..types import Json
 from .op import OneInput, Op
+
+_PASSED = 1024  # items that are passed over at a time
 
 
 class FirstPass:
@@ -36,20 +39,54 @@ class FirstPass:
         return Chunk(values, replace(rows, epoch=rows.epoch + self._epoch), trail)
 
 
-class LimitOp(OneInput):
-    """The first `n` items of the first pass of a flow, in every pass. `endless`: the flow never ends."""
+class Rest:
+    """What a stream gives after its first `n` items. The cursor is how many of these are still to come, and that below
+    it.
+    """
+
+    def __init__(self, stream: Stream, n: int) -> None:
+        self._tap, self._n = Tap(stream), n
+        self.seek(0, None)
+
+    def cursor(self) -> Json:
+        return [self._left, self._tap.cursor()]
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        left, below = (self._n, None) if cursor is None else as_list(cursor)
+        self._left = as_int(left, self._n + 1)
+        self._tap.seek(epoch, below)
+
+    def close(self) -> None:
+        self._tap.stream.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        while self._left:
+            if not (passed := len(self._tap.take(min(self._left, _PASSED)).values)):
+                break
+            self._left -= passed
+        values, rows, trail = self._tap.take(n)
+        return Chunk(values, rows, _After(trail))
+
+
+@dataclass(frozen=True, slots=True)
+class _After:
+    """The trail of items after the first."""
+
+    trail: Trail
+
+    def at(self, count: int, /) -> Json:
+        return [0, self.trail.at(count)]
+
+
+class _OwnRun(OneInput):
+    """Some items of a flow, counted as a run of it would give them. `endless`: the flow never ends."""
 
     def __init__(self, flow: Op, n: int, endless: bool) -> None:
         super().__init__(flow)
         self.indexed = False
         self.n, self.endless = n, endless
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
-        if opening.given:
-            return opening.open(self.flow, laps, grain)  # the lanes know their limit
-        return opening.dealt(self, lambda: self._first(opening), laps)
-
-    def _first(self, opening: Opening) -> Stream:
+    def _run(self, opening: Opening, limit: int | None) -> Lanes:
         lanes, readers = opening.share.lanes, dict[int, Reader]()
         barren = Barren(lanes, self.endless)
 
@@ -57,4 +94,20 @@ class LimitOp(OneInput):
             of = LaneOf(lane, lanes, range(lanes), readers, barren)
             return Opening(opening.leaves, opening.hired, Spread(), of).open(self.flow, ONCE)
 
-        return FirstPass(Lanes(lanes, 0, 1, self.n, opened, barren, opening.hired.most))
+        return Lanes(lanes, 0, 1, limit, opened, barren, opening.hired.most)
+
+
+class LimitOp(_OwnRun):
+    """The first `n` items of the first pass of a flow, in every pass."""
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        if opening.given:
+            return opening.open(self.flow, laps, grain)  # the lanes know their limit
+        return opening.dealt(self, lambda: FirstPass(self._run(opening, self.n)), laps)
+
+
+class RestOp(_OwnRun):
+    """All but the first `n` items of every pass of a flow."""
+
+    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+        return opening.dealt(self, lambda: Rest(self._run(opening, None), self.n), laps)
