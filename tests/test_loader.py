@@ -685,6 +685,36 @@ def test_stats_count_samples_by_source():
         assert len(loader.keys()) == 10
 
 
+def test_stats_go_on_over_passes():
+    with ps.Loader(numbers(10).batch(2), workers=1) as loader:
+        for n in (1, 2, 3):
+            list(loader)
+            assert loader.stats()["samples"] == {"data": 10 * n} and loader.stats()["items"] == 5 * n
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_nothing_is_at_hand_in_a_forked_process():
+    code = (
+        "import os, penstock as ps\n"
+        "loader = ps.Loader(ps.from_sequence(range(9_999)), workers=1)\n"
+        "rows = iter(loader)\n"
+        "[next(rows) for _ in range(300)]\n"
+        "assert loader._session.out.stop > loader._session.out.used + 1, 'some are at hand'\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        next(rows)\n"
+        "    except ps.ConfigError as error:\n"
+        "        print('refused' if 'in each process' in str(error) else error, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print(next(rows), flush=True)\n"
+        "os._exit(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.split() == ["refused", "300"], done.stderr
+
+
 # ---------------------------------------------------------------- epochs of a chosen length
 
 

@@ -193,7 +193,7 @@ def test_restart_goes_on_and_keeps_the_order_of_each_source() -> None:
 
 @pytest.mark.parametrize("stop", ["RESTART", "all", ""])
 def test_an_unknown_stop_word_is_refused(stop: str) -> None:
-    with pytest.raises(ps.ConfigError, match="stop rule"):
+    with pytest.raises(ps.ConfigError, match="choose 'restart'"):
         mixed(stop=stop)
 
 

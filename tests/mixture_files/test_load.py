@@ -345,5 +345,5 @@ def test_files_are_imported_when_they_are_used() -> None:
     code = "import sys, penstock; print('penstock.mixture_files' in sys.modules, callable(penstock.load), 'yaml' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.split() == ["False", "True", "False"]
-    with pytest.raises(AttributeError, match="has no attribute 'laod'"):
+    with pytest.raises(AttributeError, match="no 'laod'; did you mean 'load'"):
         ps.laod  # type: ignore[attr-defined]  # noqa: B018

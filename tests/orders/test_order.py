@@ -334,6 +334,17 @@ def test_what_never_ends_can_be_skipped_into() -> None:
     ]
 
 
+@pytest.mark.parametrize("n", [0, 1, 3, 20, 500])
+def test_limit_and_skip_are_the_whole(n: int) -> None:
+    for ds in (
+        ps.from_sequence(range(1_000)).filter(lambda x: x % 3 == 0),  # two thirds of the lanes have nothing
+        ps.from_sequence(range(10)).filter(lambda x: x % 2),
+        ps.from_iterable(lambda: iter(range(50))),
+        ps.from_sequence(range(50)).shuffle(seed=1),
+    ):
+        assert list(ds.limit(n)) + list(ds.skip(n)) == list(ds)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_stream_is_skipped_into_on_all_ranks_and_lanes(ranks: int) -> None:
     ds = ps.from_sequence(range(400)).flat_map(lambda x: [x, x])  # every lane has its share

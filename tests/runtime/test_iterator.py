@@ -11,6 +11,8 @@ from torch.utils.data import DataLoader, IterableDataset
 import penstock as ps
 from penstock.base.seams import worker
 
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns, where another test has loaded it
+
 
 class Wrapped(IterableDataset[Any]):
     """What users write around an iterable."""
