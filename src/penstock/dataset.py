@@ -21,11 +21,12 @@ from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
 from .graph.compiled import Compiled
 from .graph.ends import endless
 from .graph.functions import Batched, Renamed, Spread
-from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer, Without
+from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
+from .graph.seeds import seeded
 from .graph.show import Shown, Shows, length, shown
-from .mixing.rules import Chain, Cycle, Turns, Weighted
+from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op
-from .orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, Told, WindowShuffle
+from .orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
 from .pack import DType, Long, Method, Missing, PackedBatches, Packing, Rebatch, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
@@ -309,7 +310,7 @@ class Dataset(Shows):
 
     def _fixed(self, order: Slice | Pick) -> Dataset:
         # The set must not depend on where the slice is put, so seeds are settled now.
-        return self._with(Reorder(_seeded(self.flow, self._seed or 0), order))
+        return self._with(Reorder(seeded(self.flow, self._seed or 0), order))
 
     def select(self, indices: Indices) -> Dataset:
         """These samples, in this order: a fixed set, the same in every pass. Eight bytes of memory for each.
@@ -610,7 +611,7 @@ class Dataset(Shows):
         False
         """
         seed = whole(seed, "seed({})")
-        return Dataset(_seeded(self.flow, seed), seed)
+        return Dataset(seeded(self.flow, seed), seed)
 
     # ------------------------------------------------------------ groups
 
@@ -882,24 +883,3 @@ def datasets_of(step: str, given: tuple[Any, ...]) -> tuple[Dataset, ...]:
 def _woven(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
     datasets = datasets_of(step, datasets)
     return Mix(tuple(dataset.flow for dataset in datasets), tuple(f"+{i}" for i in range(len(datasets))), rule)
-
-
-def _seeded(flow: Flow, seed: int) -> Flow:
-    """The tree with `seed` wherever a random step has none. Mixtures carry their own to what lies below them."""
-    match flow:
-        case Read():
-            return flow
-        case Mix(flows, _, rule):
-            return (
-                flow
-                if isinstance(rule, Weighted)
-                else replace(flow, flows=tuple(_seeded(child, seed) for child in flows))
-            )
-        case Reorder(_, Slice() | Repeat() | Replay() | Gap() | Told() | Without()):
-            return replace(flow, flow=_seeded(flow.flow, seed))
-        case Reorder(below, _, None) | Each(below, "random", _, None):
-            return replace(flow, flow=_seeded(below, seed), seed=seed)
-        case Hold(below, ShuffleBuffer() | WindowShuffle(), _, None):
-            return replace(flow, flow=_seeded(below, seed), seed=seed)
-        case _:
-            return replace(flow, flow=_seeded(flow.flow, seed))
