@@ -260,3 +260,65 @@ def test_an_input_added_to_streams_begins_at_the_pass_where_it_would_have_begun(
         loader.load_state_dict(state, on_mismatch="adopt")
         passes = {(name, epoch) for name, epoch, _ in (loader.keys()[0] for _ in loader)}
     assert {epoch for name, epoch in passes if name == "c"} == {2, 3}
+
+
+@pytest.mark.parametrize("given", [7, 40, 41])
+@pytest.mark.parametrize("lanes,ranks", [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (4, 2)])
+@pytest.mark.parametrize("top", ["limit", "skip", "repeat and skip", "limit and map"])
+def test_a_run_of_its_own_in_lanes_goes_on_at_the_next_samples(top: str, lanes: int, ranks: int, given: int) -> None:
+    """`mix.limit(n)` of streams gave some samples twice: every lane went on behind the last item that it gave itself."""
+
+    def made(names: str) -> ps.Dataset:
+        first = {name: 1_000 * i for i, name in enumerate("abc")}
+        streams = {
+            name: ps.from_sequence(range(first[name], first[name] + 60)).filter(lambda x: x >= 0) for name in names
+        }
+        ds = ps.mix(streams, dict.fromkeys(names, 1), seed=1, stop="all_exhausted")
+        tops = {
+            "limit": lambda: ds.limit(100),
+            "skip": lambda: ds.skip(5),
+            "repeat and skip": lambda: ds.repeat(2).skip(5),
+            "limit and map": lambda: ds.limit(100).map(int),
+        }
+        return tops[top]()
+
+    def loaders(names: str) -> list[ps.Loader]:
+        return [
+            ps.Loader(made(names), lanes=lanes, rank=rank, world_size=ranks, remainder="keep") for rank in range(ranks)
+        ]
+
+    before = loaders("ab")
+    runs = [iter(each) for each in before]
+    had = [next(run) for _ in range(given) for run in runs]
+    states = [json.loads(json.dumps(each.state_dict())) for each in before]
+    after, whole = loaders("abc"), loaders("ab")
+    for each in after:
+        each.load_state_dict(states, on_mismatch="adopt")
+    found = [x for each in after for x in each if x < 2_000]
+    everything = [x for each in whole for x in each]
+    if top.startswith("limit"):
+        assert len(set(had) | set(found)) == len(had) + len(found), "no sample twice"
+    else:
+        assert sorted(had + found) == sorted(everything)
+
+
+def test_a_limit_below_another_step_in_lanes_is_not_changed_within_a_pass() -> None:
+    def made(weight: int) -> ps.Dataset:
+        inner = ps.mix({name: numbers_of(name) for name in "ab"}, {"a": weight, "b": 1}, seed=1).limit(40)
+        return ps.mix({"x": inner, "y": numbers_of("y")}, {"x": 1, "y": 1}, seed=2).filter(lambda x: True)
+
+    def numbers_of(name: str) -> ps.Dataset:
+        return ps.from_sequence(range(100), name=name).filter(lambda x: True)
+
+    loader = ps.Loader(made(1), lanes=4)
+    run = iter(loader)
+    for _ in range(20):
+        next(run)
+    state = loader.state_dict()
+    with pytest.raises(ps.StateError, match="lies below another step"):
+        ps.Loader(made(3), lanes=4).load_state_dict(state, on_mismatch="adopt")
+    alone = ps.Loader(made(1), lanes=1)
+    next(iter(alone))
+    other = ps.Loader(made(3), lanes=1)
+    other.load_state_dict(alone.state_dict(), on_mismatch="adopt")
+    assert next(iter(other)) >= 0

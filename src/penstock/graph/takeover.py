@@ -23,25 +23,46 @@ class Taken(NamedTuple):
     names: Mapping[Path, Sequence[str]]
     lanes: int
 
+    def below(self, path: Path) -> bool:
+        """Whether there is one at or below a place."""
+        return any(place[: len(path)] == path for place in self.names)
 
-def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = ()) -> Json:
-    """The cursor of a flow as one of the same flow with its present mixtures."""
+
+def all_moved(flow: Flow, cursors: Mapping[int, Json], taken: Taken, epoch: int, path: Path) -> dict[int, Json]:
+    """The cursors of the lanes of a flow as those of the same flow with its present mixtures."""
+    top = flow
+    while isinstance(top, Each) and top.kind in ("map", "random", "source"):
+        top = top.flow
+    if isinstance(top, Head | Rest) and taken.lanes > 1 and taken.below(path):
+        # Read once and dealt out by turns: all lanes go on behind the last item that one of them gave.
+        furthest = max((as_list(at) for at in cursors.values() if at is not None), key=lambda at: at[1], default=None)
+        cursors = dict.fromkeys(cursors, furthest)
+    return {lane: moved(flow, at, taken, epoch, path, top) for lane, at in cursors.items()}
+
+
+def moved(flow: Flow, cursor: Json, taken: Taken, epoch: int, path: Path = (), top: Flow | None = None) -> Json:
+    """The cursor of a flow as one of the same flow with its present mixtures; `top` is what all lanes give."""
     if cursor is None or why_not(flow) is None:
         return cursor
+    if isinstance(flow, Head | Rest) and flow is not top and taken.lanes > 1 and taken.below(path):
+        raise StateError(
+            "a limit or skip of a mixture of streams that is to be changed lies below another step, so its lanes stand "
+            "at different items; adopt before the first step of a pass, or keep the mixture as it was"
+        )
     match flow:
         case Each():
             many, below = False, flow
             while isinstance(below, Each) and why_not(below) is not None:  # they are one piece of work
                 many, below = many or below.kind == "flat", below.flow
             if not many:
-                return moved(below, cursor, taken, epoch, path)
+                return moved(below, cursor, taken, epoch, path, top)
             inner, skip = as_list(cursor)
             return [moved(below, inner, taken, epoch, path), skip]
         case Hold(below, Batch()):
             return moved(below, cursor, taken, epoch, path)
         case Hold(below):
             inner, oldest, number, *rest = as_list(cursor, 6)
-            if oldest != number and any(place[: len(path)] == path for place in taken.names):
+            if oldest != number and taken.below(path):
                 raise StateError(
                     f"a {type(flow.fold).__name__} holds samples of a mixture of streams that is to be changed; adopt "
                     "before the first step of a pass, or keep the mixture as it was"

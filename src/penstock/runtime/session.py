@@ -28,7 +28,7 @@ from ..graph.digests import code_notes, code_of, compared, data_of
 from ..graph.edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures, own_pass
 from ..graph.nodes import Flow, Path
 from ..graph.tail import laned, tail_of
-from ..graph.takeover import Taken, moved
+from ..graph.takeover import Taken, all_moved
 from ..mixing import SetWeights
 from ..schedule import Schedule, plain
 from ..streams.deal import spread_of
@@ -248,7 +248,7 @@ class Session:
                 raise of_another(body["pipeline"], self.description)
             found = adopted(base, changes, body["mixtures"], self.epoch, self._places(body, cursors))
             changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
-            cursors = {lane: moved(rows.flow, cursor, taken, self.epoch, rows.path) for lane, cursor in cursors.items()}
+            cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
         notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         notes += whose_journals_are_missing(bodies)
