@@ -107,6 +107,20 @@ def test_imports_go_down(path: Path) -> None:
             assert place_of(below) < place_of(unit), f"{module_of(path)} imports {module_of(target)}, not below it"
 
 
+CORE = ("base", "orders", "folds", "mixing", "pack", "streams", "ops", "graph", "runtime")
+
+
+def test_a_name_means_one_thing_in_the_core() -> None:
+    defined: dict[str, list[str]] = {}
+    for path in FILES:
+        if unit_of(path) in CORE or path.parent == SOURCE:
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                    defined.setdefault(node.name, []).append(module_of(path))
+    twice = {name: places for name, places in defined.items() if len(places) > 1}
+    assert not twice, f"names with several meanings: {twice}"
+
+
 def test_few_files_stand_at_the_root() -> None:
     root = sorted(path.name for path in SOURCE.glob("*.py"))
     assert len(root) <= 12, f"{len(root)} modules at the root, {', '.join(root)}: find a room for the new one"

@@ -20,7 +20,7 @@ from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
 from .graph.compiled import Compiled
 from .graph.ends import endless
-from .graph.functions import Batched, Renamed, Spread
+from .graph.functions import Batched, OfPair, Renamed
 from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
 from .graph.seeds import seeded
 from .graph.show import Shown, Shows, length, shown
@@ -517,7 +517,7 @@ class Dataset(Shows):
         if why_not(self.flow) is None:
             return self._each("index", fn)
         numbers = Dataset(Read(Memory(range(1 << 48)), COUNTER))
-        return numbers.zip(self).map(Spread(_function(fn, "map_with_index")))
+        return numbers.zip(self).map(OfPair(_function(fn, "map_with_index")))
 
     def random_map(self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None) -> Dataset:
         """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after any resume, new in

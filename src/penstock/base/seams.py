@@ -287,7 +287,7 @@ _seeding = threading.RLock()
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Generator[None]:
+def seeded_globals(seed: int) -> Generator[None]:
     """A block, of one thread at a time, in which the generators of the process begin from a seed (0 to 2**32 - 1):
     `random`, `np.random`, and torch's for the CPU where it is loaded. After it they go on as before.
     """

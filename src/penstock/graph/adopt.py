@@ -147,7 +147,7 @@ def standing(flow: Flow, epoch: int, at: int, again: bool = True) -> dict[Path, 
     """
     builder = Builder(flow)
     op = builder.op(tail_of(flow).flow)
-    found = ops.standing(op, at + epoch * (op.size or 0), again)
+    found = ops.stands_below(op, at + epoch * (op.size or 0), again)
     return {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
 
 

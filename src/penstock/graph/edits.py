@@ -50,7 +50,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Skip:
+class Skipped:
     """Positions left out of each pass from `lap` on: `count` from `start` on, counted below the last batches."""
 
     start: int
@@ -76,7 +76,7 @@ class Exclude:
         return {"exclude": self.source, "lap": self.lap, "since": self.since, "indices": list(self.indices)}
 
 
-Edit: TypeAlias = Change | Skip | Exclude
+Edit: TypeAlias = Change | Skipped | Exclude
 """Whatever is noted in a state about changes on the way."""
 
 
@@ -84,7 +84,7 @@ def edit_from_json(saved: Any) -> Edit:
     """The change that `to_json` wrote."""
     try:
         if "skip" in saved:
-            return Skip(_number(saved["skip"]), _number(saved["count"]), _lap(saved["pass"]))
+            return Skipped(_number(saved["skip"]), _number(saved["count"]), _lap(saved["pass"]))
         if "exclude" in saved:
             indices = tuple(map(_number, saved["indices"]))
             return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, _number(saved["lap"]))
@@ -112,7 +112,7 @@ def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
     flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
         flow = _without(flow, Builder(flow), excluded)
-    skips = [edit for edit in edits if isinstance(edit, Skip)]
+    skips = [edit for edit in edits if isinstance(edit, Skipped)]
     for edit in skips:
         if edit.lap <= epoch:
             flow = _below_batches(flow, Gap(edit.start, edit.count))

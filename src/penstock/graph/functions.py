@@ -13,7 +13,7 @@ from ..streams.step import Miscounted
 from .build import name_of
 
 
-class Spread:
+class OfPair:
     """`fn(i, x)` of a pair."""
 
     def __init__(self, fn: Callable[[int, Any], Any]) -> None:

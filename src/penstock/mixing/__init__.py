@@ -1,14 +1,14 @@
 """Mixing: which source each position draws from, and which of its draws that is. Integer arithmetic, nothing stored.
 
 A mixture is a tree of random splits, within 2 of the weights at every prefix (`shape`, `segment`, `build`), and within
-blocks of more than one draw a permutation of that (`blocks`). What changes its law cuts it into segments (`plan`): the
+blocks of more than one draw a permutation of that (`blocks`). What changes its law cuts it into segments (`timeline`): the
 points of a schedule, a source that ran out, and what happened during a run, which its log keeps (`events`).
 """
 
 from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
 from .mixture import Mixture
-from .plan import STOPS, Stop
 from .saved import mixture_from_json, mixture_to_json
+from .timeline import STOPS, Stop
 
 __all__ = [
     "STOPS",

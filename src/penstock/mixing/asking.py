@@ -20,7 +20,7 @@ from ..schedule import Schedule, Span, check_names, check_weights
 from ..types import Ints
 from .events import Adopt, Event, Exhausted
 from .exact import FAR
-from .plan import STOPS, Rules, Stop
+from .timeline import STOPS, Rules, Stop
 
 _LARGEST_BLOCK = 1 << 24
 

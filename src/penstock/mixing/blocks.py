@@ -9,7 +9,7 @@ import numpy as np
 from ..base.ints import distinct
 from ..base.random import permutations, permute, tweaked
 from ..types import Ints
-from .plan import Plan
+from .timeline import Timeline
 
 _TABLE = 4096  # blocks up to here are permuted many at once
 _WINDOW = 1 << 14  # positions worked out together, about; half of them in a plain mixture of few sources
@@ -21,7 +21,7 @@ _BATCH = 1 << 21  # cells of an array, about
 class Blocks:
     """The draws of one plan as they are given out: block `j` is positions `[start + j*size, start + (j+1)*size)`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Timeline) -> None:
         self.plan, self.size = plan, plan.rules.block
         window = _WINDOW // 2 if self.size == 1 and len(plan.rules.names) < _MANY else _WINDOW
         self.span = self.size * max(1, window // self.size)

@@ -18,8 +18,8 @@ from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
 from .exact import FAR
-from .plan import Plan, Rules, State, Stop
 from .segment import Segment
+from .timeline import Rules, State, Stop, Timeline
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,9 @@ class Mixture:
         self, law: tuple[Span, ...], at: int, counts: Ints, residual: Any, out: Any, ended: bool = False
     ) -> Blocks:
         out = out | (counts >= self._rules.most)
-        return Blocks(Plan(self._rules, law, State(at, counts, residual, out), ended))
+        return Blocks(Timeline(self._rules, law, State(at, counts, residual, out), ended))
 
-    def _after(self, plan: Plan, event: Event) -> Blocks:
+    def _after(self, plan: Timeline, event: Event) -> Blocks:
         """The plan from an event on. What the block that it cuts had given out by then is made up for afterwards."""
         at = event.at
         if plan.end_within(at) < at:

@@ -31,7 +31,7 @@ class _Done:
         return [self.done, self.trail.at(count)]
 
 
-class Again:
+class Repeated:
     """`epochs` passes of a stream, endlessly many. The cursor is how many were done, and that below it."""
 
     def __init__(self, stream: Stream, epochs: int | None, lane: LaneOf) -> None:
@@ -84,4 +84,4 @@ class AgainOp(OneInput):
 
     def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
         run = None if laps.run is None or self.epochs is None else laps.run * self.epochs
-        return Again(opening.open(self.flow, Laps(run, self.epochs or MANY)), self.epochs, opening.share)
+        return Repeated(opening.open(self.flow, Laps(run, self.epochs or MANY)), self.epochs, opening.share)

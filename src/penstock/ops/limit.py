@@ -39,7 +39,7 @@ class FirstPass:
         return Chunk(values, replace(rows, epoch=rows.epoch + self._epoch), trail)
 
 
-class Rest:
+class Remaining:
     """What a stream gives after its first `n` items. The cursor is how many of these are still to come, and that below
     it.
     """
@@ -110,4 +110,4 @@ class RestOp(_OwnRun):
     """All but the first `n` items of every pass of a flow."""
 
     def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
-        return opening.dealt(self, lambda: Rest(self._run(opening, None), self.n), laps)
+        return opening.dealt(self, lambda: Remaining(self._run(opening, None), self.n), laps)

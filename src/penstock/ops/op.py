@@ -191,7 +191,7 @@ class Op:
         return tuple(leaf for each in self.inputs for leaf in each.leaves)
 
 
-def standing(op: Op, position: int, again: bool = True) -> dict[int, tuple[int, int]]:
+def stands_below(op: Op, position: int, again: bool = True) -> dict[int, tuple[int, int]]:
     """Where the mixtures at and below an op stand, by identity, as a pass and a place in it, when everything before a
     position was given; with `again` those too that were gone through before, as what lies above gives the same samples
     in every pass.

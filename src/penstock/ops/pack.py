@@ -15,7 +15,7 @@ from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
 from ..base.rows import HOLE, Rows, bounds_of, empty_rows, join_rows
 from ..errors import DataError
-from ..pack import BestFit, Columns, FirstFit, Missing, Pieces, Plan, fitted, plan, settled
+from ..pack import BestFit, Columns, FirstFit, Layout, Missing, Pieces, fitted, plan, settled
 from ..streams.step import Failed
 from ..types import Fold, Ints
 from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
@@ -32,7 +32,7 @@ class Pass(NamedTuple):
 
     rows: Rows
     sizes: Ints
-    plan: Plan
+    plan: Layout
     own: bool
 
 

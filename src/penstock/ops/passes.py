@@ -19,7 +19,7 @@ from .tally import Tally
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Cut:
     """Positions `[start, stop)`, which are those of a part when `shift` is added."""
 
     part: MixOp
@@ -75,16 +75,16 @@ class PassesOp(Op):
                     "such a pass"
                 )
 
-    def _told(self, low: int, high: int) -> Iterator[Stretch]:
+    def _told(self, low: int, high: int) -> Iterator[Cut]:
         self.check(low, high)
         return self._cut(low, high)
 
-    def _cut(self, low: int, high: int) -> Iterator[Stretch]:
+    def _cut(self, low: int, high: int) -> Iterator[Cut]:
         """Positions `[low, high)`, cut where the mixture changed."""
         edges = [min(max(start, low), high) for start in (*self.starts, max(high, low))]
         for start, part, a, b in zip(self.starts, self.parts, edges, edges[1:], strict=False):
             if a < b:
-                yield Stretch(part, -start, a, b)
+                yield Cut(part, -start, a, b)
 
     def place(self, position: int) -> tuple[MixOp, int, int]:
         """What the mixture is at a position, from which pass on, and which position that is of it."""

@@ -7,7 +7,7 @@ was split; 0 for padding). A document that cannot be read is padding in the plac
 
 from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece, Rebatch, join_parts
 from .options import METHODS, DType, Method, PackedBatches, Packing
-from .plan import Columns, Pieces, Plan, fitted, plan, settled
+from .plan import Columns, Layout, Pieces, fitted, plan, settled
 from .row import Missing, build_row
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "ConcatSplit",
     "DType",
     "FirstFit",
+    "Layout",
     "Long",
     "Method",
     "Missing",
@@ -24,7 +25,6 @@ __all__ = [
     "Packing",
     "Piece",
     "Pieces",
-    "Plan",
     "Rebatch",
     "build_row",
     "fitted",

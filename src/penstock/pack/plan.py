@@ -19,7 +19,7 @@ _CUT = 1 << 22  # documents cut at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Layout:
     """Groups in columns: group `r` is the parts `bounds[r]:bounds[r + 1]`, each `item[start:stop]`; all int64.
 
     `len(plan)` is the number of groups.
@@ -34,7 +34,7 @@ class Plan:
         return len(self.bounds) - 1
 
 
-def settled(fold: Fold, lengths: Ints, key: int, made: Plan, groups: int) -> int:
+def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int) -> int:
     """After how many documents a fold has given so many groups of a plan; all where the end of the pass decides.
 
     >>> from penstock.pack import FirstFit
@@ -55,7 +55,7 @@ def settled(fold: Fold, lengths: Ints, key: int, made: Plan, groups: int) -> int
     return len(lengths)
 
 
-def fitted(own: Plan, lengths: Ints, first: Plan, before: Ints, fold: Fold) -> Plan:
+def fitted(own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold) -> Layout:
     """The plan of a later pass, made to have as many groups as that of the first pass, so that passes stay as long.
 
     Groups that are missing come from cutting the last ones in two. Where that does not do, each document takes a place
@@ -76,10 +76,10 @@ def fitted(own: Plan, lengths: Ints, first: Plan, before: Ints, fold: Fold) -> P
     if more > 0:
         return _halved(own, len(first), isinstance(fold, ConcatSplit | FirstFit | BestFit))
     bounds = own.bounds[: len(first) + 1]
-    return Plan(bounds, *(column[: int(bounds[-1])] for column in (own.item, own.start, own.stop)))
+    return Layout(bounds, *(column[: int(bounds[-1])] for column in (own.item, own.start, own.stop)))
 
 
-def _halved(own: Plan, groups: int, divisible: bool) -> Plan:
+def _halved(own: Layout, groups: int, divisible: bool) -> Layout:
     """So many groups of one piece each: the longest pieces are cut in two until there are enough."""
     item, start, stop = own.item, own.start, own.stop
     while (missing := groups - len(item)) > 0:
@@ -101,10 +101,10 @@ def _halved(own: Plan, groups: int, divisible: bool) -> Plan:
             np.where(second, middle[piece], start[piece]),
             np.where(halved & ~second, middle[piece], stop[piece]),
         )
-    return Plan(np.arange(len(item) + 1), item, start, stop)
+    return Layout(np.arange(len(item) + 1), item, start, stop)
 
 
-def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Plan:
+def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Layout:
     """Run a fold over one pass of lengths, without data: who goes together, as columns.
 
     `ConcatSplit` without `max_segments` is computed at once (about 0.2 us a document), any other fold step by step.
@@ -137,10 +137,10 @@ def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Plan:
                 if groups:
                     note(groups)
     note(fold.flush(carry))
-    return Plan(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
+    return Layout(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
 
 
-def _plan_concat(length: int, lengths: Ints) -> Plan:
+def _plan_concat(length: int, lengths: Ints) -> Layout:
     if (bad := np.flatnonzero(lengths < 0)).size:
         raise negative(int(bad[0]), int(lengths[bad[0]]))
     number = np.flatnonzero(lengths)
@@ -154,7 +154,7 @@ def _plan_concat(length: int, lengths: Ints) -> Plan:
             parts.append(_cut_at(length, number[a : a + _CUT], starts[a : a + _CUT], ends[a : a + _CUT]))
     row, item, start, stop = np.concatenate(parts, axis=1)
     rows = int(row[-1]) + 1 if len(row) else 0
-    return Plan(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
+    return Layout(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
 
 
 def _cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:

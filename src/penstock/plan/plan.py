@@ -11,7 +11,7 @@ from ..base.ints import within_reach
 from ..errors import ConfigError, StateError
 from ..graph.build import tail_group
 from ..graph.compiled import Compiled
-from ..graph.edits import Edit, Exclude, Skip, changed, edit_from_json
+from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json
 from ..graph.nodes import Flow
 from ..graph.recipe import difference
 from ..graph.tail import tail_of
@@ -173,7 +173,7 @@ class Plan(Questions, Generic[D]):
             )
         if told := told_of(self._op):
             told.check(low, high, size)
-        return self._edited(Skip(start, high - low, lap))
+        return self._edited(Skipped(start, high - low, lap))
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
         """Leave out samples from where the run stands: the next of the same source take their places.

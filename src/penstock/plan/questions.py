@@ -23,7 +23,7 @@ from ..ops.pack import PackOp, passes_of
 from ..ops.tally import Tally
 from ..runtime.sizes import Size
 from ..schedule import COUNTED, Counted
-from ..streams.quarantine import Draw, Entry
+from ..streams.quarantine import JournalEntry, SampleDraw
 from ..types import Ints, is_source
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs
@@ -39,7 +39,10 @@ class Questions(Shows):
     """What can be asked of a flow."""
 
     def __init__(
-        self, compiled: Compiled, entries: Mapping[Draw, Entry] | None = None, sizes: tuple[Size, ...] | None = None
+        self,
+        compiled: Compiled,
+        entries: Mapping[SampleDraw, JournalEntry] | None = None,
+        sizes: tuple[Size, ...] | None = None,
     ) -> None:
         require_indexed(
             compiled.flow,

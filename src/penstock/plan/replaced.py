@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.rows import Rows
 from ..ops.op import Op
-from ..streams.quarantine import Draw, Entry, Journal, Quarantine
+from ..streams.quarantine import Journal, JournalEntry, Quarantine, SampleDraw
 from ..streams.step import Leaf
 from ..types import Ints
 
@@ -23,7 +23,7 @@ class Replaced:
 
     op: Op
     leaves: list[Leaf]
-    entries: Mapping[Draw, Entry]
+    entries: Mapping[SampleDraw, JournalEntry]
     position: int
 
     def locate(self, positions: Ints, op: Op | None = None) -> Rows:

@@ -40,7 +40,7 @@ from .delivery import Delivery
 from .opened import Opened, lanes_for, open_lanes, open_positions
 from .setting import Setting
 from .sizes import Size, logged, size_of, sizes_from_json
-from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, merged, of_another, out_of_order, told
+from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another, out_of_order
 
 _ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What comes of a cursor of another shape."""
@@ -261,7 +261,7 @@ class Session:
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
-        self.notes = told(notes)
+        self.notes = logged_notes(notes)
         self._go_on(opened, out)
 
     def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:

@@ -103,7 +103,7 @@ def out_of_order() -> StateError:
     )
 
 
-def told(notes: Sequence[str]) -> list[str]:
+def logged_notes(notes: Sequence[str]) -> list[str]:
     """These notes on a state that was loaded, written to the log."""
     for note in notes:
         _LOG.warning("a state was loaded, but %s", note)

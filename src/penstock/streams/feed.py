@@ -13,7 +13,7 @@ from ..base.rows import Rows, empty_rows
 from ..types import Ints, Json
 from .deal import Spread
 from .stream import Stream, Tap
-from .trail import Offset, Span, Trail
+from .trail import Offset, Stepped, Trail
 
 FIRST_PLAN, LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick
 
@@ -81,7 +81,7 @@ class Positions:
         group, step = (1, 1) if self.spread.plain else (self.spread.group, self.spread.size)
         n = min(-(-n // group) * group, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
-        trail = Span(self._at, group, step, self.op.size)
+        trail = Stepped(self._at, group, step, self.op.size)
         self._used += n
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)

@@ -34,7 +34,7 @@ POLICIES: tuple[OnError, ...] = get_args(OnError)
 
 
 @dataclass(frozen=True, order=True)
-class Draw:
+class SampleDraw:
     """One draw from a source. `part` tells apart the pieces of a stream's sample, and its shards."""
 
     source: str
@@ -44,7 +44,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """What is known of a bad draw. `used` is the index that took its place, from position `at` of what it was drawn
     from; None of what was left out, and of what was only to take the place of another.
     """
@@ -57,21 +57,23 @@ class Entry:
 class Journal:
     """The bad draws of a run, of which at most `most` samples may be."""
 
-    def __init__(self, policy: OnError = "quarantine", most: int = 0, entries: Mapping[Draw, Entry] | None = None):
+    def __init__(
+        self, policy: OnError = "quarantine", most: int = 0, entries: Mapping[SampleDraw, JournalEntry] | None = None
+    ):
         self.policy, self.most, self.entries = policy, most, dict(entries or {})
         self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
 
-    def add(self, draw: Draw, cause: Exception) -> None:
+    def add(self, draw: SampleDraw, cause: Exception) -> None:
         """One more; an error where there are too many."""
         self._samples.add((draw.source, draw.index, draw.part))
         error = f"{type(cause).__name__}: {cause}"[:200]
         if len(self._samples) > self.most:
             count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
             raise DataError(f"{count}; the last: {error}", where=_shown(draw)) from cause
-        self.entries[draw] = Entry(error)
+        self.entries[draw] = JournalEntry(error)
 
 
-def journal_to_json(entries: Mapping[Draw, Entry]) -> list[dict[str, Any]]:
+def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str, Any]]:
     """A journal as plain JSON, in the order of sources, passes and indices."""
     return [
         {"source": draw.source, "epoch": draw.epoch, "index": draw.index, "error": entry.error, "used": entry.used}
@@ -81,15 +83,15 @@ def journal_to_json(entries: Mapping[Draw, Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def journal_from_json(saved: Iterable[Any]) -> dict[Draw, Entry]:
+def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
     """The journal that was saved, on one rank or on several: what one of them replaced counts for all."""
-    found = dict[Draw, Entry]()
+    found = dict[SampleDraw, JournalEntry]()
     for entry in saved:
         try:
             numbers = entry["epoch"], entry["index"], entry.get("part", 0)
-            draw = Draw(str(entry["source"]), *map(as_int, numbers))
+            draw = SampleDraw(str(entry["source"]), *map(as_int, numbers))
             used, at = (None if entry.get(name) is None else as_int(entry[name]) for name in ("used", "at"))
-            told = Entry(str(entry["error"]), used, at)
+            told = JournalEntry(str(entry["error"]), used, at)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StateError(f"an entry of the state's journal names no sample ({entry!r}); it is damaged") from error
         if draw not in found or found[draw].at is None:
@@ -132,7 +134,7 @@ class Placed(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class LeafPlace:
     """Where a leaf stands in a tree: what a bad sample of it is exchanged in (its source in its orders and slices,
     or the outermost zip), and how many levels of groups stand above that. `among` is None in a planned pack, where a
     bad document leaves a hole.
@@ -141,14 +143,14 @@ class Place:
     among: Among | None
     above: int
 
-    def choice(self, draw: Draw, number: int) -> int:
+    def choice(self, draw: SampleDraw, number: int) -> int:
         """The position to try next in the place of a draw. What an edit left out is not found there."""
         assert self.among is not None
         size = self.among.size or _ENDLESS
         first = -(-self.among.since // size) * size
         return first + key_of(draw.source, draw.epoch, draw.index, number) % size
 
-    def rows(self, at: int, entry: Entry, draw: Draw, item: Rows) -> Rows:
+    def rows(self, at: int, entry: JournalEntry, draw: SampleDraw, item: Rows) -> Rows:
         """The rows of one position, as if drawn in the pass of a draw and in the place of an item."""
         assert self.among is not None
         position = np.asarray([at])
@@ -172,9 +174,9 @@ class Quarantine:
         self._indices, self._read = np.zeros(0, np.int64), 0
 
     @cached_property
-    def places(self) -> dict[int, Place]:
+    def places(self) -> dict[int, LeafPlace]:
         """Where the leaves stand in the tree."""
-        return {} if self.op is None else {leaf: Place(among, above) for leaf, among, above in self.op.places()}
+        return {} if self.op is None else {leaf: LeafPlace(among, above) for leaf, among, above in self.op.places()}
 
     def mended(self, unit: Unit) -> Unit:
         """The unit with others in the places of draws that are known to be bad; those of a stream are left out."""
@@ -214,7 +216,7 @@ class Quarantine:
         inner = join_rows([*parts, inner.slice(done, len(inner))])
         return replace(inner, levels=(*rows.levels[:above], *inner.levels))
 
-    def _other(self, item: Rows, leaf: int, draw: Draw) -> Rows:
+    def _other(self, item: Rows, leaf: int, draw: SampleDraw) -> Rows:
         """What takes the place of an item because of one bad draw in it."""
         place, entry = self.places[leaf], self.journal.entries[draw]
         if entry.at is not None:
@@ -244,16 +246,16 @@ class Quarantine:
             maybe &= rows.marks[HOLE] == 0
         return [r for r in np.flatnonzero(maybe).tolist() if self._draw(rows, r) in entries]
 
-    def _draw(self, rows: Rows, row: int) -> Draw:
+    def _draw(self, rows: Rows, row: int) -> SampleDraw:
         name, part = self.leaves[int(rows.leaf[row])].name, 0 if self.op else int(rows.part[row])
-        return Draw(name, int(rows.epoch[row]), int(rows.index[row]), part)
+        return SampleDraw(name, int(rows.epoch[row]), int(rows.index[row]), part)
 
     # ------------------------------------------------------------ failures
 
     def note(self, failure: Failed, unit: Unit) -> None:
         """Write down a sample that failed. Raises it where that is not asked for, or could not help."""
         cause = failure.cause
-        draw = Draw(self.leaves[failure.leaf].name, failure.epoch, failure.index)
+        draw = SampleDraw(self.leaves[failure.leaf].name, failure.epoch, failure.index)
         if unit.values is not None:
             draw = self._draw(unit.rows, 0)
         if reason := self._reason(failure):
@@ -277,7 +279,7 @@ class Quarantine:
             return "; a function over groups failed, so no single sample can be exchanged"
         return "; in a zip of streams the partners of a sample cannot be exchanged" if self.paired else ""
 
-    def _freed(self, rows: Rows, draw: Draw) -> bool:
+    def _freed(self, rows: Rows, draw: SampleDraw) -> bool:
         """Whether the failed draw stood in for others: these are given others again."""
         entries, found = self.journal.entries, False
         for row in self._known(rows):
@@ -296,5 +298,5 @@ def _items(rows: Rows, flat: Sequence[int]) -> Ints:
     return np.searchsorted(rows.firsts(), np.asarray(flat), side="right") - 1
 
 
-def _shown(draw: Draw) -> str:
+def _shown(draw: SampleDraw) -> str:
     return f"{draw.source}[{draw.index}] (pass {draw.epoch})"

@@ -15,7 +15,7 @@ from ..base.random import key_of, permutations, tweaked
 from ..base.rows import Rows, empty_rows
 from ..types import Ints, Json
 from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit
-from .trail import Span
+from .trail import Stepped
 
 _KEY = key_of("lanes")
 _BLOCK = 128  # rounds that are dealt together
@@ -77,7 +77,7 @@ class Rounds:
             return None
         n = min(n, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
-        trail = Span(self._at, 1, 1, None)
+        trail = Stepped(self._at, 1, 1, None)
         self._used += n
         self._at += n
         return Unit(None, unit, trail)

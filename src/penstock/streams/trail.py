@@ -40,7 +40,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Stepped:
     """Positions in a row: whole groups of `group` samples, `step` positions apart, up to `size`."""
 
     start: int

@@ -44,13 +44,13 @@ def _seeded(fn: Any) -> Any:
 
     @wraps(fn)
     def one(*args: Any, **options: Any) -> Any:
-        with seams.seeded(_seed()):
+        with seams.seeded_globals(_seed()):
             return fn(*args, **options)
 
     @wraps(fn)
     def several(*args: Any, **options: Any) -> Iterator[Any]:
         found, skipped = list[Any](), None
-        with seams.seeded(_seed()):
+        with seams.seeded_globals(_seed()):
             try:
                 found.extend(fn(*args, **options))
             except Skip as skip:  # what was given before stays

@@ -3,7 +3,7 @@
 from .by import By
 from .chain import Chain
 from .cycle import Cycle
-from .rule import MANY, Drawing, Draws, Invertible, Outcome, Rule, Share
+from .rule import MANY, Drawing, Draws, Invertible, LaneShare, Outcome, Rule
 from .turns import Turns
 from .weighted import ByWeight, Past, Weighted, caps_of
 
@@ -16,10 +16,10 @@ __all__ = [
     "Drawing",
     "Draws",
     "Invertible",
+    "LaneShare",
     "Outcome",
     "Past",
     "Rule",
-    "Share",
     "Turns",
     "Weighted",
     "caps_of",

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, Json, Mixing
-from .rule import Drawing, Draws, Invertible, Outcome, Rule, Share
+from .rule import Drawing, Draws, Invertible, LaneShare, Outcome, Rule
 
 _SCAN = 1 << 16  # positions gone through together
 
@@ -27,7 +27,7 @@ class By(Rule):
         kind = InverseSchedule if isinstance(self.mixing, Invertible) else RuleSchedule
         return kind(self.mixing, tuple(sizes))
 
-    def draws(self, n: int, share: Share) -> Draws:
+    def draws(self, n: int, share: LaneShare) -> Draws:
         return ByRule(RuleSchedule(self.mixing, (None,) * n), share, self.mixing.size((None,) * n))
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
@@ -89,7 +89,7 @@ class ByRule:
     """
 
     rule: RuleSchedule
-    share: Share
+    share: LaneShare
     size: int | None
 
     eager, laps, said = False, 1, False

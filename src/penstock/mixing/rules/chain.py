@@ -11,7 +11,7 @@ from ...base.cursors import as_int
 from ...base.rows import bounds_of
 from ...errors import ConfigError
 from ...types import Ints, Json
-from .rule import Drawing, Draws, Outcome, Rule, Share
+from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Chain(Rule):
             raise ConfigError("concat: an endless dataset hides all that comes after it; limit it first")
         return ChainSchedule(tuple(sizes))
 
-    def draws(self, n: int, share: Share) -> Draws:
+    def draws(self, n: int, share: LaneShare) -> Draws:
         return OneByOne(n)
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:

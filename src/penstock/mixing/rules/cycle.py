@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...base.cursors import as_int, as_list, bad_cursor
 from ...types import Json
-from .rule import Drawing, Draws, Outcome, Rule, Share
+from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Cycle(Rule):
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         raise AssertionError("nobody knows beforehand where its inputs end")
 
-    def draws(self, n: int, share: Share) -> Draws:
+    def draws(self, n: int, share: LaneShare) -> Draws:
         return InCycle.of(n, self.width)
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:

@@ -51,7 +51,7 @@ class Draws(Protocol):
     def restored(self, saved: Json, /) -> Draws: ...
 
 
-class Share(Protocol):
+class LaneShare(Protocol):
     """A lane's share of the positions of a run: one in every round of so many `lanes`."""
 
     @property
@@ -72,7 +72,7 @@ class Rule:
         """The rule by position, over inputs of these lengths."""
         raise NotImplementedError
 
-    def draws(self, n: int, share: Share) -> Draws:
+    def draws(self, n: int, share: LaneShare) -> Draws:
         """The draws of a lane from `n` inputs whose lengths are not known."""
         raise NotImplementedError
 

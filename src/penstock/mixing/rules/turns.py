@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...types import Ints, Json
-from .rule import Drawing, Draws, Outcome, Rule, Share
+from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Turns(Rule):
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         return TurnsSchedule(tuple(sizes))
 
-    def draws(self, n: int, share: Share) -> Draws:
+    def draws(self, n: int, share: LaneShare) -> Draws:
         return InTurn(n)
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:

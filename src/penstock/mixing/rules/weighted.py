@@ -15,8 +15,8 @@ from ...schedule import Counted, Schedule
 from ...types import Json
 from ..events import Event, Exhausted, event_from_json
 from ..mixture import Mixture
-from ..plan import Stop
-from .rule import MANY, Draws, Outcome, Rule, Share
+from ..timeline import Stop
+from .rule import MANY, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ByWeight:
     """
 
     mixture: Mixture
-    share: Share
+    share: LaneShare
     stop: Stop
     caps: tuple[int | None, ...]
     passes: tuple[int, ...]

@@ -80,7 +80,7 @@ class Grown(NamedTuple):
     state: State | None
 
 
-class Plan:
+class Timeline:
     """Segments from a state on, as far as they were asked for."""
 
     def __init__(self, rules: Rules, spans: Sequence[Span], state: State, ended: bool = False) -> None:
