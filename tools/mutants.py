@@ -212,7 +212,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(asked.jobs) as pool:
         for number in range(asked.jobs):
             copy(Path(top, str(number)))
-        whole, how, seconds = survives(None, Path("mixing/plan.py"), Path(top, "0"), float("inf"))
+        whole, how, seconds = survives(None, Path("mixing/timeline.py"), Path(top, "0"), float("inf"))
         assert whole, f"the tests fail without a mutant: {how}"
         print(f"without a mutant the tests take {seconds:.0f} s", flush=True)
 
