@@ -115,7 +115,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         case _:
             pass
     match flow:
-        case Reorder(below, Slice(start, count, step)):
+        case Reorder(below, Slice(start, count, step)) if step > 0:  # a file has no way to say backwards
             stop = start + (count - 1) * step + 1 if count else start
             out["slice"], flow = (start, stop, step), below
         case _:
