@@ -1,8 +1,9 @@
 """Mixing: which source each position draws from, and which of its draws that is. Integer arithmetic, nothing stored.
 
 A mixture is a tree of random splits, within 2 of the weights at every prefix (`shape`, `segment`, `build`), and within
-blocks of more than one draw a permutation of that (`blocks`). What changes its law cuts it into segments (`timeline`): the
-points of a schedule, a source that ran out, and what happened during a run, which its log keeps (`events`).
+blocks of more than one draw a permutation of that (`blocks`). What changes its law cuts it into segments
+(`timeline`): the points of a schedule, a source that ran out, and what happened during a run, which its log keeps
+(`events`).
 """
 
 from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
