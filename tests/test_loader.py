@@ -692,6 +692,17 @@ def test_stats_go_on_over_passes():
             assert loader.stats()["samples"] == {"data": 10 * n} and loader.stats()["items"] == 5 * n
 
 
+def test_a_closed_loader_gives_nothing_that_was_at_hand_whatever_is_tried():
+    loader = ps.Loader(numbers(9_999), workers=1)
+    rows = iter(loader)
+    list(islice(rows, 300))
+    loader.close()
+    with pytest.raises(ps.StateError):
+        loader.load_state_dict({})
+    with pytest.raises(ps.ConfigError, match="closed"):
+        next(rows)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_nothing_is_at_hand_in_a_forked_process():
     code = (

@@ -187,11 +187,11 @@ class Loader(Shows):
         """While nobody takes an item, of those at hand neither."""
         with self._lock:
             out = self._session.out
-            out.stop = 0
+            before, out.stop = out.stop, 0
             try:
                 yield
             finally:
-                out.release()
+                out.stop = before  # 0 stays 0: of a closed loader, or in a forked process, nothing is at hand
 
     def _full(self) -> bool:
         """Whether as many items were given as make an epoch; they are then counted anew."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from typing import Any, TypeVar, cast
 
 from ..base.tree import collate
@@ -48,6 +47,8 @@ class Shown:
 
     def html(self) -> str:
         """The same for a notebook. Names come from data, so everything is escaped."""
+        from html import escape  # its table of entities takes longer to load than most of this package
+
         inner = "".join(f"<li>{each.html()}</li>" for each in self.below)
         return escape(self.text) + (f'<ul style="list-style: none; margin: 0">{inner}</ul>' if inner else "")
 

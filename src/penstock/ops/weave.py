@@ -190,8 +190,8 @@ class Weave:
 
     def _ended(self, source: int, barren: bool = False) -> Outcome:
         """An input has no more: ask the rule."""
-        if barren and not self._draws.said:
-            self.barren.note(self.names[source] or "repeat()", self.lane)
+        if barren:
+            self.barren.note(self.names[source], self.lane)
         self._draws, outcome = self._draws.ended(source, self.position, self._drawn, barren)
         self._choices = []
         if outcome == "again":

@@ -54,16 +54,12 @@ class Delivery:
         self.used = used + 1
         return value
 
-    def release(self) -> None:
-        """Let go of what was kept back."""
-        self.stop = len(self.values)
-
     def _hold(self, chunk: Chunk) -> None:
         self._chunk, self.values, self.used, self.stop = chunk, chunk.values, 0, len(chunk.values)
 
     def fill(self) -> None:
         """Have an item at hand; StopIteration where there is none."""
-        self.release()
+        self.stop = len(self.values)
         if self.used < self.stop:
             return
         if self._ended:

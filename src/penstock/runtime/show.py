@@ -22,5 +22,5 @@ def _standing(session: Session) -> str:
     if session.group:
         item = as_int(session.out.cursor()) // (session.group * session.setting.world_size)
         return f"at item {item:,} of pass {session.epoch}"
-    given = counted(int(session.out.given().sum()), "sample")
+    given = counted(sum(session.samples.values()), "sample")
     return f"{counted(session.lanes, 'lane')}, in pass {session.epoch}, {given} given since it was opened"

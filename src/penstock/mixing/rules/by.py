@@ -83,7 +83,7 @@ class InverseSchedule(RuleSchedule):
 
 
 @dataclass(frozen=True)
-class ByRule:
+class ByRule(Draws):
     """A lane's share of a mixing rule of the user's, up to its own `size` where it has one; the first input that ends,
     ends all.
     """
@@ -92,8 +92,6 @@ class ByRule:
     share: LaneShare
     size: int | None
 
-    eager, laps, said = False, 1, False
-
     def choose(self, position: int, n: int, /) -> list[int]:
         places = self.share.places(np.arange(position, position + n), 0)
         places = places if self.size is None else places[places < self.size]
@@ -101,9 +99,3 @@ class ByRule:
 
     def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return self, "end"
-
-    def saved(self) -> Json:
-        return None
-
-    def restored(self, saved: Json, /) -> Draws:
-        return self

@@ -68,13 +68,11 @@ class ChainSchedule:
 
 
 @dataclass(frozen=True)
-class OneByOne:
+class OneByOne(Draws):
     """Input after input, `n` of them. `at` is the one being read."""
 
     n: int
     at: int = 0
-
-    eager, laps, said = False, 1, False
 
     def choose(self, position: int, n: int, /) -> list[int]:
         return [self.at] * n if self.at < self.n else []

@@ -35,7 +35,7 @@ class Cycle(Rule):
 
 
 @dataclass(frozen=True)
-class InCycle:
+class InCycle(Draws):
     """Round robin over the inputs in `ring`, of which the first is due at position `start`; `fresh` is the next of `n`
     inputs that was not begun.
     """
@@ -44,8 +44,6 @@ class InCycle:
     ring: tuple[int, ...]
     fresh: int
     start: int = 0
-
-    eager, laps, said = False, 1, False
 
     @staticmethod
     def of(n: int, width: int) -> InCycle:

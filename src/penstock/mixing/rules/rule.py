@@ -30,25 +30,34 @@ class Invertible(Protocol):
     def places(self, source: Ints, k: Ints, /) -> Ints: ...
 
 
-class Draws(Protocol):
+class Draws:
     """A rule at run time. Immutable, so that trails can keep it.
 
     `choose` gives whose turn it is at the next positions, none at the end; `eager` asks to be told of an input's end
     right after its last sample instead of at the first draw that fails. `laps` is how many passes of an input one
-    pass takes at most; `said`, that as many were asked for. What goes `barren`, pass after pass without a sample, is
-    not begun again.
+    pass takes at most. What goes `barren`, pass after pass without a sample, is not begun again. A rule without
+    anything to remember saves nothing.
     """
 
     @property
-    def eager(self) -> bool: ...
+    def eager(self) -> bool:
+        return False
+
     @property
-    def laps(self) -> int: ...
-    @property
-    def said(self) -> bool: ...
-    def choose(self, position: int, n: int, /) -> list[int]: ...
-    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]: ...
-    def saved(self) -> Json: ...
-    def restored(self, saved: Json, /) -> Draws: ...
+    def laps(self) -> int:
+        return 1
+
+    def choose(self, position: int, n: int, /) -> list[int]:
+        raise NotImplementedError
+
+    def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
+        raise NotImplementedError
+
+    def saved(self) -> Json:
+        return None
+
+    def restored(self, saved: Json, /) -> Draws:
+        return self
 
 
 class LaneShare(Protocol):

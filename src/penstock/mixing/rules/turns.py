@@ -58,21 +58,13 @@ class TurnsSchedule:
 
 
 @dataclass(frozen=True)
-class InTurn:
+class InTurn(Draws):
     """Round robin over `n` inputs; the first that ends, ends all."""
 
     n: int
-
-    eager, laps, said = False, 1, False
 
     def choose(self, position: int, n: int, /) -> list[int]:
         return [p % self.n for p in range(position, position + n)]
 
     def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
         return self, "end"
-
-    def saved(self) -> Json:
-        return None
-
-    def restored(self, saved: Json, /) -> Draws:
-        return self

@@ -92,7 +92,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class ByWeight:
+class ByWeight(Draws):
     """A lane's share of a weighted mixture over inputs of unknown length, of which it made so many `passes`. The
     mixture is that of the run, but for the inputs that ended here.
     """
@@ -103,8 +103,6 @@ class ByWeight:
     caps: tuple[int | None, ...]
     passes: tuple[int, ...]
     over: bool = False
-
-    said = False
 
     @property
     def eager(self) -> bool:
