@@ -11,6 +11,6 @@ done = Counter[str]()
 
 
 def examples(at_ci: int) -> settings:
-    """So many examples under the profile `ci`; `dev` and `nightly` take their share less or more."""
+    """So many examples under the profile `ci`; `dev` takes a share of it."""
     profile = settings()  # what the command line chose
     return settings(max_examples=max(1, at_ci * profile.max_examples // 100))

@@ -1,4 +1,4 @@
-"""Hypothesis profiles (`ci` for every run, `dev` for a quick random look, `nightly` for `make soak`) and the meter.
+"""Hypothesis profiles (`ci` for every run, `dev` for a quick look, `nightly` for the many seeds of `make soak`) and the meter.
 
 `ci` is derandomized, so that a failure repeats. Tests say with `amounts.examples` how many examples they take at `ci`.
 """
@@ -26,9 +26,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.register_profile("dev", settings.get_profile("ci"), derandomize=False, max_examples=20)
-settings.register_profile(
-    "nightly", settings.get_profile("ci"), derandomize=False, max_examples=5_000, stateful_step_count=60
-)
+settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, stateful_step_count=60)
 settings.load_profile("ci")
 
 
