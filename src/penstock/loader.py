@@ -6,7 +6,7 @@ import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, cast, get_args
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .graph.going import going_on
 from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
 from .plan.steps import rows_of, rows_op
+from .runtime.executors import EXECUTORS, ExecutorName, hired
 from .runtime.iterator import refuse_copies
 from .runtime.session import Session
 from .runtime.setting import Setting, place_of
@@ -30,10 +31,6 @@ from .schedule import Schedule
 from .streams.deal import Remainder
 from .streams.quarantine import OnError, journal_to_json
 from .types import Flags
-
-Executor: TypeAlias = Literal["inline", "threads"]
-
-EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 
 
 @guided
@@ -45,10 +42,13 @@ class Loader(Shows):
 
     Args:
         dataset: what to load.
-        workers: threads that compute ahead; results come in order, so their number never changes an item or a state.
+        workers: how many compute ahead; results come in order, so their number never changes an item or a state.
             0 computes inline.
-        executor: who the workers are: "threads", or "inline" for nobody.
+        executor: who the workers are: "threads"; "processes", for functions that hold the interpreter (pure Python);
+            or "inline" for nobody.
         prefetch: how many pieces of work may be under way; two for each worker when not given.
+        prefetch_bytes: how many bytes may be made ahead, about, whoever computes; a sample that is larger passes alone.
+            An eighth of the machine's memory, shared by its ranks, when not given.
         rank: which share is ours. Found through torch.distributed or the environment (`RANK`) when not given.
         world_size: how many shares there are (`WORLD_SIZE`).
         lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
@@ -63,6 +63,8 @@ class Loader(Shows):
         on_error: "raise"; "quarantine" puts another sample of the same source in the place of a bad one, and keeps a
             journal in the state.
         max_errors: beyond so many bad samples "quarantine" raises.
+        timeout: seconds that a worker process may take over one piece of work before another takes its place; over one
+            sample, when it was tried again. None waits for ever.
 
     Raises:
         ConfigError: for options that cannot be, and for ranks that would end at different steps.
@@ -80,8 +82,9 @@ class Loader(Shows):
         dataset: Dataset,
         *,
         workers: int = 0,
-        executor: Executor = "threads",
+        executor: ExecutorName = "threads",
         prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         lanes: int | None = None,
@@ -89,6 +92,7 @@ class Loader(Shows):
         epoch_length: int | None = None,
         on_error: OnError = "raise",
         max_errors: int = 100,
+        timeout: float | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"Loader: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
@@ -98,21 +102,21 @@ class Loader(Shows):
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
         self._placed = rank is not None
         rank, world_size = place_of(rank, world_size)
-        threads = workers if executor == "threads" else 0
-        self._workers, self._hands = threads, world.sched.spawn(threads) if threads else None
-        window = (prefetch or 2 * threads) if threads else 0
+        self._workers = 0 if executor == "inline" else workers
+        self._executor = hired(executor, self._workers, timeout)
+        window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
-        setting = Setting(rank, world_size, lanes, on_error, max_errors, window, remainder=remainder)
+        setting = Setting(rank, world_size, lanes, on_error, max_errors, window, None, prefetch_bytes, remainder)
         self._closed, self._waited = False, 0.0
         self._pass: _Pass | None = None
         self._told = False
         self._lock, self._process = lock(), process()
         try:
-            self._session = Session(dataset.compiled.of(flow), setting, self._hands)
+            self._session = Session(dataset.compiled.of(flow), setting, self._executor)
         except BaseException:
-            if self._hands:
-                self._hands.close()
+            if self._executor:
+                self._executor.close()
             raise
 
     def __iter__(self) -> Iterator[Any]:
@@ -153,7 +157,7 @@ class Loader(Shows):
     def _next(self) -> Any:
         if self._closed:
             raise ConfigError("the loader is closed; make a new one and load the state into it")
-        if self._hands and process() != self._process:
+        if self._executor and process() != self._process:
             raise ConfigError(
                 "the loader was opened before this process was forked, and its workers are not here: open one in each "
                 "process"
@@ -339,8 +343,8 @@ class Loader(Shows):
         if not self._closed:
             self._closed, self._session.out.stop = True, 0
             self._session.close()
-            if self._hands:
-                self._hands.close()
+            if self._executor:
+                self._executor.close()
 
     def __enter__(self) -> Self:
         return self

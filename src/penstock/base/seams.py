@@ -359,6 +359,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory() -> int:
+    """Bytes of memory that this process may count on: the machine's, or what its control group allows."""
+    found = [1 << 33]
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
+        found.append(int(file.read()))
+    return min(found)
+
+
+def neighbours() -> int:
+    """How many ranks run on this machine, as the launcher says."""
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
 def resident() -> int:
     """Bytes of memory this process holds: now, or at most where the system gives only that; 0 where it says nothing."""
     try:

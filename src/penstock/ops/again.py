@@ -82,6 +82,6 @@ class AgainOp(OneInput):
     def mixture(self) -> Path | None:
         return None
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         run = None if laps.run is None or self.epochs is None else laps.run * self.epochs
         return Repeated(opening.open(self.flow, Laps(run, self.epochs or MANY)), self.epochs, opening.share)

@@ -10,10 +10,13 @@ import numpy as np
 
 from ..base.ints import distinct, within_reach
 from ..base.rows import Rows, bounds_of, empty_rows
+from ..streams.feed import Positions
+from ..streams.job import Grouping
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Every, Fixed
+from ..streams.work import Work
 from ..types import Ints, Json
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tally import Tally
@@ -62,10 +65,13 @@ class BatchOp(Groups):
     def tail(self) -> bool:
         return not self.tuples
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
-            return opening.positions(self, grain, laps)
-        return Batches(opening.open(self.flow, laps, grain * self.n), self.n, self.drop)
+            return opening.positions(self, laps)
+        below = opening.open(self.flow, laps)
+        if isinstance(below, Work) and isinstance(below.feed, Positions):
+            return below.then(Grouping(self.n, self.drop))
+        return Batches(below, self.n, self.drop)
 
     def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
         if self.tuples:

@@ -29,10 +29,10 @@ class EachOp(OneInput):
     def tail(self) -> bool:
         return self.step.kind in ("map", "random", "source") and self.flow.tail
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
-            return opening.positions(self, grain, laps)
-        below = opening.open(self.flow, laps, grain)
+            return opening.positions(self, laps)
+        below = opening.open(self.flow, laps)
         if isinstance(below, Work):
             return below.then(self.step)
         work = Work(Upstream(below), None, [self.step], opening.hired)

@@ -187,7 +187,7 @@ class HoldOp(Groups):
         self.indexed = False
         self.fold, self.sizer, self.key = fold, size or Sizer(_one), key
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         lane, lanes = opening.share[:2]
         key = self.key + lane & (1 << 64) - 1
         return Holding(opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key)

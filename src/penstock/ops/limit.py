@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..base.cursors import as_int, as_list
 from ..streams.barren import Barren
@@ -94,20 +95,20 @@ class _OwnRun(OneInput):
             of = LaneOf(lane, lanes, range(lanes), readers, barren)
             return Opening(opening.leaves, opening.hired, Spread(), of).open(self.flow, ONCE)
 
-        return Lanes(lanes, 0, 1, limit, opened, barren, opening.hired.most)
+        return Lanes(lanes, 0, 1, limit, opened, barren, partial(opening.hired.wide, lanes))
 
 
 class LimitOp(_OwnRun):
     """The first `n` items of the first pass of a flow, in every pass."""
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         if opening.given:
-            return opening.open(self.flow, laps, grain)  # the lanes know their limit
+            return opening.open(self.flow, laps)  # the lanes know their limit
         return opening.dealt(self, lambda: FirstPass(self._run(opening, self.n)), laps)
 
 
 class RestOp(_OwnRun):
     """All but the first `n` items of every pass of a flow."""
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         return opening.dealt(self, lambda: Remaining(self._run(opening, None), self.n), laps)

@@ -66,9 +66,9 @@ class Op:
         """The items that rows are."""
         raise NotImplementedError
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         """Its items one after the other, as one lane or rank has them."""
-        return opening.positions(self, grain, laps)
+        return opening.positions(self, laps)
 
     # ------------------------------------------------------------ backwards
 

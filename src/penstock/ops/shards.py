@@ -106,7 +106,7 @@ class ShardsOp(Op):
     def __init__(self, named: Leaf) -> None:
         self.named = named
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         lane, lanes, mine = opening.share[:3]
         if (shards := len(cast(Shards, self.named.source).names())) >= lanes:
             return Sharded(self.named, lane, lanes)

@@ -224,7 +224,7 @@ class WeaveOp(Op):
         )  # fmt: skip
         self.depth = max(each.depth for each in self.inputs)
 
-    def stream(self, opening: Opening, grain: int, laps: Laps) -> Stream:
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
         lane, lanes = opening.share[:2]
         draws = self.rule(lane, lanes)
         laps = Laps(None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps)

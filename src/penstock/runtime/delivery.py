@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base.rows import Rows, empty_rows
 from ..base.seams import world
+from ..streams.budget import Weight
 from ..streams.step import Leaf
 from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Fixed
@@ -20,21 +21,22 @@ class Delivery:
     """Gives out the items of a stream one by one, and stands after the last of them.
 
     Whatever is thrown while a chunk is made (a bad sample, Ctrl-C), it stays there: the stream is put back before
-    anything else is asked of it. `wide` is how many items may be made at a time, `most` how many by the user's wish.
+    anything else is asked of it. `wide` is how many items may be made at a time, `most` how many by the user's wish,
+    `room` how many bytes.
 
     `values[used:stop]` are at hand. Who takes one calls nothing between looking and counting it: Python throws, and
     goes to another thread, at calls only, so an item is given once or not begun. `stop = 0` keeps all of them back.
     """
 
-    def __init__(self, stream: Stream, leaves: Sequence[Leaf], wide: int, most: int | None) -> None:
-        self.stream, self.leaves, self.wide, self.most = stream, leaves, wide, most
+    def __init__(self, stream: Stream, leaves: Sequence[Leaf], wide: int, most: int | None, room: int) -> None:
+        self.stream, self.leaves, self.wide, self.most, self.room = stream, leaves, wide, most, room
         self._tap, self._counts, self._items = Tap(stream), np.zeros(len(leaves), np.int64), 0
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self._tap.seek(epoch, cursor)
         self._hold(Chunk([], empty_rows(0), Fixed(self._tap.cursor())))
-        self._epoch, self._pace = epoch, Pace(self.wide)
+        self._epoch, self._pace, self._weight = epoch, Pace(self.wide), Weight()
         self._ended = self._astray = False
 
     def cursor(self) -> Json:
@@ -65,7 +67,7 @@ class Delivery:
         if self._ended:
             raise StopIteration
         began = world.sched.now()
-        n = self._pace.size if self.most is None else min(self._pace.size, self.most)
+        n = min(self._pace.size, self._weight.items(self.room), self._pace.size if self.most is None else self.most)
         if careful := self._astray:
             n = self._back()
         self._astray = True
@@ -81,6 +83,7 @@ class Delivery:
             self._astray = False
             raise StopIteration
         self._counts, self._items = self.given(), self.items
+        self._weight.learn(chunk.values, len(chunk.values))
         self._hold(chunk)
         self._astray = False
 

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from ..base.hints import guided
-from ..base.seams import worker, world
+from ..base.seams import worker
 from ..errors import ConfigError
 from ..graph.compiled import Compiled
 from ..graph.show import Shown, Shows, attempt
 from ..graph.tail import tail_of
+from .executors.threads import Threads
 from .session import Session
 from .setting import Setting
 from .show import shown_run
@@ -54,9 +55,9 @@ class DatasetIterator(Shows, Iterator[Any]):
         self, dataset: Described, workers: int = 0, ahead: int | None = None, lanes: int | None = None
     ) -> None:
         refuse_copies("iter(ds)")
-        hands = world.sched.spawn(workers) if workers else None
-        self._finish = finalize(self, hands.close) if hands else None  # most never close an iterator
-        self._session = Session(dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), hands)
+        executor = Threads(workers) if workers else None
+        self._finish = finalize(self, executor.close) if executor else None  # most never close an iterator
+        self._session = Session(dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), executor)
 
     def _shown(self) -> Shown:
         session = self._session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..graph.build import Builder
@@ -65,7 +66,8 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int
         return parts[lane].open(rows, ONCE)
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
-    stream = Lanes(lanes, rank, ranks, limit, opened, barren, most)
+
+    stream = Lanes(lanes, rank, ranks, limit, opened, barren, partial(each.wide, here))
 
     def furthest(path: Path, _: int | None) -> int:
         stream.open_all()

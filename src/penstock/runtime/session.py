@@ -17,7 +17,7 @@ from ..base.cursors import as_int, bad_cursor, stands_at
 from ..base.hints import chosen
 from ..base.ints import whole, within_reach
 from ..base.progress import Progress
-from ..base.seams import Hands, kept_from_children
+from ..base.seams import kept_from_children, memory, neighbours
 from ..base.spelling import fingerprint
 from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
@@ -31,7 +31,9 @@ from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved
 from ..mixing import SetWeights
 from ..schedule import Schedule, plain
+from ..streams.budget import Budget
 from ..streams.deal import spread_of
+from ..streams.job import Executor
 from ..streams.quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
 from ..streams.work import Hired
 from ..types import Json
@@ -46,12 +48,17 @@ _ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, Rec
 """What comes of a cursor of another shape."""
 
 
+def ahead_of(size: int) -> int:
+    """How many bytes one rank may make ahead on a machine with so much memory: an eighth of it for all ranks there."""
+    return max(1 << 28, size // 8 // neighbours())
+
+
 class Session:
     """A run: items in order, a state after each, changes on the way."""
 
-    def __init__(self, compiled: Compiled, setting: Setting, hands: Hands | None) -> None:
+    def __init__(self, compiled: Compiled, setting: Setting, executor: Executor | None) -> None:
         self._base = self.compiled = compiled
-        self.flow, self.setting, self.hands = compiled.flow, setting, hands
+        self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
         self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
         self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
@@ -64,6 +71,7 @@ class Session:
         self.changes: tuple[Edit, ...] = ()
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes = list[str]()
+        self.budget = Budget(setting.prefetch_bytes or ahead_of(memory()))
         self._items, self._samples = 0, Counter[str]()
         self._hold(*self._reached(None))
 
@@ -98,9 +106,9 @@ class Session:
         """The current tree, opened where the cursor says; an error where `last` tells of other items that lead up to
         it.
         """
-        opened = self._opened(self.setting.window, self.hands)
+        opened = self._opened(self.setting.window, self.executor)
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
-        out = Delivery(opened.stream, opened.builder.leaves, wide, self.setting.most)
+        out = Delivery(opened.stream, opened.builder.leaves, wide, self.setting.most, self.budget.most // 4)
         out.seek(self.epoch, cursor)
         if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
@@ -116,13 +124,13 @@ class Session:
 
     def _hold(self, opened: Opened, out: Delivery) -> None:
         self._run, self.out, self.leaves = opened, out, opened.builder.leaves
-        if self.hands:
+        if self.executor:
             kept_from_children(out)
 
-    def _opened(self, window: int = 0, hands: Hands | None = None) -> Opened:
+    def _opened(self, window: int = 0, executor: Executor | None = None) -> Opened:
         self.compiled = self.compiled.of(self.flow)
         builder = self.compiled.builder
-        hired = Hired(self.journal, builder.leaves, hands, window, self.setting.most)
+        hired = Hired(self.journal, builder.leaves, self.budget, executor, window, self.setting.most)
         if self.group:
             return open_positions(builder, hired, self.spread)
         return open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)

@@ -23,10 +23,11 @@ class Setting:
     max_errors: int = 100
     window: int = 0
     most: int | None = None
+    prefetch_bytes: int | None = None
     remainder: Remainder = "drop"
 
     def __post_init__(self) -> None:
-        for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0)):
+        for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0), ("prefetch_bytes", 1)):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
         if self.rank >= self.world_size:

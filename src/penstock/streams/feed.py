@@ -29,11 +29,13 @@ class Unit:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def singles(self) -> list[Unit]:
-        """The same, item by item."""
+    def split(self, n: int) -> list[Unit]:
+        """The same, `n` items at a time."""
         return [
-            Unit(self.values and self.values[i : i + 1], self.rows.slice(i, i + 1), Offset(self.trail, i))
-            for i in range(len(self))
+            Unit(
+                self.values and self.values[i : i + n], self.rows.slice(i, min(i + n, len(self))), Offset(self.trail, i)
+            )
+            for i in range(0, len(self), n)
         ]
 
 
@@ -58,7 +60,7 @@ class Feed(Protocol):
 
 
 class Positions:
-    """The positions of an op, one pass at a time."""
+    """The positions of an op, one pass at a time, in whole groups but for the last of a pass."""
 
     def __init__(self, op: Indexed, spread: Spread) -> None:
         self.op, self.spread = op, spread
@@ -78,10 +80,10 @@ class Positions:
     def next(self, n: int, /) -> Unit | None:
         if self._used == len(self._rows) and not self._locate():
             return None
-        group, step = (1, 1) if self.spread.plain else (self.spread.group, self.spread.size)
+        group = self.spread.group
         n = min(-(-n // group) * group, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
-        trail = Stepped(self._at, group, step, self.op.size)
+        trail = Stepped(self._at, group, self.spread.size, self.op.size)
         self._used += n
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)
@@ -91,10 +93,9 @@ class Positions:
         size, epoch = self.op.size, self._epoch
         if not self.spread.plain:
             places = self.spread.positions(self._at, epoch, size, self._plan)
-        elif size is None:
-            places = np.arange(self._at, self._at + self._plan)
         else:
-            places = np.arange(self._at, min(self._at + self._plan, size))
+            stop = self._at + -(-self._plan // self.spread.group) * self.spread.group
+            places = np.arange(self._at, stop if size is None else min(stop, size))
         if not places.size:
             return False
         self._rows, self._used = self.rows_at(places, epoch), 0

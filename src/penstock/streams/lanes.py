@@ -23,8 +23,8 @@ class _Lane:
     were asked for, where items are cheap beside the asking.
     """
 
-    def __init__(self, number: int, opened: Callable[[int], Stream], most: int) -> None:
-        self.number, self._opened, self._most = number, opened, most
+    def __init__(self, number: int, opened: Callable[[int], Stream], wide: Callable[[], int]) -> None:
+        self.number, self._opened, self._wide = number, opened, wide
         self._tap: Tap | None = None
 
     def open(self) -> Tap:
@@ -34,7 +34,7 @@ class _Lane:
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self._epoch, self._fresh, self._over = epoch, cursor is None, False
-        self._parts, self._left, self._pace = list[Chunk](), 0, Pace(self._most)
+        self._parts, self._left, self._pace = list[Chunk](), 0, Pace()
         self.behind: tuple[Trail, int] = (Fixed(cursor), 0)
         if cursor is not None:
             tap = self.open()
@@ -50,7 +50,7 @@ class _Lane:
         """Have `n` items at hand, or all that are left; how many that is."""
         if self._left < n and not self._over:
             wanted, first, began, tap = (
-                max(n - self._left, self._pace.size),
+                max(n - self._left, min(self._pace.size, self._wide())),
                 self._fresh,
                 world.sched.now(),
                 self.open(),
@@ -132,10 +132,10 @@ class Lanes:
         limit: int | None,
         opened: Callable[[int], Stream],
         barren: Barren,
-        most: int | None,
+        wide: Callable[[], int],
     ) -> None:
         self.lanes, self.rank, self.ranks, self.limit, self.barren = lanes, rank, ranks, limit, barren
-        self._opened, self._most = opened, 256 if most is None else most
+        self._opened, self._wide = opened, wide
         self._all = dict[int, _Lane]()
         self.seek(0, None)
         self._all[rank].open()  # compiles what all lanes share, and refuses now what cannot run
@@ -150,7 +150,7 @@ class Lanes:
         mine = [lane % self.lanes for lane in range(start, start + self.lanes, self.ranks)]
         for lane in mine:
             if lane not in self._all:
-                self._all[lane] = _Lane(lane, self._opened, self._most)
+                self._all[lane] = _Lane(lane, self._opened, self._wide)
             self._all[lane].seek(epoch, found.at.get(lane))
         self._ended = {lane: self._all[lane].behind for lane in mine if lane in found.ended}
         self._order = [self._all[lane] for lane in mine if lane not in found.ended]

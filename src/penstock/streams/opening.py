@@ -17,16 +17,16 @@ from .reader import Dealt, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .step import Leaf
 from .stream import Stream
-from .work import Computed, Hired, Work
+from .work import Drawn, Hired, Work
 
 
 class Openable(Protocol):
     """What can be opened: an op of a compiled tree."""
 
-    def stream(self, opening: Opening, grain: int, laps: Laps, /) -> Stream: ...
+    def stream(self, opening: Opening, laps: Laps, /) -> Stream: ...
 
 
-class Drawable(Computed, Protocol):
+class Drawable(Drawn, Protocol):
     """An indexed op. `mixed` says that several sources are drawn from in turn somewhere in it; `reached` says where the
     mixture that is its top stands at a position, if there is one, and None where that cannot be said.
     """
@@ -55,9 +55,9 @@ class Opening:
     drawn: dict[Path, Callable[[int | None], int]] = field(default_factory=dict[Path, Callable[[int | None], int]])
     """For a mixture, by its place, the first position that nobody has drawn yet."""
 
-    def open(self, op: Openable, laps: Laps, grain: int = 1) -> Stream:
-        """The stream of an op, that many passes of which follow one another; `grain` of its items are one above."""
-        return self.given[1] if self.given and op is self.given[0] else op.stream(self, grain, laps)
+    def open(self, op: Openable, laps: Laps) -> Stream:
+        """The stream of an op, that many passes of which follow one another."""
+        return self.given[1] if self.given and op is self.given[0] else op.stream(self, laps)
 
     @property
     def share(self) -> LaneOf:
@@ -65,7 +65,7 @@ class Opening:
         assert self.lane is not None, "only lanes have streams that are not indexed"
         return self.lane
 
-    def positions(self, op: Drawable, grain: int, laps: Laps) -> Stream:
+    def positions(self, op: Drawable, laps: Laps) -> Stream:
         """The stream of what is indexed: our share of its positions."""
         lanes = 1 if self.lane is None else self.lane.lanes
         if self.lane is None:
@@ -74,7 +74,7 @@ class Opening:
             feed = Rounds(op, Share(self.lane.lane, lanes, op.mixed, laps.run))
         if op is self.rows:
             self.feed = feed
-        work = Work(feed, op, [], self.hired, grain)
+        work = Work(feed, op, [], self.hired)
         if (place := op.mixture) is not None:
 
             def drawn(cursor: int | None) -> int:

@@ -4,76 +4,73 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Protocol
 
 from ..base.cursors import as_int, as_list, bad_cursor
-from ..base.rows import Rows, bounds_of, empty_rows
-from ..base.seams import Hands, world
+from ..base.rows import empty_rows
+from ..base.seams import world
 from ..types import Json
+from .budget import Budget
 from .feed import Feed, Indexed, Unit
+from .job import Computed, Done, Executor, Grouping, Job
 from .quarantine import Journal, Placed, Quarantine
-from .retry import patiently
 from .step import Failed, Leaf, Step
-from .trail import Chunk, Fixed, Offset, Origin, Trail
-
-
-class Done(NamedTuple):
-    """A unit, computed: what came out, which items of the unit it came from, how long it took, what went wrong."""
-
-    values: list[Any]
-    rows: Rows
-    origin: list[int] | None
-    seconds: float
+from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 
 
 @dataclass(frozen=True)
 class Hired:
-    """Who works: some threads or none, how many units may be under way, what to do about failures."""
+    """Who works: an executor or nobody else, how many units may be under way, what to do about failures."""
 
     journal: Journal
     leaves: Sequence[Leaf]
-    hands: Hands | None = None
+    budget: Budget
+    executor: Executor | None = None
     window: int = 0
     most: int | None = None
     """How many items may be under way at most; None leaves it to the window."""
     paired: bool = False
     """Whether the items become partners in a zip of streams."""
 
+    def wide(self, lanes: int) -> int:
+        """How many items each of so many lanes may take at a time."""
+        many = self.budget.weight.items(self.budget.most / 4 / lanes)
+        return min(many, 256 if self.most is None else self.most)
 
-class Computed(Indexed, Placed, Protocol):
+
+class Drawn(Indexed, Placed, Protocol):
     """What work over positions is done on: an op of a compiled tree."""
 
 
 class Work:
     """Functions over items, in order: read, map, filter, flat-map. The only stream that runs users' functions.
 
-    With hands, units are computed ahead by them; results come in order all the same, so nobody can tell.
+    With an executor, units are computed ahead by it; results come in order all the same, so nobody can tell.
     """
 
-    def __init__(self, feed: Feed, op: Computed | None, steps: list[Step], hired: Hired, grain: int = 1) -> None:
-        self.feed, self.op, self.steps, self.hired = feed, op, steps, hired
+    def __init__(self, feed: Feed, op: Drawn | None, steps: list[Step | Grouping], hired: Hired) -> None:
+        self.feed, self.job, self.hired = feed, Job(op, steps), hired
         self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired)
-        self._epoch = 0
+        self._epoch, self._grain = 0, 1  # how many of the items that come in are one that goes out
         self._queue = deque[Unit]()
-        self._ahead = deque[tuple[Unit, Unit, "Future[Done]"]]()  # as they came, as they are computed
+        self._ahead = deque[tuple[Unit, Unit, float, Computed]]()  # as they came, as they are computed, bytes
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
         self._taken = self._given = (Fixed(feed.cursor()), 0)
-        self.pace, self._pulled = Pace(256 * grain), 0.0
+        self.pace, self._pulled = Pace(256), 0.0
 
-    def then(self, step: Step) -> Work:
-        """One more function, in the same piece of work."""
-        self.steps.append(step)
+    def then(self, step: Step | Grouping) -> Work:
+        """One more step, in the same piece of work."""
+        self.job.steps.append(step)
+        if isinstance(step, Grouping):
+            self._grain *= step.n
+            self.pace = Pace(256 * self._grain)
         self._start = self._own(self.feed.cursor(), 0)
         return self
 
     @property
     def many(self) -> bool:
-        return any(step.kind == "flat" for step in self.steps)
+        return any(isinstance(step, Step) and step.kind == "flat" for step in self.job.steps)
 
     def _own(self, below: Json, skip: int) -> Json:
         return [below, skip] if self.many else below
@@ -106,9 +103,7 @@ class Work:
         self._start = self._own(self.feed.cursor(), self._skip)
 
     def _drop(self) -> None:
-        for *_, future in self._ahead:
-            future.cancel()
-        self._ahead.clear()
+        self._cancel()
         self._queue.clear()
         self._skip, self._stuck = 0, False
 
@@ -122,9 +117,13 @@ class Work:
         while (found := self._compute(n)) is not None:
             unit, done = found
             trail: Trail = unit.trail
-            self._given = (trail, len(unit))
+            self._given, total = (trail, len(unit)), len(unit)
+            for step in self.job.steps:
+                if isinstance(step, Grouping):
+                    trail, total = Every(trail, step.n, total), -(-total // step.n)
             if done.origin is not None or self.many:
                 trail = Origin(trail, done.origin or range(len(done.values)), self.many)
+            self.hired.budget.weight.learn(done.values, len(unit))
             chunk = Chunk(done.values, done.rows, trail)
             if self._skip and chunk.values:
                 if [*(done.origin or [])][self._skip : self._skip + 1] != [0]:
@@ -137,16 +136,20 @@ class Work:
 
     def _compute(self, n: int) -> tuple[Unit, Done] | None:
         """The next unit and what it came to; None at the end."""
-        if self.hired.hands is None:
-            unit = self._next(n)
+        budget = self.hired.budget
+        if self.hired.executor is None:
+            unit = self._next(n * self._grain)
             return None if unit is None else self._again(unit)
         self._stuck = self._stuck and bool(self._ahead)
         while not self._stuck and len(self._ahead) < self.hired.window and (room := self._room()) > 0:
             if self._pulled > 0.001 and self._ahead and self._ahead[0][-1].done():
                 break  # what is ready does not wait for dear items from below
+            n = min(self.pace.size, room, budget.weight.items(budget.most / 4 / self.hired.window))
+            if self._ahead and not budget.fits(n):
+                break
             began = world.sched.now()
             try:
-                unit = self._next(min(self.pace.size, room))
+                unit = self._next(n)
             except Exception:
                 trail, count = self._taken
                 self.feed.seek(self._epoch, trail.at(count))
@@ -159,12 +162,14 @@ class Work:
                 break
             self._pulled = world.sched.now() - began
             mended = self.quarantine.mended(unit)
-            self._ahead.append((unit, mended, self.hired.hands.submit(partial(self.compute, mended))))
+            under_way = self.hired.executor.submit(self.job, mended.values, mended.rows)
+            self._ahead.append((unit, mended, budget.begin(len(unit)), under_way))
         if not self._ahead:
             return None
-        unit, mended, future = self._ahead.popleft()
+        unit, mended, taken, under_way = self._ahead.popleft()
+        budget.give_back(taken)
         try:
-            done = future.result()
+            done = under_way.result()
         except Failed:
             return self._again(unit)
         # What the streams below took counts too: cheap work over dear items must not pile them up.
@@ -184,73 +189,36 @@ class Work:
         return unit
 
     def _again(self, unit: Unit) -> tuple[Unit, Done]:
-        """Compute a unit here. Where a sample fails, those before it are delivered first, then others are tried in its
+        """Compute a unit now. Where a sample fails, those before it are delivered first, then others are tried in its
         place.
         """
         while True:
             mended = self.quarantine.mended(unit)
             try:
-                return mended, self.compute(mended)
+                return mended, self._computed(mended)
             except Failed as failure:
-                if len(unit) == 1:
+                if len(unit) <= self._grain:
                     self.quarantine.note(failure, unit)
                 else:
-                    unit, *others = unit.singles()
+                    unit, *others = unit.split(self._grain)
                     self._back(others)
 
     def _back(self, units: list[Unit]) -> None:
         """Put these units, and behind them all that are under way, back to where they are taken from."""
-        for *_, future in self._ahead:
-            future.cancel()
         self._queue.extendleft(reversed([*units, *(later for later, *_ in self._ahead)]))
-        self._ahead.clear()
+        self._cancel()
 
-    def compute(self, unit: Unit) -> Done:
-        """The values of a unit, and which of its items they came from. Pure; runs in any thread."""
-        return patiently(partial(self._compute_once, unit))
+    def _cancel(self) -> None:
+        """Want nothing of what is under way."""
+        while self._ahead:
+            *_, taken, under_way = self._ahead.pop()
+            under_way.cancel()
+            self.hired.budget.give_back(taken)
 
-    def _compute_once(self, unit: Unit) -> Done:
-        began = world.sched.now()
-        values = self.op.values(unit.rows) if self.op else unit.values or []
-        found = Results(values, unit.rows, None)
-        for step in self.steps:
-            results = step.apply(found.values, found.rows)
-            if step.kind != "filter":
-                found.values = results
-            if step.kind in ("filter", "may_skip"):
-                found.keep([i for i, result in enumerate(results) if result])
-            if step.kind == "may_skip":
-                found.values = [some[0] for some in found.values]
-            if step.kind == "flat":
-                found.spread()
-        return Done(found.values, found.rows, found.origin, world.sched.now() - began)
-
-
-@dataclass
-class Results:
-    """Items on their way through the functions of a unit; `origin` says which of its items each came from."""
-
-    values: list[Any]
-    rows: Rows
-    origin: list[int] | None
-
-    def keep(self, which: list[int]) -> None:
-        """These items only."""
-        if len(which) == len(self.values):
-            return
-        self.values = [self.values[i] for i in which]
-        self.rows = self.rows.take(np.asarray(which, np.int64))
-        self.origin = which if self.origin is None else [self.origin[i] for i in which]
-
-    def spread(self) -> None:
-        """Every value is a list: its entries become the items, each with a part number of its own."""
-        counts = np.asarray([len(value) for value in self.values], np.int64)
-        source = np.repeat(np.arange(len(counts)), counts)
-        piece = np.arange(len(source)) - bounds_of(counts)[source] + 1
-        rows = self.rows.take(source)
-        self.rows = replace(rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts())))
-        self.values = [entry for value in self.values for entry in value]
-        self.origin = source.tolist() if self.origin is None else [self.origin[i] for i in source.tolist()]
+    def _computed(self, unit: Unit) -> Done:
+        if self.hired.executor is None:
+            return self.job(unit.values, unit.rows)
+        return self.hired.executor.submit(self.job, unit.values, unit.rows).result()
 
 
 class Pace:

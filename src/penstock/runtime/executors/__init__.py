@@ -1,0 +1,23 @@
+"""Who computes a run: nobody else (inline), threads, or processes. All are `penstock.streams.job.Executor`s."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+from ...streams.job import Executor
+from .threads import Threads
+
+ExecutorName: TypeAlias = Literal["inline", "threads", "processes"]
+
+EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
+
+
+def hired(executor: ExecutorName, workers: int, timeout: float | None = None) -> Executor | None:
+    """So many workers; None where there are none."""
+    if not workers:
+        return None
+    if executor == "threads":
+        return Threads(workers)
+    from .processes import Processes
+
+    return Processes(workers, timeout)

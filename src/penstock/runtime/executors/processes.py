@@ -1,0 +1,388 @@
+"""Worker processes: functions that hold the interpreter run side by side, and one that dies costs nothing.
+
+Units are pure, so whatever was lost is computed again, and the stream never shows it. There is no thread here: whoever
+asks for a result, or hands out work, also takes what has come; in between the workers go on with what they were given.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections import Counter, OrderedDict, deque
+from contextlib import suppress
+from typing import Any
+
+from ...base.rows import Rows
+from ...errors import ConfigError, DataError
+from ...streams.job import Done, Job
+from ...streams.step import Failed
+from .wire import Descriptor, Wire, memory, packed, unpacked, views
+
+DEATHS = 3
+"""A sample over which so many workers died is bad."""
+_JOBS = 64  # that workers remember
+_STILLBORN = 3
+_LOOK = 1.0  # seconds between two looks at workers that say nothing
+_BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[4]); from penstock.runtime.executors.worker import main; "
+    "main(*map(int, sys.argv[1:4]))"
+)
+
+
+class Sent:
+    """A unit that workers compute."""
+
+    def __init__(self, crew: Crew, number: int, job: int, values: list[Any] | None, rows: Rows) -> None:
+        self.crew, self.number, self.job, self.values, self.rows = crew, number, job, values, rows
+        self.found: Done | BaseException | None = None
+        self.at: tuple[int, int, int] | None = None  # the sample that a careful worker began last
+        self.deaths, self.suspects = 0, Counter[tuple[int, int, int]]()
+
+    def done(self) -> bool:
+        if self.found is None:
+            self.crew.attend(0)
+        return self.found is not None
+
+    def result(self) -> Done:
+        while self.found is None:
+            self.crew.attend(_LOOK)
+        if isinstance(self.found, BaseException):
+            raise self.found
+        return self.found
+
+    def cancel(self) -> bool:
+        self.crew.cancel(self)
+        return True
+
+
+class _Worker:
+    """A worker as it is seen from here: what it was given and has not answered, first things first."""
+
+    def __init__(self, process: subprocess.Popen[bytes], wire: Wire) -> None:
+        self.process, self.wire, self.ready = process, wire, False
+        self.tasks, self.jobs = OrderedDict[int, Sent](), set[int]()
+        self.arenas, self.free = dict[int, mmap.mmap](), deque[tuple[int, int]]()
+        self.since = time.monotonic()
+
+
+class _Known:
+    """A job that was sent, and what it is made of: as long as that lives, nothing else has its identity."""
+
+    def __init__(self, number: int, job: Job) -> None:
+        self.number, self.parts = number, (job.op, *job.steps)
+        try:
+            found = packed(Job(job.op, [*job.steps]))
+        except (TypeError, AttributeError, pickle.PicklingError, RecursionError) as error:
+            raise ConfigError(
+                f"executor='processes': what is to be computed cannot be sent to another process: {error}; keep what "
+                "is open (files, locks, connections) out of functions and sources, or use executor='threads'"
+            ) from error
+        self.spans, self.size = found.spans, found.size()
+        shared, self.fd = memory(self.size)
+        found.write(shared)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Crew:
+    """The workers, and what is under way."""
+
+    def __init__(self, workers: int, timeout: float | None) -> None:
+        self.owner, self.timeout = os.getpid(), timeout
+        self._number, self._stillborn, self._dirty, self._closed = 0, 0, False, False
+        self._known = OrderedDict[tuple[int, ...], _Known]()
+        self._bad = dict[tuple[int, int, int, int], BaseException]()
+        self._life = os.pipe()  # its end is that of this process
+        self._poll = select.poll()
+        self._workers = [self._started() for _ in range(workers)]
+        _crews.add(self)
+
+    def _started(self) -> _Worker:
+        here, there = socket.socketpair()
+        here.setblocking(False)
+        fds = there.fileno(), self._life[0]
+        arguments = [*map(str, (*fds, self.owner)), json.dumps(sys.path)]
+        # A Ctrl-C is for this process alone; until the worker says so itself it is held back.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            environment = {"OMP_NUM_THREADS": "1", **os.environ}
+            process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, *arguments], stdin=subprocess.DEVNULL, pass_fds=fds, env=environment
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            there.close()
+        self._poll.register(here, select.POLLIN)
+        return _Worker(process, Wire(here))
+
+    # ------------------------------------------------------------ work
+
+    def submit(self, job: Job, values: list[Any] | None, rows: Rows) -> Sent:
+        """Give a unit to the worker that has least to do."""
+        if self._closed:
+            raise RuntimeError("the workers are gone")
+        self._mend()
+        known = self._job(job)
+        self._number += 1
+        task = Sent(self, self._number, known.number, values, rows)
+        if (bad := self._is_bad(task)) is not None:
+            task.found = bad
+            return task
+        self._dirty = True
+        self._give(task, min(self._workers, key=lambda worker: len(worker.tasks)), False)
+        self._dirty = False
+        return task
+
+    def _is_bad(self, task: Sent) -> BaseException | None:
+        for (job, *sample), error in self._bad.items():
+            rows = task.rows
+            here = (rows.leaf == sample[0]) & (rows.epoch == sample[1]) & (rows.index == sample[2])
+            if job == task.job and here.any():
+                return error
+        return None
+
+    def _job(self, job: Job) -> _Known:
+        """A job as workers know it. Lanes have one each, made of the same parts: that is one here."""
+        key = (id(job.op), *map(id, job.steps))
+        if key not in self._known:
+            self._number += 1
+            self._known[key] = _Known(self._number, job)
+            while len(self._known) > _JOBS:
+                old = self._known.popitem(last=False)[1]
+                old.close()
+                for worker in self._workers:
+                    if old.number in worker.jobs:
+                        worker.jobs.discard(old.number)
+                        worker.wire.put(("forget", old.number))
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    def _give(self, task: Sent, worker: _Worker, careful: bool) -> None:
+        if task.job not in worker.jobs:
+            known = next(known for known in self._known.values() if known.number == task.job)
+            worker.wire.put(("job", known.number, known.size, known.spans), os.dup(known.fd))
+            worker.jobs.add(task.job)
+        if not worker.tasks:
+            worker.since = time.monotonic()
+        worker.tasks[task.number] = task
+        worker.wire.put(("run", task.number, task.job, task.values, task.rows, careful))
+        self._flush(worker)
+
+    def cancel(self, task: Sent) -> None:
+        """Want a task no more."""
+        if self._closed or os.getpid() != self.owner:
+            return
+        for worker in self._workers:
+            if task.number in worker.tasks and self._dirty:
+                del worker.tasks[task.number]  # of the others all are given anew
+            elif task.number in worker.tasks:
+                self._dirty = True
+                worker.wire.put(("cancel", [task.number]))
+                if next(iter(worker.tasks)) != task.number:
+                    del worker.tasks[task.number]
+                self._flush(worker)
+                self._dirty = False
+
+    # ------------------------------------------------------------ what comes
+
+    def attend(self, seconds: float) -> None:
+        """Take what has come; wait so long for something."""
+        if self._closed:
+            raise RuntimeError("the workers are gone")
+        self._mend()
+        for worker in self._workers:
+            self._flush(worker)
+        by = {worker.wire.fileno(): worker for worker in self._workers}
+        found = self._poll.poll(seconds * 1000)
+        self._dirty = True  # whatever is thrown from here on, Ctrl-C too: begin anew with what is not done
+        for fd, event in found:
+            worker = by[fd]
+            if event & select.POLLOUT:
+                self._flush(worker)
+            if event & ~select.POLLOUT:
+                there = worker.wire.read()
+                for message, attached in worker.wire.messages():
+                    self._heard(worker, attached, *message)
+                if not there:
+                    self._lost(worker, "died")
+        if seconds and not found:
+            self._look()
+        self._dirty = False
+
+    def _flush(self, worker: _Worker) -> None:
+        if worker.free:
+            worker.wire.put(("free", [worker.free.popleft() for _ in range(len(worker.free))]))
+        with suppress(ConnectionError):  # it is gone, which reading tells
+            worker.wire.send()
+        self._poll.modify(worker.wire.end, select.POLLIN | (select.POLLOUT if worker.wire.waiting else 0))
+
+    def _heard(self, worker: _Worker, fd: Descriptor | None, verb: str, number: int, *told: Any) -> None:
+        worker.since = time.monotonic()
+        if verb == "ready":
+            worker.ready, self._stillborn = True, 0
+            return
+        if verb == "at":
+            if number in worker.tasks:
+                worker.tasks[number].at = told
+            return
+        task = worker.tasks.pop(number, None)
+        if verb == "shared":
+            arena, whole, start, size, spans = told
+            if fd is not None:
+                worker.arenas[arena] = mmap.mmap(fd.fileno(), whole)
+            free = worker.free
+            head, *buffers = views(worker.arenas[arena], start, size, spans, lambda: free.append((arena, start)))
+        else:
+            head, *buffers = (told[0], *told[1]) if verb == "done" else (None,)
+        if task is None:  # cancelled
+            return
+        if verb == "failed":
+            place, cause = unpacked(*pickle.loads(told[0]))
+            task.found = cause if place is None else Failed(**place, cause=cause)
+        else:
+            task.found = Done(*unpacked(head, buffers))
+
+    # ------------------------------------------------------------ death
+
+    def _look(self) -> None:
+        """Look after workers that say nothing: one that is stopped, or takes too long, is replaced."""
+        now = time.monotonic()
+        for worker in list(self._workers):
+            if worker.tasks and _stopped(worker.process.pid):
+                self._lost(worker, "was stopped")
+            elif worker.tasks and worker.ready and self.timeout and now - worker.since > self.timeout:
+                self._lost(worker, f"took longer than timeout={self.timeout:g} s")
+
+    def _lost(self, worker: _Worker, why: str) -> None:
+        """Put another in the place of a worker, and have it do what was given to that one."""
+        self._let_go(worker)
+        code = worker.process.returncode
+        how = f"{why} ({'signal' if code < 0 else 'exit code'} {abs(code)})" if why == "died" else why
+        tasks = list(worker.tasks.values())
+        if not worker.ready:
+            self._stillborn += 1
+            if self._stillborn >= _STILLBORN * len(self._workers):
+                raise ConfigError(
+                    f"{self._stillborn} worker processes {how} before they began; what they wrote to standard error "
+                    "says why"
+                )
+        over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
+        over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
+        logging.getLogger("penstock").warning(
+            "worker process %d %s%s; another takes its place and does its work again", worker.process.pid, how, over
+        )
+        new = self._workers[self._workers.index(worker)] = self._started()
+        for i, task in enumerate(tasks):
+            if i == 0 and worker.ready:
+                self._accuse(task, how)
+            if task.found is None:
+                self._give(task, new, task.deaths > 0)
+
+    def _accuse(self, task: Sent, how: str) -> None:
+        """A worker was lost over a task: was it often enough to blame a sample?"""
+        task.deaths += 1
+        if task.at is not None:
+            task.suspects[task.at] += 1
+            if task.deaths >= DEATHS and task.suspects[task.at] >= DEATHS - 1:
+                cause = DataError(f"its worker process {how}, {DEATHS} times in a row over this sample")
+                leaf, epoch, index = task.at
+                task.found = self._bad[task.job, leaf, epoch, index] = Failed(leaf, epoch, index, cause)
+            task.at = None
+        elif task.deaths > DEATHS:
+            rows = task.rows
+            task.found = DataError(
+                f"worker processes {how} {task.deaths} times over a piece of work, between samples: {len(rows)} items "
+                f"from leaf {int(rows.leaf[0])}, pass {int(rows.epoch[0])}, index {int(rows.index[0])} on"
+            )
+
+    def _let_go(self, worker: _Worker) -> None:
+        """End a worker; once more does nothing."""
+        worker.process.kill()
+        worker.process.wait()
+        if worker.wire.fileno() >= 0:
+            with suppress(KeyError):
+                self._poll.unregister(worker.wire.end)
+            worker.wire.close()
+
+    def _mend(self) -> None:
+        """Begin anew with what is not done, where something was thrown in the middle of talking to workers."""
+        if not self._dirty:
+            return
+        tasks = [task for worker in self._workers for task in worker.tasks.values() if task.found is None]
+        for worker in self._workers:
+            self._let_go(worker)
+        self._workers = [self._started() for _ in self._workers]
+        self._dirty = False
+        for i, task in enumerate(sorted(tasks, key=lambda task: task.number)):
+            self._give(task, self._workers[i % len(self._workers)], False)
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """End all workers, whatever they are doing."""
+        if self._closed or os.getpid() != self.owner:
+            return
+        self._closed = True
+        for worker in self._workers:
+            self._let_go(worker)
+        for known in self._known.values():
+            known.close()
+        for fd in self._life:
+            os.close(fd)
+
+    def forked(self) -> None:
+        """In a child of this process: hold nothing open that tells workers that their parent lives."""
+        for worker in self._workers:
+            worker.process.returncode = 0  # it is no child of this one
+            worker.wire.close()
+        for fd in self._life:
+            os.close(fd)
+
+
+_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for crew in list(_crews):
+        crew.forked()
+    _crews.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _stopped(pid: int) -> bool:
+    """Whether a process is stopped, where the system says."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
+class Processes:
+    """So many worker processes. They end with `close`, with this object, and with the process that began them.
+
+    `timeout`: a sample that takes so many seconds costs its worker; after three, it is bad.
+    """
+
+    def __init__(self, workers: int, timeout: float | None = None) -> None:
+        crew = self._crew = Crew(workers, timeout)
+        self._finish = weakref.finalize(self, crew.close)
+
+    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:
+        return self._crew.submit(job, values, rows)
+
+    def close(self) -> None:
+        self._finish()

@@ -1,0 +1,193 @@
+"""A worker process: it computes units as they are sent, one after the other, and ends with the process that began it.
+
+It knows nothing of order: whatever it is asked, it answers, and a unit that is computed twice comes out the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import mmap
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from bisect import bisect_right
+from collections import deque
+from functools import partial
+from typing import Any
+
+from ...base.rows import Rows
+from ...streams.job import Job
+from ...streams.step import Failed
+from .wire import INLINE, Descriptor, Wire, memory, packed, unpacked, views
+
+ARENA = 1 << 36
+"""How much may lie in one arena; of memory it takes what is written to."""
+IDLE = 1 << 26
+"""So many bytes that nobody uses are kept for what is to come."""
+
+
+class Arena:
+    """Shared memory that results are written to, in ranges that are taken and given back."""
+
+    def __init__(self, number: int) -> None:
+        size = ARENA
+        while True:
+            try:
+                self.memory, self.fd = memory(size)
+                break
+            except OSError:
+                size //= 2
+                if size < IDLE:
+                    raise
+        self.number, self.size = number, size
+        self._free: list[tuple[int, int]] = [(0, size)]
+        self._taken = dict[int, int]()  # start and length of ranges
+        self._high = 0  # nothing behind this takes memory
+
+    def take(self, size: int) -> int | None:
+        """Where so many bytes are free, the first such place; None where they are nowhere."""
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        for i, (start, length) in enumerate(self._free):
+            if length >= size:
+                self._free[i : i + 1] = [(start + size, length - size)] if length > size else []
+                self._taken[start], self._high = size, max(self._high, start + size)
+                return start
+        return None
+
+    def give_back(self, start: int) -> None:
+        """A range is needed no more."""
+        length = self._taken.pop(start)
+        i = bisect_right(self._free, (start, 0))
+        if i < len(self._free) and self._free[i][0] == start + length:
+            length += self._free.pop(i)[1]
+        if i and sum(self._free[i - 1]) == start:
+            i -= 1
+            before, more = self._free.pop(i)
+            start, length = before, length + more
+        self._free.insert(i, (start, length))
+        last = self._free[-1][0]
+        if sum(self._free[-1]) == self.size and self._high - last > IDLE:
+            with contextlib.suppress(OSError, AttributeError):  # where memory cannot be given back it is kept
+                self.memory.madvise(mmap.MADV_REMOVE, last + IDLE, self._high - last - IDLE)
+            self._high = last + IDLE
+
+
+class Toil:
+    """What a worker knows: the jobs, the memory, and what there is to do."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire, self.arenas = wire, list[Arena]()
+        self.jobs, self.todo, self.cancelled = dict[int, Job](), deque[tuple[Any, ...]](), set[int]()
+
+    def run(self) -> None:
+        self.wire.put(("ready", os.getpid()))
+        self.wire.send()
+        while True:
+            while not self.todo or select.select([self.wire], [], [], 0)[0]:
+                if not self.wire.read():
+                    return
+                for message, fd in self.wire.messages():
+                    self._heard(*message, fd=fd)
+            self._do(*self.todo.popleft())
+
+    def _heard(self, verb: str, *told: Any, fd: Descriptor | None) -> None:
+        match verb:
+            case "run":
+                self.todo.append(told)
+            case "job":
+                number, size, spans = told
+                assert fd is not None
+                head, *buffers = views(mmap.mmap(fd.fileno(), size), 0, size, spans, lambda: None)
+                self.jobs[number] = unpacked(head, buffers)
+            case "forget":
+                self.jobs.pop(told[0], None)
+            case "cancel":
+                self.todo = deque(task for task in self.todo if task[0] not in told[0])
+            case _:  # "free"
+                for number, start in told[0]:
+                    self.arenas[number].give_back(start)
+
+    def _do(self, task: int, job: int, values: list[Any] | None, rows: Rows, careful: bool) -> None:
+        try:
+            work = self.jobs[job]
+            done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
+            found = packed(done)
+        except BaseException as error:
+            self._say("failed", task, _told(error))
+            return
+        del done
+        if (size := found.size()) <= INLINE:
+            return self._say("done", task, found.head, [bytes(buffer) for buffer in found.buffers])
+        arena, start, fd = self._room(size)
+        found.write(arena.memory, start)
+        self._say("shared", task, arena.number, arena.size, start, size, found.spans, fd=fd)
+
+    def _room(self, size: int) -> tuple[Arena, int, int | None]:
+        """Where so many bytes can be written, and a descriptor where that is new."""
+        for arena in self.arenas:
+            if (start := arena.take(size)) is not None:
+                return arena, start, None
+        self.arenas.append(arena := Arena(len(self.arenas)))
+        if (start := arena.take(size)) is None:
+            raise MemoryError(f"an item of {size:,} bytes is more than processes can share")
+        return arena, start, arena.fd
+
+    def _say(self, *message: Any, fd: int | None = None) -> None:
+        self.wire.put(message, fd)
+        self.wire.send()
+
+
+def _told(error: BaseException) -> bytes:
+    """An exception for the other side, with its traceback in words. One that cannot be sent is told in words alone."""
+    place = None
+    if isinstance(error, Failed):
+        place = {"leaf": error.leaf, "epoch": error.epoch, "index": error.index, "grouped": error.grouped}
+    cause = error.cause if isinstance(error, Failed) else error
+    trace = "".join(traceback.format_exception(cause))
+    cause.add_note(f"in a worker process:\n{trace}")
+    for each in (cause, RuntimeError(f"{type(cause).__name__}: {cause}\n{trace}")):
+        with contextlib.suppress(Exception):
+            found = packed((place, each))
+            told = found.head, [bytes(buffer) for buffer in found.buffers]
+            unpacked(*told)
+            return pickle.dumps(told)
+    raise AssertionError("an error in words can be sent")
+
+
+def _end_with(parent: int, life: int) -> None:
+    """Have the system end this process when its parent is gone, also where a function holds the interpreter."""
+    with contextlib.suppress(OSError, AttributeError):
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(fd: int, life: int, parent: int) -> None:
+    """The life of a worker, over an open socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    _end_with(parent, life)
+    gc.freeze()
+    try:
+        Toil(Wire(socket.socket(fileno=fd))).run()
+    except (BrokenPipeError, ConnectionError):
+        pass
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -1,0 +1,69 @@
+"""How much may be made ahead, in bytes: a bound for what is under way, whoever computes it.
+
+Sizes are known only afterwards, so what is begun counts as much as what came before was on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+_LOOKED_AT = 8  # items of many that are weighed
+_DEEP = 6
+_PLAIN = 64  # bytes of what has no size of its own
+
+
+class Weight:
+    """How many bytes an item takes, about: what was seen last counts most, and more at once."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+
+    def learn(self, values: Sequence[Any], items: int) -> None:
+        """These values came of so many items."""
+        if not values or not items:
+            return
+        step = -(-len(values) // _LOOKED_AT)
+        some = values[::step]
+        found = sum(map(weighed, some)) / len(some) * len(values) / items
+        self.mean += (found - self.mean) * (0.1 if found < self.mean else 0.5 if self.mean else 1.0)
+
+    def items(self, room: float) -> int:
+        """How many items so many bytes are, at least one."""
+        return max(1, int(room / self.mean)) if self.mean else 1 << 30
+
+
+class Budget:
+    """So many bytes may be under way, of what all streams of a run compute."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.weight, self.used = most, Weight(), 0.0
+
+    def fits(self, items: int) -> bool:
+        """Whether so many items more may be begun."""
+        return self.used + items * self.weight.mean <= self.most / 2
+
+    def begin(self, items: int) -> float:
+        """So many items are begun; the bytes that they count as, until they are given back."""
+        found = items * self.weight.mean
+        self.used += found
+        return found
+
+    def give_back(self, taken: float) -> None:
+        self.used = max(0.0, self.used - taken)
+
+
+def weighed(value: Any, deep: int = _DEEP) -> int:
+    """The bytes that a value takes, about. Of long lists the first entries speak for all."""
+    if isinstance(value, bytes | bytearray | str):
+        return _PLAIN + len(value)
+    if (size := getattr(value, "nbytes", None)) is not None and isinstance(size, int):
+        return _PLAIN + size
+    if not deep:
+        return _PLAIN
+    if isinstance(value, Mapping):
+        return _PLAIN + sum(weighed(each, deep - 1) for each in cast("Mapping[Any, Any]", value).values())
+    if isinstance(value, list | tuple) and value:
+        some = cast("Sequence[Any]", value)[:_LOOKED_AT]
+        return _PLAIN + sum(weighed(each, deep - 1) for each in some) * len(cast("Sequence[Any]", value)) // len(some)
+    return _PLAIN
