@@ -654,7 +654,7 @@ def test_a_foreign_pipeline_is_refused_with_the_differences():
     ("options", "message"),
     [
         ({"workers": -1}, "workers=-1"),
-        ({"executor": "fibres"}, "'inline' or 'threads'"),
+        ({"executor": "fibres"}, "'inline', 'threads' or 'processes'"),
         ({"prefetch": 0}, "prefetch=0"),
         ({"rank": 0}, "both or neither"),
         ({"rank": 3, "world_size": 3}, "0 to world_size - 1"),

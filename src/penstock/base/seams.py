@@ -359,7 +359,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def memory() -> int:
+def installed_memory() -> int:
     """Bytes of memory that this process may count on: the machine's, or what its control group allows."""
     found = [1 << 33]
     with contextlib.suppress(OSError, ValueError, AttributeError):

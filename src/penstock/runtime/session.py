@@ -17,7 +17,7 @@ from ..base.cursors import as_int, bad_cursor, stands_at
 from ..base.hints import chosen
 from ..base.ints import whole, within_reach
 from ..base.progress import Progress
-from ..base.seams import kept_from_children, memory, neighbours
+from ..base.seams import kept_from_children
 from ..base.spelling import fingerprint
 from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
@@ -48,11 +48,6 @@ _ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, Rec
 """What comes of a cursor of another shape."""
 
 
-def ahead_of(size: int) -> int:
-    """How many bytes one rank may make ahead on a machine with so much memory: an eighth of it for all ranks there."""
-    return max(1 << 28, size // 8 // neighbours())
-
-
 class Session:
     """A run: items in order, a state after each, changes on the way."""
 
@@ -71,7 +66,7 @@ class Session:
         self.changes: tuple[Edit, ...] = ()
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes = list[str]()
-        self.budget = Budget(setting.prefetch_bytes or ahead_of(memory()))
+        self.budget = Budget(setting.bytes_ahead)
         self._items, self._samples = 0, Counter[str]()
         self._hold(*self._reached(None))
 
@@ -103,9 +98,7 @@ class Session:
         self._go_on(*self._reached(cursor))
 
     def _reached(self, cursor: Json, last: Mapping[str, Any] | None = None) -> tuple[Opened, Delivery]:
-        """The current tree, opened where the cursor says; an error where `last` tells of other items that lead up to
-        it.
-        """
+        """The current tree, opened where the cursor says; an error where `last` tells of other items before that."""
         opened = self._opened(self.setting.window, self.executor)
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
         out = Delivery(opened.stream, opened.builder.leaves, wide, self.setting.most, self.budget.most // 4)

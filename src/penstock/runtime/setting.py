@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..base.hints import chosen
 from ..base.ints import whole
-from ..base.seams import place
+from ..base.seams import installed_memory, neighbours, place
 from ..errors import ConfigError
 from ..streams.deal import Remainder
 from ..streams.quarantine import POLICIES, OnError
@@ -33,6 +33,11 @@ class Setting:
         if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
         chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
+
+    @property
+    def bytes_ahead(self) -> int:
+        """How many bytes may be made ahead: an eighth of the memory for all ranks of a machine, if nobody says."""
+        return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // neighbours())
 
 
 def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-_LOOKED_AT = 8  # items of many that are weighed
+_LOOKED_AT = 8  # items of many that are bytes_of
 _DEEP = 6
 _PLAIN = 64  # bytes of what has no size of its own
 
@@ -25,7 +25,7 @@ class Weight:
             return
         step = -(-len(values) // _LOOKED_AT)
         some = values[::step]
-        found = sum(map(weighed, some)) / len(some) * len(values) / items
+        found = sum(map(bytes_of, some)) / len(some) * len(values) / items
         self.mean += (found - self.mean) * (0.1 if found < self.mean else 0.5 if self.mean else 1.0)
 
     def items(self, room: float) -> int:
@@ -53,7 +53,7 @@ class Budget:
         self.used = max(0.0, self.used - taken)
 
 
-def weighed(value: Any, deep: int = _DEEP) -> int:
+def bytes_of(value: Any, deep: int = _DEEP) -> int:
     """The bytes that a value takes, about. Of long lists the first entries speak for all."""
     if isinstance(value, bytes | bytearray | str):
         return _PLAIN + len(value)
@@ -62,8 +62,8 @@ def weighed(value: Any, deep: int = _DEEP) -> int:
     if not deep:
         return _PLAIN
     if isinstance(value, Mapping):
-        return _PLAIN + sum(weighed(each, deep - 1) for each in cast("Mapping[Any, Any]", value).values())
+        return _PLAIN + sum(bytes_of(each, deep - 1) for each in cast("Mapping[Any, Any]", value).values())
     if isinstance(value, list | tuple) and value:
         some = cast("Sequence[Any]", value)[:_LOOKED_AT]
-        return _PLAIN + sum(weighed(each, deep - 1) for each in some) * len(cast("Sequence[Any]", value)) // len(some)
+        return _PLAIN + sum(bytes_of(each, deep - 1) for each in some) * len(cast("Sequence[Any]", value)) // len(some)
     return _PLAIN

@@ -17,7 +17,7 @@ from .reader import Dealt, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .step import Leaf
 from .stream import Stream
-from .work import Drawn, Hired, Work
+from .work import Hired, Positioned, Work
 
 
 class Openable(Protocol):
@@ -26,7 +26,7 @@ class Openable(Protocol):
     def stream(self, opening: Opening, laps: Laps, /) -> Stream: ...
 
 
-class Drawable(Drawn, Protocol):
+class Drawable(Positioned, Protocol):
     """An indexed op. `mixed` says that several sources are drawn from in turn somewhere in it; `reached` says where the
     mixture that is its top stands at a position, if there is one, and None where that cannot be said.
     """

@@ -39,7 +39,7 @@ class Hired:
         return min(many, 256 if self.most is None else self.most)
 
 
-class Drawn(Indexed, Placed, Protocol):
+class Positioned(Indexed, Placed, Protocol):
     """What work over positions is done on: an op of a compiled tree."""
 
 
@@ -49,7 +49,7 @@ class Work:
     With an executor, units are computed ahead by it; results come in order all the same, so nobody can tell.
     """
 
-    def __init__(self, feed: Feed, op: Drawn | None, steps: list[Step | Grouping], hired: Hired) -> None:
+    def __init__(self, feed: Feed, op: Positioned | None, steps: list[Step | Grouping], hired: Hired) -> None:
         self.feed, self.job, self.hired = feed, Job(op, steps), hired
         self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired)
         self._epoch, self._grain = 0, 1  # how many of the items that come in are one that goes out

@@ -155,11 +155,11 @@ def shared_by(pid: int) -> int:
 def test_memory_is_used_again() -> None:
     ds = ps.from_sequence(range(300)).map(lambda x: np.full(50_000, x))
     before = shared_by(os.getpid())
-    with ps.Loader(ds, workers=2, executor="processes") as loader:
+    with ps.Loader(ds, workers=2, executor="processes", prefetch_bytes=8 << 20) as loader:
         for x, item in enumerate(loader):
             assert item[0] == item[-1] == x
         pids = [*workers_of(loader), os.getpid()]
-        assert max(map(shared_by, pids)) - before < 60 * 50_000 * 8
+        assert max(map(shared_by, pids)) - before < 12 << 20
 
 
 @given(st.lists(st.tuples(st.integers(1, 1 << 20), st.integers(0, 5)), max_size=60))
@@ -322,7 +322,7 @@ def test_a_function_that_hangs_is_named() -> None:
 
 
 def test_workers_that_cannot_start_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.runtime.executors.processes._BOOT", "raise SystemExit(3)")
+    monkeypatch.setattr("penstock.runtime.executors.member.BOOT", "raise SystemExit(3)")
     with ps.Loader(ps.from_sequence(range(8)).map(slow), workers=2, executor="processes") as loader:
         with pytest.raises(ps.ConfigError, match="exit code 3"):
             next(iter(loader))

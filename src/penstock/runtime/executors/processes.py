@@ -6,19 +6,14 @@ asks for a result, or hands out work, also takes what has come; in between the w
 
 from __future__ import annotations
 
-import json
 import logging
 import mmap
 import os
 import pickle
 import select
-import signal
-import socket
-import subprocess
-import sys
 import time
 import weakref
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
@@ -26,53 +21,13 @@ from ...base.rows import Rows
 from ...errors import ConfigError, DataError
 from ...streams.job import Done, Job
 from ...streams.step import Failed
-from .wire import Descriptor, Wire, memory, packed, unpacked, views
+from .member import Member, Sent, begun
+from .wire import Descriptor, packed, shared_memory, unpacked, views
 
 DEATHS = 3
 """A sample over which so many workers died is bad."""
 _JOBS = 64  # that workers remember
 _STILLBORN = 3
-_LOOK = 1.0  # seconds between two looks at workers that say nothing
-_BOOT = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[4]); from penstock.runtime.executors.worker import main; "
-    "main(*map(int, sys.argv[1:4]))"
-)
-
-
-class Sent:
-    """A unit that workers compute."""
-
-    def __init__(self, crew: Crew, number: int, job: int, values: list[Any] | None, rows: Rows) -> None:
-        self.crew, self.number, self.job, self.values, self.rows = crew, number, job, values, rows
-        self.found: Done | BaseException | None = None
-        self.at: tuple[int, int, int] | None = None  # the sample that a careful worker began last
-        self.deaths, self.suspects = 0, Counter[tuple[int, int, int]]()
-
-    def done(self) -> bool:
-        if self.found is None:
-            self.crew.attend(0)
-        return self.found is not None
-
-    def result(self) -> Done:
-        while self.found is None:
-            self.crew.attend(_LOOK)
-        if isinstance(self.found, BaseException):
-            raise self.found
-        return self.found
-
-    def cancel(self) -> bool:
-        self.crew.cancel(self)
-        return True
-
-
-class _Worker:
-    """A worker as it is seen from here: what it was given and has not answered, first things first."""
-
-    def __init__(self, process: subprocess.Popen[bytes], wire: Wire) -> None:
-        self.process, self.wire, self.ready = process, wire, False
-        self.tasks, self.jobs = OrderedDict[int, Sent](), set[int]()
-        self.arenas, self.free = dict[int, mmap.mmap](), deque[tuple[int, int]]()
-        self.since = time.monotonic()
 
 
 class _Known:
@@ -88,7 +43,7 @@ class _Known:
                 "is open (files, locks, connections) out of functions and sources, or use executor='threads'"
             ) from error
         self.spans, self.size = found.spans, found.size()
-        shared, self.fd = memory(self.size)
+        shared, self.fd = shared_memory(self.size)
         found.write(shared)
 
     def close(self) -> None:
@@ -108,23 +63,10 @@ class Crew:
         self._workers = [self._started() for _ in range(workers)]
         _crews.add(self)
 
-    def _started(self) -> _Worker:
-        here, there = socket.socketpair()
-        here.setblocking(False)
-        fds = there.fileno(), self._life[0]
-        arguments = [*map(str, (*fds, self.owner)), json.dumps(sys.path)]
-        # A Ctrl-C is for this process alone; until the worker says so itself it is held back.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            environment = {"OMP_NUM_THREADS": "1", **os.environ}
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, *arguments], stdin=subprocess.DEVNULL, pass_fds=fds, env=environment
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            there.close()
-        self._poll.register(here, select.POLLIN)
-        return _Worker(process, Wire(here))
+    def _started(self) -> Member:
+        worker = begun(self._life[0])
+        self._poll.register(worker.wire.end, select.POLLIN)
+        return worker
 
     # ------------------------------------------------------------ work
 
@@ -168,7 +110,7 @@ class Crew:
         self._known.move_to_end(key)
         return self._known[key]
 
-    def _give(self, task: Sent, worker: _Worker, careful: bool) -> None:
+    def _give(self, task: Sent, worker: Member, careful: bool) -> None:
         if task.job not in worker.jobs:
             known = next(known for known in self._known.values() if known.number == task.job)
             worker.wire.put(("job", known.number, known.size, known.spans), os.dup(known.fd))
@@ -220,14 +162,14 @@ class Crew:
             self._look()
         self._dirty = False
 
-    def _flush(self, worker: _Worker) -> None:
+    def _flush(self, worker: Member) -> None:
         if worker.free:
             worker.wire.put(("free", [worker.free.popleft() for _ in range(len(worker.free))]))
         with suppress(ConnectionError):  # it is gone, which reading tells
             worker.wire.send()
         self._poll.modify(worker.wire.end, select.POLLIN | (select.POLLOUT if worker.wire.waiting else 0))
 
-    def _heard(self, worker: _Worker, fd: Descriptor | None, verb: str, number: int, *told: Any) -> None:
+    def _heard(self, worker: Member, fd: Descriptor | None, verb: str, number: int, *told: Any) -> None:
         worker.since = time.monotonic()
         if verb == "ready":
             worker.ready, self._stillborn = True, 0
@@ -259,12 +201,12 @@ class Crew:
         """Look after workers that say nothing: one that is stopped, or takes too long, is replaced."""
         now = time.monotonic()
         for worker in list(self._workers):
-            if worker.tasks and _stopped(worker.process.pid):
+            if worker.tasks and worker.stopped():
                 self._lost(worker, "was stopped")
             elif worker.tasks and worker.ready and self.timeout and now - worker.since > self.timeout:
                 self._lost(worker, f"took longer than timeout={self.timeout:g} s")
 
-    def _lost(self, worker: _Worker, why: str) -> None:
+    def _lost(self, worker: Member, why: str) -> None:
         """Put another in the place of a worker, and have it do what was given to that one."""
         self._let_go(worker)
         code = worker.process.returncode
@@ -306,14 +248,12 @@ class Crew:
                 f"from leaf {int(rows.leaf[0])}, pass {int(rows.epoch[0])}, index {int(rows.index[0])} on"
             )
 
-    def _let_go(self, worker: _Worker) -> None:
+    def _let_go(self, worker: Member) -> None:
         """End a worker; once more does nothing."""
-        worker.process.kill()
-        worker.process.wait()
         if worker.wire.fileno() >= 0:
             with suppress(KeyError):
                 self._poll.unregister(worker.wire.end)
-            worker.wire.close()
+        worker.end()
 
     def _mend(self) -> None:
         """Begin anew with what is not done, where something was thrown in the middle of talking to workers."""
@@ -360,15 +300,6 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-def _stopped(pid: int) -> bool:
-    """Whether a process is stopped, where the system says."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except (OSError, IndexError):
-        return False
 
 
 class Processes:

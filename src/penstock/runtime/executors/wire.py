@@ -203,7 +203,7 @@ def unpacked(head: Any, buffers: Sequence[Any]) -> Any:
 # ---------------------------------------------------------------- memory
 
 
-def memory(size: int) -> tuple[mmap.mmap, int]:
+def shared_memory(size: int) -> tuple[mmap.mmap, int]:
     """Memory that can be shared, without a name: mapped here, and a descriptor for others."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("penstock")

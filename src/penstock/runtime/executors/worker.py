@@ -26,7 +26,7 @@ from typing import Any
 from ...base.rows import Rows
 from ...streams.job import Job
 from ...streams.step import Failed
-from .wire import INLINE, Descriptor, Wire, memory, packed, unpacked, views
+from .wire import INLINE, Descriptor, Wire, packed, shared_memory, unpacked, views
 
 ARENA = 1 << 36
 """How much may lie in one arena; of memory it takes what is written to."""
@@ -41,7 +41,7 @@ class Arena:
         size = ARENA
         while True:
             try:
-                self.memory, self.fd = memory(size)
+                self.memory, self.fd = shared_memory(size)
                 break
             except OSError:
                 size //= 2
@@ -84,7 +84,8 @@ class Toil:
     """What a worker knows: the jobs, the memory, and what there is to do."""
 
     def __init__(self, wire: Wire) -> None:
-        self.wire, self.arenas = wire, list[Arena]()
+        self.wire = wire
+        self.arenas: list[Arena] = []
         self.jobs, self.todo, self.cancelled = dict[int, Job](), deque[tuple[Any, ...]](), set[int]()
 
     def run(self) -> None:
@@ -112,7 +113,8 @@ class Toil:
             case "cancel":
                 self.todo = deque(task for task in self.todo if task[0] not in told[0])
             case _:  # "free"
-                for number, start in told[0]:
+                ranges: list[tuple[int, int]] = told[0]
+                for number, start in ranges:
                     self.arenas[number].give_back(start)
 
     def _do(self, task: int, job: int, values: list[Any] | None, rows: Rows, careful: bool) -> None:

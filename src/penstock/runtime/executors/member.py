@@ -1,0 +1,103 @@
+"""One worker process, as it is seen from the process that began it."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter, OrderedDict, deque
+from typing import Any, Protocol
+
+from ...base.rows import Rows
+from ...streams.job import Done
+from .wire import Wire
+
+_LOOK = 1.0  # seconds between two looks at workers that say nothing
+
+BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[4]); from penstock.runtime.executors.worker import main; "
+    "main(*map(int, sys.argv[1:4]))"
+)
+
+
+class Attends(Protocol):
+    """Who talks to the workers."""
+
+    def attend(self, seconds: float, /) -> None: ...
+    def cancel(self, task: Sent, /) -> None: ...
+
+
+class Sent:
+    """A unit that workers compute."""
+
+    def __init__(self, crew: Attends, number: int, job: int, values: list[Any] | None, rows: Rows) -> None:
+        self.crew, self.number, self.job, self.values, self.rows = crew, number, job, values, rows
+        self.found: Done | BaseException | None = None
+        self.at: tuple[int, int, int] | None = None  # the sample that a careful worker began last
+        self.deaths, self.suspects = 0, Counter[tuple[int, int, int]]()
+
+    def done(self) -> bool:
+        if self.found is None:
+            self.crew.attend(0)
+        return self.found is not None
+
+    def result(self) -> Done:
+        while self.found is None:
+            self.crew.attend(_LOOK)
+        if isinstance(self.found, BaseException):
+            raise self.found
+        return self.found
+
+    def cancel(self) -> bool:
+        self.crew.cancel(self)
+        return True
+
+
+class Member:
+    """A worker: what it was given and has not answered, first things first; what it knows; the memory it shares."""
+
+    def __init__(self, process: subprocess.Popen[bytes], wire: Wire) -> None:
+        self.process, self.wire, self.ready = process, wire, False
+        self.tasks, self.jobs = OrderedDict[int, Sent](), set[int]()
+        self.arenas, self.free = dict[int, mmap.mmap](), deque[tuple[int, int]]()
+        self.since = time.monotonic()
+
+    def end(self) -> None:
+        """End it, whatever it is doing; once more does nothing."""
+        self.process.kill()
+        self.process.wait()
+        self.wire.close()
+
+    def stopped(self) -> bool:
+        """Whether it is stopped, where the system says."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat", "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        except (OSError, IndexError):
+            return False
+
+
+def begun(life: int) -> Member:
+    """A new worker. It ends when nobody holds the other end of `life` open any more."""
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    fds = there.fileno(), life
+    arguments = [*map(str, (*fds, os.getpid())), json.dumps(sys.path)]
+    # A Ctrl-C is for this process alone; until the worker says so itself it is held back.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", BOOT, *arguments],
+            stdin=subprocess.DEVNULL,
+            pass_fds=fds,
+            env={"OMP_NUM_THREADS": "1", **os.environ},
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        there.close()
+    return Member(process, Wire(here))
