@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 
 import penstock as ps
 from amounts import done, examples
+from crew import lent_processes
 from freedom import allowed
 from learned import Orders, model, plain, run
 from meter import our_threads
@@ -58,7 +59,7 @@ topologies = st.builds(
     Topology,
     ranks=st.integers(0, 3),
     workers=st.integers(0, 3),
-    executor=st.sampled_from(("threads", "threads", "inline")),
+    executor=st.sampled_from(("threads", "threads", "inline", "processes")),
     simulation=st.none() | st.integers(0, 1000),
 )
 
@@ -91,6 +92,16 @@ def keys_of(rows: Iterable[tuple[int, list[Any]]]) -> Counter[Any]:
     return Counter(key for _, keys in rows for key in keys)
 
 
+@dataclass
+class Fused:
+    """The recipes' innermost function, with a fuse."""
+
+    fuse: Fuse
+
+    def __call__(self, x: Any) -> Any:
+        return self.fuse(number(x))
+
+
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         self.k = self.at = 0
         self.fuse = Fuse()
         self.patched = pytest.MonkeyPatch()
-        self.patched.setattr(recipes, "number", lambda x: self.fuse(number(x)))
+        self.patched.setattr(recipes, "number", Fused(self.fuse))
 
     @initialize(recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies)
     def start(self, recipe: Any, lanes: int, topology: Topology) -> None:
@@ -373,7 +384,8 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_machine() -> None:
-    run_state_machine_as_test(Machine, settings=examples(350))
+    with lent_processes():
+        run_state_machine_as_test(Machine, settings=examples(350))
 
 
 # ---------------------------------------------------------------- faults

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
+from crew import lent_processes
 from trees import Key, Tree, build, described, other_order, show
 
 FEW = 24
@@ -42,10 +43,10 @@ def through_json(state: Any) -> Any:
     return json.loads(json.dumps(state, allow_nan=False))
 
 
-def delivered(ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0) -> tuple[list[Any], Any]:
+def delivered(ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0, **options: Any) -> tuple[list[Any], Any]:
     """The next items and their keys, over as many passes as it takes, and the state after some of them."""
     out = list[Any]()
-    with ps.Loader(ds) as loader:
+    with ps.Loader(ds, **options) as loader:
         if state is not None:
             loader.load_state_dict(state)
         saved, empty = loader.state_dict(), 0  # passes in a row; the first may be the end of one
@@ -110,6 +111,22 @@ def test_the_order_of_names_is_no_part_of_the_order(tree: Tree, at: int) -> None
     where = one.plan.after(state).position
     rest, _ = delivered(other, len(want) - where, state)
     assert [keys for _, keys in rest] == [keys for _, keys in want[where:]]
+
+
+@examples(300)
+@given(tree=described(), at=st.integers(0, FEW), ranks=st.integers(1, 2))
+def same_over_processes(tree: Tree, at: int, ranks: int) -> None:
+    note(show(tree))
+    options: Any = {"rank": ranks - 1, "world_size": ranks, "remainder": "keep"}
+    want, state = delivered(build(tree), FEW, save_at=at, **options)
+    found, saved = delivered(build(tree), FEW, save_at=at, workers=2, executor="processes", **options)
+    assert [(plain(item), keys) for item, keys in found] == [(plain(item), keys) for item, keys in want]
+    assert saved == state
+
+
+def test_processes_change_nothing() -> None:
+    with lent_processes():
+        same_over_processes()
 
 
 # ---------------------------------------------------------------- ranks

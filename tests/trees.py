@@ -65,6 +65,9 @@ class Fuse:
     def __init__(self) -> None:
         self.set(0, None)
 
+    def __reduce__(self) -> Any:
+        return Fuse, ()  # in another process nobody sets it
+
     def set(self, calls: int, error: BaseException | None) -> None:
         self.now = calls, error, count(1)  # one thing, since calls may be under way
 

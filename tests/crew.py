@@ -1,0 +1,38 @@
+"""Worker processes that many loaders use in turn, so that a test can open hundreds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from penstock.runtime import executors
+from penstock.runtime.executors.processes import Processes
+
+
+class Lent:
+    """The same processes, which do not end with a loader."""
+
+    def __init__(self, owner: Processes) -> None:
+        self.submit = owner.submit
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def lent_processes(workers: int = 2) -> Iterator[None]:
+    """Within, every loader with executor="processes" has these."""
+    owner, hired = Processes(workers), executors.hired
+
+    def lent(executor: Any, workers: int, timeout: float | None = None) -> Any:
+        return Lent(owner) if executor == "processes" and workers else hired(executor, workers, timeout)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("penstock.loader.hired", lent)
+            yield
+    finally:
+        owner.close()
