@@ -21,6 +21,7 @@ from penstock.report import opened
 def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PENSTOCK_PROGRESS", "0")  # a slow machine would tell of it where only errors belong
     first = tmp_path / "runs" / "first.jsonl"
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / ".code.parquet.penstock-lengths-tokens").write_bytes(b"kept by an earlier demo")

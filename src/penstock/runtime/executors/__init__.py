@@ -1,4 +1,4 @@
-"""Who computes a run: nobody else (inline), threads, or processes. All are `penstock.streams.job.Executor`s."""
+"""Who computes a run: nobody else (inline), threads, processes or a cluster, each a `penstock.streams.job.Executor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 from ...streams.job import Executor
 from .threads import Threads
 
-ExecutorName: TypeAlias = Literal["inline", "threads", "processes"]
+ExecutorName: TypeAlias = Literal["inline", "threads", "processes", "ray"]
 
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
@@ -18,6 +18,10 @@ def hired(executor: ExecutorName, workers: int, timeout: float | None = None) ->
         return None
     if executor == "threads":
         return Threads(workers)
+    if executor == "ray":
+        from .cluster import Cluster
+
+        return Cluster(workers, timeout)
     from .processes import Processes
 
     return Processes(workers, timeout)

@@ -22,7 +22,7 @@ from ...errors import ConfigError, DataError
 from ...streams.job import Done, Job
 from ...streams.step import Failed
 from .member import Member, Sent, begun
-from .wire import Descriptor, packed, shared_memory, unpacked, views
+from .wire import Descriptor, heard, packed, shared_memory, unpacked, views
 
 DEATHS = 3
 """A sample over which so many workers died is bad."""
@@ -190,8 +190,7 @@ class Crew:
         if task is None:  # cancelled
             return
         if verb == "failed":
-            place, cause = unpacked(*pickle.loads(told[0]))
-            task.found = cause if place is None else Failed(**place, cause=cause)
+            task.found = heard(told[0])
         else:
             task.found = Done(*unpacked(head, buffers))
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ConfigError
+from ...streams.step import Failed
 
 INLINE = 1 << 14
 """What is smaller goes over the socket; arrays smaller than a 32nd of that are no buffers of their own."""
@@ -198,6 +199,12 @@ def _tensor(array: Any) -> Any:
 def unpacked(head: Any, buffers: Sequence[Any]) -> Any:
     """The value; its arrays are views of the buffers."""
     return pickle.loads(head, buffers=buffers)
+
+
+def heard(told: bytes) -> BaseException:
+    """The exception that `told_of` in a worker has told."""
+    place, cause = unpacked(*pickle.loads(told))
+    return cause if place is None else Failed(**place, cause=cause)
 
 
 # ---------------------------------------------------------------- memory

@@ -31,7 +31,7 @@ from .wire import INLINE, Descriptor, Wire, packed, shared_memory, unpacked, vie
 ARENA = 1 << 36
 """How much may lie in one arena; of memory it takes what is written to."""
 IDLE = 1 << 26
-"""So many bytes that nobody uses are kept for what is to come."""
+"""So many bytes that nobody uses are kept for what is to come, and twice as many as were used of late."""
 
 
 class Arena:
@@ -51,6 +51,7 @@ class Arena:
         self._free: list[tuple[int, int]] = [(0, size)]
         self._taken = dict[int, int]()  # start and length of ranges
         self._high = 0  # nothing behind this takes memory
+        self._used, self._peak = 0, 0.0
 
     def take(self, size: int) -> int | None:
         """Where so many bytes are free, the first such place; None where they are nowhere."""
@@ -59,12 +60,15 @@ class Arena:
             if length >= size:
                 self._free[i : i + 1] = [(start + size, length - size)] if length > size else []
                 self._taken[start], self._high = size, max(self._high, start + size)
+                self._used += size
+                self._peak = max(self._used, 0.99 * self._peak)
                 return start
         return None
 
     def give_back(self, start: int) -> None:
         """A range is needed no more."""
         length = self._taken.pop(start)
+        self._used -= length
         i = bisect_right(self._free, (start, 0))
         if i < len(self._free) and self._free[i][0] == start + length:
             length += self._free.pop(i)[1]
@@ -73,11 +77,12 @@ class Arena:
             before, more = self._free.pop(i)
             start, length = before, length + more
         self._free.insert(i, (start, length))
-        last = self._free[-1][0]
-        if sum(self._free[-1]) == self.size and self._high - last > IDLE:
+        last, end = self._free[-1]
+        keep = last + max(IDLE, int(2 * self._peak)) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last + end == self.size and self._high > keep:
             with contextlib.suppress(OSError, AttributeError):  # where memory cannot be given back it is kept
-                self.memory.madvise(mmap.MADV_REMOVE, last + IDLE, self._high - last - IDLE)
-            self._high = last + IDLE
+                self.memory.madvise(mmap.MADV_REMOVE, keep, self._high - keep)
+            self._high = keep
 
 
 class Toil:
@@ -123,7 +128,7 @@ class Toil:
             done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
             found = packed(done)
         except BaseException as error:
-            self._say("failed", task, _told(error))
+            self._say("failed", task, told_of(error))
             return
         del done
         if (size := found.size()) <= INLINE:
@@ -147,7 +152,7 @@ class Toil:
         self.wire.send()
 
 
-def _told(error: BaseException) -> bytes:
+def told_of(error: BaseException) -> bytes:
     """An exception for the other side, with its traceback in words. One that cannot be sent is told in words alone."""
     place = None
     if isinstance(error, Failed):

@@ -1,0 +1,189 @@
+"""Actors of a Ray cluster: functions run on its CPU nodes, results come back through its object store.
+
+The units are those of any executor, so the stream is the same; an actor or a node that dies costs nothing but the time
+to do its work again. Arrays that come out of the object store cannot be written to.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Any
+
+from ...base.rows import Rows
+from ...errors import ConfigError, DataError
+from ...streams.job import Done, Grouping, Job
+from ...streams.step import Failed
+from .wire import heard
+from .worker import told_of
+
+DEATHS = 3
+_JOBS = 64
+
+
+class Actor:
+    """What runs on a node: it computes units of the jobs that it was shown."""
+
+    def __init__(self) -> None:
+        self._jobs = OrderedDict[int, Job]()
+
+    def compute(self, number: int, job: list[Any], values: list[Any] | None, rows: Rows) -> Any:
+        """A unit: what it came to, or the error, told."""
+        if number not in self._jobs:
+            self._jobs[number] = _ray().get(job[0])
+            while len(self._jobs) > _JOBS:
+                self._jobs.popitem(last=False)
+        try:
+            return self._jobs[number](values, rows)
+        except BaseException as error:
+            return told_of(error)
+
+
+class Placed:
+    """A unit that an actor computes."""
+
+    def __init__(self, owner: Cluster, job: Job, values: list[Any] | None, rows: Rows) -> None:
+        self.owner, self.job, self.values, self.rows = owner, job, values, rows
+        self.ref: Any = None
+        self.actor: Any = None
+        self.found: Done | BaseException | None = None
+
+    def done(self) -> bool:
+        return self.found is not None or bool(_ray().wait([self.ref], timeout=0)[0])
+
+    def result(self) -> Done:
+        if self.found is None:
+            self.found = self.owner.found(self)
+        if isinstance(self.found, BaseException):
+            raise self.found
+        return self.found
+
+    def cancel(self) -> bool:
+        with suppress(Exception):
+            _ray().cancel(self.ref)
+        return True
+
+
+class Cluster:
+    """So many actors, wherever the cluster has room. A cluster that is running is joined (`RAY_ADDRESS`, `ray.init`);
+    where there is none, one is begun on this machine.
+
+    `timeout`: a unit that takes so many seconds costs its actor.
+    """
+
+    def __init__(self, workers: int, timeout: float | None = None) -> None:
+        ray = _ray()
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False, include_dashboard=False)
+        self._timeout, self._kind = timeout, ray.remote(num_cpus=1, max_restarts=0)(Actor)
+        self._jobs = OrderedDict[tuple[int, ...], tuple[int, Any, Any]]()
+        self._number, self._bad = 0, dict[tuple[int, int, int, int], Failed]()
+        self._actors = [self._kind.remote() for _ in range(workers)]
+        self._load = [0] * workers
+        self._finish = weakref.finalize(self, _end, self._actors)
+
+    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Placed:
+        task, number = Placed(self, job, values, rows), self._job(job)[0]
+        for (of, leaf, epoch, index), error in self._bad.items():
+            if of == number and ((rows.leaf == leaf) & (rows.epoch == epoch) & (rows.index == index)).any():
+                task.found = error
+                return task
+        self._send(task)
+        return task
+
+    def close(self) -> None:
+        self._finish()
+
+    def _job(self, job: Job) -> tuple[int, Any]:
+        key = (id(job.op), *map(id, job.steps))
+        if key not in self._jobs:
+            self._number += 1
+            parts = Job(job.op, [*job.steps])
+            try:
+                self._jobs[key] = self._number, [_ray().put(parts)], parts  # its parts keep their identity
+            except (TypeError, AttributeError) as error:
+                raise ConfigError(
+                    f"executor='ray': what is to be computed cannot be sent to another process: {error}; keep what is "
+                    "open (files, locks, connections) out of functions and sources"
+                ) from error
+            while len(self._jobs) > _JOBS:
+                self._jobs.popitem(last=False)
+        self._jobs.move_to_end(key)
+        return self._jobs[key][:2]
+
+    def _send(self, task: Placed) -> None:
+        place = min(range(len(self._actors)), key=self._load.__getitem__)
+        number, job = self._job(task.job)
+        task.actor = self._actors[place]
+        task.ref = task.actor.compute.remote(number, job, task.values, task.rows)
+        self._load[place] += 1
+
+    def found(self, task: Placed) -> Done | BaseException:
+        """What a unit came to; an actor that is lost over it is replaced."""
+        if (found := self._waited(task)) is not None:
+            return found
+        self._send(task)
+        return self._waited(task) or self._blamed(task)
+
+    def _waited(self, task: Placed) -> Done | BaseException | None:
+        """What came of it; None where the actor, its node or the result was lost."""
+        ray: Any = _ray()
+        try:
+            told = ray.get(task.ref, timeout=self._timeout)
+        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.RaySystemError) as error:
+            self._replace(task.actor, type(error).__name__)
+            return None
+        except ray.exceptions.GetTimeoutError:
+            self._replace(task.actor, f"took longer than timeout={self._timeout:g} s")
+            return None
+        if task.actor in self._actors:
+            self._load[self._actors.index(task.actor)] -= 1
+        return heard(told) if isinstance(told, bytes) else Done(*told)
+
+    def _replace(self, actor: Any, why: str) -> None:
+        if actor not in self._actors:  # another unit told of it already
+            return
+        logging.getLogger("penstock").warning("an actor is lost (%s); another takes its place and does its work", why)
+        place = self._actors.index(actor)
+        with suppress(Exception):
+            _ray().kill(actor)
+        self._actors[place], self._load[place] = self._kind.remote(), 0
+
+    def _blamed(self, task: Placed) -> Done | BaseException:
+        """Find the sample over which actors are lost, one by one, up to where samples are grouped."""
+        steps = task.job.steps
+        before = next((i for i, step in enumerate(steps) if isinstance(step, Grouping)), len(steps))
+        alone = Job(task.job.op, steps[:before])
+        for i in range(len(task.rows)):
+            one = Placed(self, alone, task.values and task.values[i : i + 1], task.rows.slice(i, i + 1))
+            for _ in range(DEATHS):
+                self._send(one)
+                if self._waited(one) is not None:
+                    break
+            else:
+                row = one.rows
+                cause = DataError(f"its actor was lost {DEATHS} times in a row over this sample")
+                at = int(row.leaf[0]), int(row.epoch[0]), int(row.index[0])
+                self._bad[self._job(task.job)[0], *at] = bad = Failed(*at, cause)
+                return bad
+        self._send(task)
+        found = self._waited(task)
+        return DataError("actors are lost over a piece of work, between its samples") if found is None else found
+
+
+def _end(actors: list[Any]) -> None:
+    ray = _ray()
+    if ray.is_initialized():
+        for actor in actors:
+            with suppress(Exception):
+                ray.kill(actor)
+
+
+def _ray() -> Any:
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError("executor='ray' needs Ray: pip install 'penstock[ray]'") from None
+    return ray

@@ -1,0 +1,101 @@
+"""Actors of a Ray cluster, on a cluster of this machine: the same stream, whoever is lost when."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without CPUs, and two nodes with one each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        nodes = [found.add_node(num_cpus=1) for _ in range(2)]
+        ray.init(address=found.address, log_to_driver=False, configure_logging=False)
+        yield found, nodes
+        ray.shutdown()
+        found.shutdown()
+
+
+def row(x: int) -> dict[str, Any]:
+    return {"x": x, "many": np.full(3000, x)}
+
+
+def plain(item: Any) -> Any:
+    return {key: value.tolist() for key, value in item.items()} if isinstance(item, dict) else item.tolist()
+
+
+def numbers(n: int = 160) -> ps.Dataset:
+    return ps.from_sequence(range(n), name="web").shuffle(seed=1)
+
+
+PIPELINES = {
+    "batches": lambda: numbers().map(row).batch(8),
+    "filter": lambda: numbers().filter(lambda x: x % 3).map(row).batch(4),
+    "packed": lambda: numbers().map(lambda x: np.arange(x % 30 + 1)).pack(64).batch(2),
+    "mixture": lambda: (
+        ps.mix({"a": numbers(50).map(row), "b": numbers(30).map(row)}, {"a": 1, "b": 2}).limit(60).batch(3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_stream_and_its_states_are_those_without(cluster: Any, name: str) -> None:
+    def run(**options: Any) -> list[Any]:
+        with ps.Loader(PIPELINES[name](), **options) as loader:
+            return [(plain(item), loader.keys(), loader.state_dict()) for item in loader]
+
+    want = run()
+    assert len(want) > 10
+    assert run(workers=2, executor="ray") == want
+
+
+def deadly(x: int) -> int:
+    if x == 11:
+        os._exit(9)
+    if x == 13:
+        raise ValueError("no 13")
+    return x
+
+
+def test_lost_actors_bad_samples_and_errors(cluster: Any) -> None:
+    ds = numbers(60).map(deadly).batch(5)
+    with ps.Loader(ds, workers=2, executor="ray", on_error="quarantine") as loader:
+        items = list[Any]()
+        for i, item in enumerate(loader):
+            items.append(item.tolist())
+            if i == 3:
+                executor: Any = loader._executor  # pyright: ignore[reportPrivateUsage]
+                ray.kill(executor._actors[0])
+        journal = loader.journal
+    want = [item.tolist() for item in ps.Loader(numbers(60).batch(5))]
+    used = {entry["index"]: entry["used"] for entry in journal}
+    assert sorted(used) == [11, 13]
+    assert items == [[used.get(x, x) for x in item] for item in want]
+    assert any("lost 3 times" in entry["error"] for entry in journal)
+
+
+def test_a_node_may_die(cluster: Any) -> None:
+    found, nodes = cluster
+    ds = numbers(400).map(row).batch(4)
+    want = [plain(item) for item in ps.Loader(ds)]
+    with ps.Loader(ds, workers=2, executor="ray", prefetch=4) as loader:
+        items = list[Any]()
+        for i, item in enumerate(loader):
+            items.append(plain(item))
+            if i == 20:
+                found.remove_node(nodes.pop(), allow_graceful=False)
+                nodes.append(found.add_node(num_cpus=1))
+    assert items == want
