@@ -49,7 +49,8 @@ class Loader(Shows):
         prefetch: how many pieces of work may be under way; two for each worker when not given.
         prefetch_bytes: how many bytes may be made ahead, about, whoever computes; a sample that is larger passes alone.
             An eighth of the machine's memory, shared by its ranks, when not given.
-        rank: which share is ours. Found through torch.distributed or the environment (`RANK`) when not given.
+        rank: which share is ours. Found through torch.distributed, jax.distributed or the launcher (torchrun, MPI,
+            srun) when not given; peers of one data-parallel group are given the same.
         world_size: how many shares there are (`WORLD_SIZE`).
         lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
             multiple of every world size it may ever have. Fixed for a run; by default the least multiple of the world

@@ -263,9 +263,17 @@ def write_whole(path: Path, data: bytes) -> None:
     disk.sync(path.parent)
 
 
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun and the like
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; of a batch script, which is one process, only the first is there
+)
+
+
 def place() -> tuple[int, int]:
     """This process's rank and the world size: from torch.distributed or jax.distributed where one is running, else from
-    the launcher's environment, else alone.
+    the launcher's environment (torchrun, MPI, srun), else alone.
     """
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
@@ -273,6 +281,9 @@ def place() -> tuple[int, int]:
     jax = sys.modules.get("jax._src.distributed")  # jax.process_index() would start the devices
     if jax is not None and jax.global_state.client is not None:
         return int(jax.global_state.process_id), int(jax.global_state.num_processes)
+    for rank, size in _LAUNCHERS:
+        if rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -371,7 +382,8 @@ def installed_memory() -> int:
 
 def neighbours() -> int:
     """How many ranks run on this machine, as the launcher says."""
-    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    names = "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"
+    return max(1, next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 1))
 
 
 def resident() -> int:

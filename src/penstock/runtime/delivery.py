@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.rows import Rows, empty_rows
 from ..base.seams import world
-from ..streams.budget import Weight
+from ..streams.budget import Weight, bytes_of_all
 from ..streams.step import Leaf
 from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Fixed
@@ -83,7 +83,7 @@ class Delivery:
             self._astray = False
             raise StopIteration
         self._counts, self._items = self.given(), self.items
-        self._weight.learn(chunk.values, len(chunk.values))
+        self._weight.learn(bytes_of_all(chunk.values), len(chunk.values))
         self._hold(chunk)
         self._astray = False
 

@@ -19,14 +19,11 @@ class Weight:
     def __init__(self) -> None:
         self.mean = 0.0
 
-    def learn(self, values: Sequence[Any], items: int) -> None:
-        """These values came of so many items."""
-        if not values or not items:
-            return
-        step = -(-len(values) // _LOOKED_AT)
-        some = values[::step]
-        found = sum(map(bytes_of, some)) / len(some) * len(values) / items
-        self.mean += (found - self.mean) * (0.1 if found < self.mean else 0.5 if self.mean else 1.0)
+    def learn(self, size: float, items: int) -> None:
+        """So many items took so many bytes."""
+        if size and items:
+            found = size / items
+            self.mean += (found - self.mean) * (0.1 if found < self.mean else 0.5 if self.mean else 1.0)
 
     def items(self, room: float) -> int:
         """How many items so many bytes are, at least one."""
@@ -51,6 +48,14 @@ class Budget:
 
     def give_back(self, taken: float) -> None:
         self.used = max(0.0, self.used - taken)
+
+
+def bytes_of_all(values: Sequence[Any]) -> float:
+    """The bytes that many values take, about: a few of them speak for the others."""
+    if not values:
+        return 0.0
+    some = values[:: -(-len(values) // _LOOKED_AT)]
+    return sum(map(bytes_of, some)) / len(some) * len(values)
 
 
 def bytes_of(value: Any, deep: int = _DEEP) -> int:

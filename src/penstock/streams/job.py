@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base.rows import Rows, bounds_of
 from ..base.seams import world
+from .budget import bytes_of_all
 from .retry import patiently
 from .step import Step
 
@@ -19,12 +20,15 @@ Apply: TypeAlias = "Callable[[list[Any], Rows], list[Any]]"
 
 
 class Done(NamedTuple):
-    """A unit, computed: what came out, which items of the unit it came from, how long it took."""
+    """A unit, computed: what came out, which items of the unit it came from, how long it took, and how many bytes it
+    was when it was most.
+    """
 
     values: list[Any]
     rows: Rows
     origin: list[int] | None
     seconds: float
+    size: float
 
 
 class Reads(Protocol):
@@ -56,7 +60,7 @@ class Job:
         found = Results(self.op.values(rows) if self.op else values or [], rows, None)
         for step in self.steps:
             found.go(step)
-        return Done(found.values, found.rows, found.origin, world.sched.now() - began)
+        return found.done(began)
 
     def carefully(self, values: list[Any] | None, rows: Rows, at: Callable[[int, int, int], None]) -> Done:
         """The same, item by item; `at` is told the sample (leaf, pass, index) before anything is done with it."""
@@ -74,7 +78,7 @@ class Job:
         found = Results(values or [], rows, None)
         for step in self.steps:
             found.go(step, told)
-        return Done(found.values, found.rows, found.origin, world.sched.now() - began)
+        return found.done(began)
 
 
 class Computed(Protocol):
@@ -99,11 +103,19 @@ class Results:
     values: list[Any]
     rows: Rows
     origin: list[int] | None
+    size: float = 0.0
+
+    def done(self, began: float) -> Done:
+        """What came out."""
+        size = max(self.size, bytes_of_all(self.values))
+        return Done(self.values, self.rows, self.origin, world.sched.now() - began, size)
 
     def go(self, step: Step | Grouping, by: Callable[[Apply, Sequence[Any], Rows], list[Any]] | None = None) -> None:
         """Through one step; `by` calls it in the place of a call."""
         if isinstance(step, Grouping):
             return self.group(step)
+        if step.kind in ("filter", "flat", "may_skip"):  # what it leaves says less of what was there
+            self.size = max(self.size, bytes_of_all(self.values))
         results = by(step.apply, self.values, self.rows) if by else step.apply(self.values, self.rows)
         if step.kind != "filter":
             self.values = results

@@ -123,7 +123,7 @@ class Work:
                     trail, total = Every(trail, step.n, total), -(-total // step.n)
             if done.origin is not None or self.many:
                 trail = Origin(trail, done.origin or range(len(done.values)), self.many)
-            self.hired.budget.weight.learn(done.values, len(unit))
+            self.hired.budget.weight.learn(done.size, len(unit))
             chunk = Chunk(done.values, done.rows, trail)
             if self._skip and chunk.values:
                 if [*(done.origin or [])][self._skip : self._skip + 1] != [0]:

@@ -41,7 +41,7 @@ class Actor:
             return told_of(error)
 
 
-class Placed:
+class Posted:
     """A unit that an actor computes."""
 
     def __init__(self, owner: Cluster, job: Job, values: list[Any] | None, rows: Rows) -> None:
@@ -84,8 +84,8 @@ class Cluster:
         self._load = [0] * workers
         self._finish = weakref.finalize(self, _end, self._actors)
 
-    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Placed:
-        task, number = Placed(self, job, values, rows), self._job(job)[0]
+    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Posted:
+        task, number = Posted(self, job, values, rows), self._job(job)[0]
         for (of, leaf, epoch, index), error in self._bad.items():
             if of == number and ((rows.leaf == leaf) & (rows.epoch == epoch) & (rows.index == index)).any():
                 task.found = error
@@ -113,21 +113,21 @@ class Cluster:
         self._jobs.move_to_end(key)
         return self._jobs[key][:2]
 
-    def _send(self, task: Placed) -> None:
+    def _send(self, task: Posted) -> None:
         place = min(range(len(self._actors)), key=self._load.__getitem__)
         number, job = self._job(task.job)
         task.actor = self._actors[place]
         task.ref = task.actor.compute.remote(number, job, task.values, task.rows)
         self._load[place] += 1
 
-    def found(self, task: Placed) -> Done | BaseException:
+    def found(self, task: Posted) -> Done | BaseException:
         """What a unit came to; an actor that is lost over it is replaced."""
         if (found := self._waited(task)) is not None:
             return found
         self._send(task)
         return self._waited(task) or self._blamed(task)
 
-    def _waited(self, task: Placed) -> Done | BaseException | None:
+    def _waited(self, task: Posted) -> Done | BaseException | None:
         """What came of it; None where the actor, its node or the result was lost."""
         ray: Any = _ray()
         try:
@@ -151,13 +151,13 @@ class Cluster:
             _ray().kill(actor)
         self._actors[place], self._load[place] = self._kind.remote(), 0
 
-    def _blamed(self, task: Placed) -> Done | BaseException:
+    def _blamed(self, task: Posted) -> Done | BaseException:
         """Find the sample over which actors are lost, one by one, up to where samples are grouped."""
         steps = task.job.steps
         before = next((i for i, step in enumerate(steps) if isinstance(step, Grouping)), len(steps))
         alone = Job(task.job.op, steps[:before])
         for i in range(len(task.rows)):
-            one = Placed(self, alone, task.values and task.values[i : i + 1], task.rows.slice(i, i + 1))
+            one = Posted(self, alone, task.values and task.values[i : i + 1], task.rows.slice(i, i + 1))
             for _ in range(DEATHS):
                 self._send(one)
                 if self._waited(one) is not None:

@@ -1,0 +1,82 @@
+"""How much is made ahead, in bytes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.streams.budget import Budget, Weight, bytes_of, bytes_of_all
+
+
+def test_bytes_of_what_people_give() -> None:
+    big = np.zeros(10_000, np.int64)
+    assert 80_000 <= bytes_of(big) < 80_200
+    assert 160_000 <= bytes_of({"a": big, "b": [big], "c": "text"}) < 161_000
+    assert 10_000 <= bytes_of(b"x" * 10_000) < 10_200
+    assert bytes_of([big] * 1_000) == pytest.approx(80_000_000, rel=0.01)
+    loop: list[Any] = []
+    loop.append(loop)
+    assert bytes_of(loop) < 10_000
+
+
+def test_a_weight_grows_at_once_and_shrinks_slowly() -> None:
+    weight = Weight()
+    assert weight.items(1) == 1 << 30
+    weight.learn(bytes_of_all([b"x" * 1_000] * 100), 100)
+    assert weight.items(100_000) == pytest.approx(100, rel=0.1)
+    weight.learn(100_000, 1)
+    assert weight.items(100_000) < 3
+    weight.learn(64, 1)
+    assert weight.items(100_000) < 3
+    weight.learn(bytes_of_all([]), 5)
+    assert weight.items(1) == 1
+
+
+def test_a_budget_comes_back() -> None:
+    budget = Budget(1_000)
+    assert budget.fits(10**9)  # nothing is known yet
+    budget.weight.learn(100, 1)
+    taken = [budget.begin(1) for _ in range(5)]
+    assert not budget.fits(1)
+    for each in taken:
+        budget.give_back(each)
+    assert budget.used == 0 and budget.fits(5)
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"workers": 2, "lanes": 4}])
+def test_what_is_made_ahead_stays_within_bounds(options: Any) -> None:
+    """Samples of 100 kB, at most 2 MB ahead: few are alive at any moment."""
+    alive, most, lock = [0], [0], threading.Lock()
+
+    class Sample:
+        def __init__(self, x: int) -> None:
+            self.nbytes, self.x = 100_000, x
+            with lock:
+                alive[0] += 1
+                most[0] = max(most[0], alive[0])
+
+        def __del__(self) -> None:
+            with lock:
+                alive[0] -= 1
+
+    ds = ps.from_sequence(range(2_000)).map(Sample)
+    if "lanes" in options:
+        ds = ds.filter(lambda sample: sample.x % 2)
+    with ps.Loader(ds, prefetch_bytes=2_000_000, **options) as loader:
+        seen = [sample.x for sample in loader]
+    assert seen == [x for x in range(2_000) if x % 2 or "lanes" not in options]
+    assert most[0] <= 30
+    most[0] = 0
+    with ps.Loader(ds, prefetch_bytes=200_000_000, **options) as loader:
+        assert sum(1 for _ in loader) == len(seen)
+    assert most[0] > 30  # it is the bound that held them back
+
+
+def test_a_sample_larger_than_the_bound_passes_alone() -> None:
+    ds = ps.from_sequence(range(20)).map(lambda x: np.full(1_000_000, x))
+    with ps.Loader(ds, workers=2, prefetch_bytes=1_000) as loader:
+        assert [int(item[0]) for item in loader] == list(range(20))
