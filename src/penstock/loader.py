@@ -22,6 +22,7 @@ from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.executors import EXECUTORS, ExecutorName, hired
+from .runtime.executors.threads import Threads
 from .runtime.iterator import refuse_copies
 from .runtime.session import Session
 from .runtime.setting import Setting, place_of
@@ -109,7 +110,7 @@ class Loader(Shows):
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window, None, prefetch_bytes, remainder)
-        self._closed, self._waited = False, 0.0
+        self._closed, self._waited, self._opened = False, 0.0, world.sched.now()
         self._pass: _Pass | None = None
         self._told = False
         self._lock, self._process = lock(), process()
@@ -165,7 +166,9 @@ class Loader(Shows):
             )
         out, began = self._session.out, world.sched.now()
         out.fill()
-        self._waited += world.sched.now() - began
+        self._waited += (now := world.sched.now()) - began
+        if isinstance(self._executor, Threads):
+            self._executor.waited(self._waited, now - self._opened)
         value = out.values[out.used]
         if self._session.spread.remainder == "pad":
             value = self._marked(value)

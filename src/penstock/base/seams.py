@@ -322,6 +322,11 @@ def seeded_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(kept[2])
 
 
+def processor_time() -> float:
+    """Seconds that this thread has had of a processor."""
+    return time.thread_time()
+
+
 def clock() -> float:
     """Seconds since 1970, by the clock that the processes of a machine share."""
     return time.time()

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections import Counter, OrderedDict, deque
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...base.rows import Rows
-from ...streams.job import Done
-from .wire import Wire
+from ...streams.job import Done, Job
+from .wire import Descriptor, Packed, Whole, Wire, shared_memory
 
 _LOOK = 1.0  # seconds between two looks at workers that say nothing
 
@@ -32,10 +32,20 @@ class Attends(Protocol):
     def cancel(self, task: Sent, /) -> None: ...
 
 
+class Taught:
+    """A job that workers were taught, and what it is made of: as long as that lives, nothing else has its identity."""
+
+    def __init__(self, number: int, job: Job, found: Packed) -> None:
+        self.number, self.job, self.spans, self.size = number, job, found.spans, found.size()
+        shared, fd = shared_memory(self.size)
+        self.memory = Descriptor(fd)
+        found.write(shared)
+
+
 class Sent:
     """A unit that workers compute."""
 
-    def __init__(self, crew: Attends, number: int, job: int, values: list[Any] | None, rows: Rows) -> None:
+    def __init__(self, crew: Attends, number: int, job: Taught, values: Whole | None, rows: Rows) -> None:
         self.crew, self.number, self.job, self.values, self.rows = crew, number, job, values, rows
         self.found: Done | BaseException | None = None
         self.at: tuple[int, int, int] | None = None  # the sample that a careful worker began last

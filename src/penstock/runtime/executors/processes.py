@@ -21,33 +21,24 @@ from ...base.rows import Rows
 from ...errors import ConfigError, DataError
 from ...streams.job import Done, Job
 from ...streams.step import Failed
-from .member import Member, Sent, begun
-from .wire import Descriptor, heard, packed, shared_memory, unpacked, views
+from .member import Member, Sent, Taught, begun
+from .wire import Descriptor, Packed, heard, packed, unpacked, views
 
 DEATHS = 3
 """A sample over which so many workers died is bad."""
-_JOBS = 64  # that workers remember
-_STILLBORN = 3
+_JOBS = 1024  # that workers remember
+_STILLBORN = 10  # times in a row that all workers are killed before they begin; one that ends by itself counts thrice
 
 
-class _Known:
-    """A job that was sent, and what it is made of: as long as that lives, nothing else has its identity."""
-
-    def __init__(self, number: int, job: Job) -> None:
-        self.number, self.parts = number, (job.op, *job.steps)
-        try:
-            found = packed(Job(job.op, [*job.steps]))
-        except (TypeError, AttributeError, pickle.PicklingError, RecursionError) as error:
-            raise ConfigError(
-                f"executor='processes': what is to be computed cannot be sent to another process: {error}; keep what "
-                "is open (files, locks, connections) out of functions and sources, or use executor='threads'"
-            ) from error
-        self.spans, self.size = found.spans, found.size()
-        shared, self.fd = shared_memory(self.size)
-        found.write(shared)
-
-    def close(self) -> None:
-        os.close(self.fd)
+def sendable(value: Any) -> Packed:
+    """A value, ready to go to a worker; an error where that cannot be."""
+    try:
+        return packed(value)
+    except (TypeError, AttributeError, pickle.PicklingError, RecursionError) as error:
+        raise ConfigError(
+            f"executor='processes': what is to be computed cannot be sent to another process: {error}; keep what is "
+            "open (files, locks, connections) out of functions and sources, or use executor='threads'"
+        ) from error
 
 
 class Crew:
@@ -56,7 +47,7 @@ class Crew:
     def __init__(self, workers: int, timeout: float | None) -> None:
         self.owner, self.timeout = os.getpid(), timeout
         self._number, self._stillborn, self._dirty, self._closed = 0, 0, False, False
-        self._known = OrderedDict[tuple[int, ...], _Known]()
+        self._known = OrderedDict[tuple[int, ...], Taught]()
         self._bad = dict[tuple[int, int, int, int], BaseException]()
         self._life = os.pipe()  # its end is that of this process
         self._poll = select.poll()
@@ -75,9 +66,8 @@ class Crew:
         if self._closed:
             raise RuntimeError("the workers are gone")
         self._mend()
-        known = self._job(job)
         self._number += 1
-        task = Sent(self, self._number, known.number, values, rows)
+        task = Sent(self, self._number, self._job(job), None if values is None else sendable(values).whole(), rows)
         if (bad := self._is_bad(task)) is not None:
             task.found = bad
             return task
@@ -90,19 +80,19 @@ class Crew:
         for (job, *sample), error in self._bad.items():
             rows = task.rows
             here = (rows.leaf == sample[0]) & (rows.epoch == sample[1]) & (rows.index == sample[2])
-            if job == task.job and here.any():
+            if job == task.job.number and here.any():
                 return error
         return None
 
-    def _job(self, job: Job) -> _Known:
+    def _job(self, job: Job) -> Taught:
         """A job as workers know it. Lanes have one each, made of the same parts: that is one here."""
         key = (id(job.op), *map(id, job.steps))
         if key not in self._known:
             self._number += 1
-            self._known[key] = _Known(self._number, job)
+            parts = Job(job.op, [*job.steps])
+            self._known[key] = Taught(self._number, parts, sendable(parts))
             while len(self._known) > _JOBS:
                 old = self._known.popitem(last=False)[1]
-                old.close()
                 for worker in self._workers:
                     if old.number in worker.jobs:
                         worker.jobs.discard(old.number)
@@ -111,14 +101,14 @@ class Crew:
         return self._known[key]
 
     def _give(self, task: Sent, worker: Member, careful: bool) -> None:
-        if task.job not in worker.jobs:
-            known = next(known for known in self._known.values() if known.number == task.job)
-            worker.wire.put(("job", known.number, known.size, known.spans), os.dup(known.fd))
-            worker.jobs.add(task.job)
+        job = task.job
+        if job.number not in worker.jobs:
+            worker.wire.put(("job", job.number, job.size, job.spans), os.dup(job.memory.fileno()))
+            worker.jobs.add(job.number)
         if not worker.tasks:
             worker.since = time.monotonic()
         worker.tasks[task.number] = task
-        worker.wire.put(("run", task.number, task.job, task.values, task.rows, careful))
+        worker.wire.put(("run", task.number, job.number, task.values, task.rows, careful))
         self._flush(worker)
 
     def cancel(self, task: Sent) -> None:
@@ -212,11 +202,11 @@ class Crew:
         how = f"{why} ({'signal' if code < 0 else 'exit code'} {abs(code)})" if why == "died" else why
         tasks = list(worker.tasks.values())
         if not worker.ready:
-            self._stillborn += 1
+            self._stillborn += 1 if code < 0 else 3
             if self._stillborn >= _STILLBORN * len(self._workers):
                 raise ConfigError(
-                    f"{self._stillborn} worker processes {how} before they began; what they wrote to standard error "
-                    "says why"
+                    f"worker processes, one after the other, {how} before they began; what they wrote to standard "
+                    "error says why"
                 )
         over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
         over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
@@ -238,7 +228,7 @@ class Crew:
             if task.deaths >= DEATHS and task.suspects[task.at] >= DEATHS - 1:
                 cause = DataError(f"its worker process {how}, {DEATHS} times in a row over this sample")
                 leaf, epoch, index = task.at
-                task.found = self._bad[task.job, leaf, epoch, index] = Failed(leaf, epoch, index, cause)
+                task.found = self._bad[task.job.number, leaf, epoch, index] = Failed(leaf, epoch, index, cause)
             task.at = None
         elif task.deaths > DEATHS:
             rows = task.rows
@@ -275,8 +265,7 @@ class Crew:
         self._closed = True
         for worker in self._workers:
             self._let_go(worker)
-        for known in self._known.values():
-            known.close()
+        self._known.clear()
         for fd in self._life:
             os.close(fd)
 

@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -126,6 +126,9 @@ class Wire:
 # ---------------------------------------------------------------- values
 
 
+Whole: TypeAlias = "tuple[bytes, list[bytes]]"
+
+
 class Packed(NamedTuple):
     """Values, pickled: the pickle, and its buffers apart."""
 
@@ -144,6 +147,10 @@ class Packed(NamedTuple):
     def size(self) -> int:
         offset, length = self.spans[-1]
         return offset + length
+
+    def whole(self) -> Whole:
+        """All of it, for what goes through the socket."""
+        return self.head, [bytes(buffer) for buffer in self.buffers]
 
     def write(self, memory: mmap.mmap, start: int = 0) -> None:
         """Copy all of it to a place in memory."""

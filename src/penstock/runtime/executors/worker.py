@@ -26,7 +26,7 @@ from typing import Any
 from ...base.rows import Rows
 from ...streams.job import Job
 from ...streams.step import Failed
-from .wire import INLINE, Descriptor, Wire, packed, shared_memory, unpacked, views
+from .wire import INLINE, Descriptor, Whole, Wire, packed, shared_memory, unpacked, views
 
 ARENA = 1 << 36
 """How much may lie in one arena; of memory it takes what is written to."""
@@ -122,8 +122,9 @@ class Toil:
                 for number, start in ranges:
                     self.arenas[number].give_back(start)
 
-    def _do(self, task: int, job: int, values: list[Any] | None, rows: Rows, careful: bool) -> None:
+    def _do(self, task: int, job: int, packed_values: Whole | None, rows: Rows, careful: bool) -> None:
         try:
+            values = None if packed_values is None else unpacked(*packed_values)
             work = self.jobs[job]
             done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
             found = packed(done)
@@ -132,7 +133,7 @@ class Toil:
             return
         del done
         if (size := found.size()) <= INLINE:
-            return self._say("done", task, found.head, [bytes(buffer) for buffer in found.buffers])
+            return self._say("done", task, *found.whole())
         arena, start, fd = self._room(size)
         found.write(arena.memory, start)
         self._say("shared", task, arena.number, arena.size, start, size, found.spans, fd=fd)
@@ -163,7 +164,7 @@ def told_of(error: BaseException) -> bytes:
     for each in (cause, RuntimeError(f"{type(cause).__name__}: {cause}\n{trace}")):
         with contextlib.suppress(Exception):
             found = packed((place, each))
-            told = found.head, [bytes(buffer) for buffer in found.buffers]
+            told = found.whole()
             unpacked(*told)
             return pickle.dumps(told)
     raise AssertionError("an error in words can be sent")
