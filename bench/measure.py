@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .parallel import WORKS
 from .table import CASES, Row
 from .work import Docs, Ints, Mixed, scratch
 
@@ -104,6 +105,8 @@ def stream(row: Row, scale: Scale) -> Found:
         mine = each * real / places
         found["fill"] = real / places
     found |= rates(peer, mine, floor, each)
+    if row.case in WORKS:  # what other processes compute is not in the time of this one
+        found["ratio"] = found["ratio_wall"]
     reaches = found["per_s"] * scale.share_s >= 1000
     if isinstance(work, Mixed) and scale.first and reaches and row.peer != "floor":
         found |= shares(row, work, scale)
@@ -183,6 +186,8 @@ def worst(sources: np.ndarray, weights: list[float]) -> float:
 
 def work_of(row: Row, scale: Scale) -> Any:
     """What a row is given."""
+    if row.case in WORKS:
+        return WORKS[row.case]()
     n = CASES[row.case].params[0]
     if row.case.startswith("mix"):
         return Mixed(n)

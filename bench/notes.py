@@ -26,6 +26,11 @@ MIXED = (
 )
 NOTES = {
     "overhead": STREAMS,
+    **dict.fromkeys(
+        ("move64", "move1000", "tokenise"),
+        "By wall time, as the work is done in other processes or threads. The machine's two cores are those of the "
+        "workers and of whoever takes their batches.",
+    ),
     **{f"mix{n}": MIXED for n in (3, 50, 500)},
     **{
         f"pack{n}": "Real tokens count, padding does not. Penstock and Grain also write segment ids and positions, the "

@@ -109,6 +109,7 @@ SPEED: list[Column] = [
 ]
 COLUMNS: dict[str, list[Column]] = {
     "overhead": [*SPEED, ("first batch, ms", plain("first_batch_s", 1e3))],
+    **{case: [*SPEED[1:3], ("first batch, ms", plain("first_batch_s", 1e3))] for case in ("move", "tokenise")},
     "mix": [
         *SPEED,
         *((f"off at 10^{n}", plain(f"off_1e{n}")) for n in (3, 4, 5, 6)),

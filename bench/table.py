@@ -70,6 +70,25 @@ CASES = {
             for length in (2048, 8192)
         ),
         Case(
+            "move64",
+            "stream",
+            "Workers: large batches",
+            "Batches of 64 MiB of float32, 16 rows stacked by 2 workers; the floor copies as many bytes in one thread.",
+        ),
+        Case(
+            "move1000",
+            "stream",
+            "Workers: many small arrays",
+            "Items of 1,000 arrays of 64 bytes, made by 2 workers; the floor makes them in the calling thread.",
+        ),
+        Case(
+            "tokenise",
+            "stream",
+            "Workers: pure Python",
+            "Texts of 2 kB tokenised in pure Python by 2 workers, batches of 32; the floor tokenises in the calling "
+            "thread.",
+        ),
+        Case(
             "resume",
             "resume",
             "Resume",

@@ -13,6 +13,9 @@ PEER = Peer("floor", needs=("numpy",), imports="numpy")
 @PEER.row("mix500", "the loop over shuffled integers")
 @PEER.row("pack2048", "copies documents into rows")
 @PEER.row("pack8192", "copies documents into rows")
+@PEER.row("move64", "memcpy")
+@PEER.row("move1000", "the function")
+@PEER.row("tokenise", "the function, stacked")
 def plain(work):
     return work.floor()
 

@@ -25,6 +25,32 @@ def by_index(ds):
     return (ds[i] for i in range(len(ds)))
 
 
+def by_workers(ds):
+    import grain
+    from absl import flags
+
+    flags.FLAGS.mark_as_parsed()  # as absl.app.run would have done
+    return ds.to_iter_dataset(inline()).mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
+
+
+@PEER.row("move64", "mp_prefetch, 2 workers")
+def move64(work):
+    import grain
+
+    return by_workers(grain.MapDataset.source(work.data).batch(work.batch))
+
+
+@PEER.row("move1000", "mp_prefetch, 2 workers")
+@PEER.row("tokenise", "mp_prefetch, 2 workers")
+def made(work):
+    import grain
+
+    from ..parallel import small, tokens
+
+    ds = grain.MapDataset.source(work.data)
+    return by_workers(ds.map(small) if work.batch == 1 else ds.map(tokens).batch(work.batch))
+
+
 @PEER.row("overhead", "MapDataset by ds[i]", quick=True)
 def overhead(work):
     return by_index(ints(work).batch(work.batch))

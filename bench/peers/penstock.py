@@ -23,6 +23,44 @@ def threads(work):
     return ps.Loader(overhead(work), workers=2)
 
 
+def moved(work, executor):
+    import penstock as ps
+
+    return ps.Loader(ps.from_sequence(work.data).batch(work.batch), workers=2, executor=executor)
+
+
+@PEER.row("move64", "Loader, 2 processes")
+def move64(work):
+    return moved(work, "processes")
+
+
+@PEER.row("move64", "Loader, 2 threads")
+def move64_threads(work):
+    return moved(work, "threads")
+
+
+def made(work, executor):
+    import penstock as ps
+
+    from ..parallel import small, tokens
+
+    ds = ps.from_sequence(work.data)
+    ds = ds.map(small) if work.batch == 1 else ds.map(tokens).batch(work.batch)
+    return ps.Loader(ds, workers=2, executor=executor)
+
+
+@PEER.row("move1000", "Loader, 2 processes")
+@PEER.row("tokenise", "Loader, 2 processes")
+def by_processes(work):
+    return made(work, "processes")
+
+
+@PEER.row("move1000", "Loader, 2 threads")
+@PEER.row("tokenise", "Loader, 2 threads")
+def by_threads(work):
+    return made(work, "threads")
+
+
 def mixture(work, block_size=1):
     import penstock as ps
 

@@ -37,6 +37,29 @@ def seeded(seed=7):
     return torch.Generator().manual_seed(seed)
 
 
+@PEER.row("move64", "DataLoader, 2 workers")
+def move64(work):
+    from torch.utils.data import DataLoader
+
+    return DataLoader(Source(work.data, as_it_is), work.batch, num_workers=2)
+
+
+def as_it_is(x):
+    return x
+
+
+@PEER.row("move1000", "DataLoader, 2 workers")
+@PEER.row("tokenise", "DataLoader, 2 workers")
+def made(work):
+    from torch.utils.data import DataLoader
+
+    from ..parallel import small, tokens
+
+    if work.batch == 1:
+        return DataLoader(Source(work.data, small), batch_size=None, num_workers=2)
+    return DataLoader(Source(work.data, tokens), work.batch, num_workers=2)
+
+
 @PEER.row("overhead", "DataLoader, shuffle=True", quick=True)
 def overhead(work):
     from torch.utils.data import DataLoader

@@ -486,3 +486,28 @@ def test_a_crew_is_a_plain_executor() -> None:
     crew.close()
     with pytest.raises(RuntimeError, match="gone"):
         crew.submit(None, None, None)  # pyright: ignore[reportArgumentType]
+
+
+def test_objects_of_the_script_itself_come_back_as_its_own() -> None:
+    """Also tensors of kinds that NumPy does not have, with a gradient, and of classes that have no module."""
+    code = """
+import torch, penstock as ps
+class Point:
+    def __init__(self, x): self.x = x
+def f(x):
+    class Local:
+        y = x
+    grad = torch.ones(2, requires_grad=True) * x
+    return {"b": torch.full((3000,), x, dtype=torch.bfloat16), "g": grad.detach(), "p": Point(x), "l": Local()}
+def g(row):
+    assert type(row["p"]).__name__ == "Point"
+    return row
+ds = ps.from_sequence(range(5)).map(f).filter(lambda row: True).map(g)
+with ps.Loader(ds, workers=1, executor="processes", lanes=1) as loader:
+    for i, row in enumerate(loader):
+        assert torch.equal(row["b"], torch.full((3000,), i, dtype=torch.bfloat16))
+        assert type(row["p"]) is Point and row["p"].x == row["l"].y == i
+print("all")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.strip() == "all", done.stderr

@@ -7,6 +7,7 @@ behind, whoever is killed when.
 
 from __future__ import annotations
 
+import copyreg
 import io
 import mmap
 import os
@@ -18,6 +19,7 @@ import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -160,7 +162,21 @@ class Packed(NamedTuple):
 
 
 def packed(value: Any) -> Packed:
-    """A value, ready to go to another process; what has no module to be found in goes by value."""
+    """A value, ready to go to a worker; what has no module to be found in, or only the script that runs, goes by
+    value.
+    """
+    return _packed(value, _by_value())
+
+
+def packed_here(value: Any) -> Packed:
+    """The same, of what a worker made: by value only where that must be, as it takes several times as long."""
+    try:
+        return _packed(value, _Plain)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return packed(value)
+
+
+def _packed(value: Any, pickler: Any) -> Packed:
     buffers, file = list[memoryview](), io.BytesIO()
 
     def inside(buffer: pickle.PickleBuffer) -> bool:
@@ -170,31 +186,34 @@ def packed(value: Any) -> Packed:
         buffers.append(raw)
         return False
 
-    _pickler()(file, pickle.HIGHEST_PROTOCOL, inside).dump(value)
+    found = pickler(file, pickle.HIGHEST_PROTOCOL, buffer_callback=inside)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        others: dict[type, Any] = getattr(found, "dispatch_table", copyreg.dispatch_table)
+        found.dispatch_table = {**others, torch.Tensor: _reduced}
+    found.dump(value)
     return Packed(file.getvalue(), buffers)
 
 
+class _Plain(pickle.Pickler):
+    """One that may have a table of its own."""
+
+
 @cache
-def _pickler() -> Any:
+def _by_value() -> Any:
     try:
         import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
     except ImportError:
         raise ConfigError("executor='processes' needs cloudpickle: pip install 'penstock[processes]'") from None
-    base: Any = cloudpickle.Pickler
+    return cloudpickle.Pickler
 
-    class Pickler(base):
-        """Tensors go as arrays."""
 
-        def reducer_override(self, obj: Any) -> Any:
-            torch: Any = sys.modules.get("torch")
-            if torch is not None and type(obj) is torch.Tensor and obj.device.type == "cpu" and not obj.requires_grad:
-                try:
-                    return _tensor, (obj.numpy(),)
-                except TypeError:  # of a kind that NumPy does not have
-                    return NotImplemented
-            return base.reducer_override(self, obj)
-
-    return Pickler
+def _reduced(tensor: Any) -> Any:
+    """A tensor as an array where it is one."""
+    if type(tensor).__name__ == "Tensor" and tensor.device.type == "cpu" and not tensor.requires_grad:
+        with suppress(TypeError):  # of a kind that NumPy does not have
+            return _tensor, (tensor.numpy(),)
+    return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
 def _tensor(array: Any) -> Any:

@@ -26,7 +26,7 @@ from typing import Any
 from ...base.rows import Rows
 from ...streams.job import Job
 from ...streams.step import Failed
-from .wire import INLINE, Descriptor, Whole, Wire, packed, shared_memory, unpacked, views
+from .wire import INLINE, Descriptor, Whole, Wire, packed, packed_here, shared_memory, unpacked, views
 
 ARENA = 1 << 36
 """How much may lie in one arena; of memory it takes what is written to."""
@@ -127,7 +127,7 @@ class Toil:
             values = None if packed_values is None else unpacked(*packed_values)
             work = self.jobs[job]
             done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
-            found = packed(done)
+            found = packed_here(done)
         except BaseException as error:
             self._say("failed", task, told_of(error))
             return
