@@ -153,6 +153,26 @@ def test_only_the_seams_touch_the_world(path: Path) -> None:
             )
 
 
+NODES = {"Read", "Reorder", "Mix", "Each", "Hold", "Head", "Rest", "Again"}
+# Writing a mixture file is going back over what a tree was made of, and says of every step whether a file can hold it.
+TAKES_TREES_APART = {"mixture_files/unbuild.py"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_only_the_graph_matches_over_kinds_of_nodes(path: Path) -> None:
+    name = path.relative_to(SOURCE).as_posix()
+    if name.startswith("graph/") or name in TAKES_TREES_APART:
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.MatchClass):
+            asked = {ast.unparse(node.cls)}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            asked = set(ast.unparse(node.args[1]).split(" | "))
+        else:
+            continue
+        assert not asked & NODES, f"{name}:{node.lineno} asks of which kind a node is: that belongs in graph/"
+
+
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_files_are_small(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())

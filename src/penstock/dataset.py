@@ -24,10 +24,11 @@ from .graph.functions import Batched, OfPair, Renamed
 from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
 from .graph.seeds import seeded
 from .graph.show import Shown, Shows, length, shown
+from .graph.tail import batched
 from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op
 from .orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
-from .pack import DType, Long, Method, Missing, PackedBatches, Packing, Rebatch, join_parts
+from .pack import DType, Long, Method, Missing, Packing, Rebatch, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
@@ -636,12 +637,7 @@ class Dataset(Shows):
         """
         n = whole(n, "batch({})", 1)
         within_reach(n)
-        match self.flow:
-            case Each(groups, "map", Packing() as packing) if collate is None:
-                # Packed rows are built straight into their batch instead of being copied there.
-                return self._with(Each(Hold(groups, Batch(n, drop_remainder)), "map", PackedBatches(packing)))
-            case flow:
-                return self._with(Each(Hold(flow, Batch(n, drop_remainder)), "map", _collate(collate)))
+        return self._with(batched(self.flow, Batch(n, drop_remainder), None if collate is None else _collate(collate)))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Batches of `n` rows, cut from batches of other sizes.

@@ -275,7 +275,7 @@ class Loader(Shows):
         with self._alone():
             session, step = self._session, whole(step, "seek({})", 0)
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
-            rows = rows_of(session.flow, rows_op(session.compiled.op, session.flow), session.sizes, step, None)
+            rows = rows_of(session.flow, rows_op(session.compiled.op), session.sizes, step, None)
             session.go(step, rows.start)
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:

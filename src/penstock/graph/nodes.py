@@ -124,6 +124,11 @@ def keyed_by(path: Path) -> tuple[str, ...]:
     return tuple(place for place in path[start:] if isinstance(place, str))
 
 
+def only_input(flow: Flow) -> Flow | None:
+    """What a step takes its items from; None of a source, and of what has several inputs."""
+    return None if isinstance(flow, Mix | Read) else flow.flow
+
+
 def shown_as(path: Path) -> str:
     """The name by which a source at this place is known."""
     return "/".join(place for place in path if isinstance(place, str))

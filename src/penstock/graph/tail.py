@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..base.tree import collate
 from ..mixing.rules import Turns
+from ..pack import PackedBatches, Packing
 from .ends import endless
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Rest, fact
 
@@ -78,6 +80,17 @@ def tail_of(flow: Flow) -> Tail:
             batches = (flow.fold, *batches)
         flow = flow.flow
     return Tail(flow, batches)
+
+
+def batched(flow: Flow, batch: Batch, stack: Callable[[list[Any]], Any] | None) -> Flow:
+    """Batches of a flow, stacked as it is usual or by a function. Packed rows are built straight into their batch
+    instead of being copied there.
+    """
+    match flow:
+        case Each(groups, "map", Packing() as packing) if stack is None:
+            return Each(Hold(groups, batch), "map", PackedBatches(packing))
+        case _:
+            return Each(Hold(flow, batch), "map", stack or collate)
 
 
 class Laned(NamedTuple):

@@ -342,7 +342,7 @@ class Questions(Shows):
 
     @cached_property
     def _rows_op(self) -> Op:
-        return rows_op(self._op, self.flow)
+        return rows_op(self._op)
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """The samples of a global step, with the positions of the items of this dataset that hold them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
-from ..graph.nodes import Each, Flow, Hold
-from ..graph.tail import has_tail, tail_of
+from ..graph.nodes import Flow
+from ..graph.tail import tail_of
 from ..ops.batch import BatchOp
 from ..ops.each import EachOp
 from ..ops.op import Op
@@ -16,11 +16,10 @@ from ..runtime.sizes import Size, rows_of_step, size_of
 from ..streams.deal import spread_of
 
 
-def rows_op(op: Op, flow: Flow) -> Op:
+def rows_op(op: Op) -> Op:
     """The op below the last batches, of the rows of a run."""
-    while has_tail(flow):
-        assert isinstance(flow, Hold | Each) and isinstance(op, BatchOp | EachOp)
-        op, flow = op.flow, flow.flow
+    while op.tail:
+        (op,) = op.inputs
     return op
 
 

@@ -16,7 +16,7 @@ from penstock.base.seams import world
 from penstock.dataset import Dataset
 from penstock.errors import ConfigError, IndexedError, StateError
 from penstock.graph.build import Builder
-from penstock.graph.nodes import Flow, Mix, Read
+from penstock.graph.nodes import Flow, only_input
 from penstock.mixing import Mixture
 from penstock.mixing.asked import asked
 from penstock.mixture_files import MixtureFile, build, read_model
@@ -196,9 +196,9 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
                 plan = plan.after(saved(state)[0])
             return Target(path, model, dataset, plan, whole)
         except IndexedError:
-            if isinstance(flow, Mix | Read):
+            if (below := only_input(flow)) is None:
                 raise
-            flow = flow.flow
+            flow = below
 
 
 def saved(path: Path) -> tuple[dict[str, Any], int | None]:
