@@ -164,6 +164,11 @@ def _join(trees: Sequence[Any], path: str) -> Any:
 # ---------------------------------------------------------------- collate
 
 
+LARGE = 1 << 20
+rooms: list[Callable[[int], Any]] = [lambda size: None]
+"""Where large batches are put together, the last of these says: uint8[size], or None for memory of one's own."""
+
+
 def collate(samples: Sequence[Any]) -> Any:
     """Make a batch of samples: a leading axis for every number and array, a list for everything else.
 
@@ -238,8 +243,14 @@ def _arrays(values: Sequence[Any], path: str) -> Any:
     shape = values[0].shape
     if len({value.shape for value in values}) > 1:
         raise _ragged(path, [value.shape for value in values])
+    if not shape:
+        return np.stack(values)
     # One concatenate and a reshape: numpy.stack makes a view of every array first.
-    return np.concatenate(values).reshape(len(values), *shape) if shape else np.stack(values)
+    size = len(values) * values[0].nbytes
+    out = None if size < LARGE or len({value.dtype for value in values}) > 1 else rooms[-1](size)
+    if out is not None:
+        out = out.view(values[0].dtype).reshape(-1, *shape[1:])
+    return np.concatenate(values, out=out).reshape(len(values), *shape)
 
 
 def _tensors(values: Sequence[Any], path: str) -> Any:

@@ -176,8 +176,44 @@ def test_ranges_of_an_arena_never_overlap(asked: list[tuple[int, int]]) -> None:
     for old in taken:
         arena.give_back(old)
     assert arena._free == [(0, arena.size)]
+    array = arena.array(5000)
+    assert array is not None and arena.holding(memoryview(array)[7:90]) == (0, 8192, 7)
+    arena.holders[0] += 1  # it was sent
+    del array
+    gc.collect()
+    assert arena.array(100) is not None and 0 in arena._taken  # the other side still has it
+    arena.give_back(0)
+    assert 0 not in arena._taken
+    gc.collect()
     arena.memory.close()
     os.close(arena.fd)
+
+
+def test_large_batches_are_put_together_where_both_see_them() -> None:
+    """Whole, in part, twice in an item, changed by a later step, kept by a function and given again."""
+    cache = dict[int, Any]()
+
+    def later(batch: Any) -> dict[str, Any]:
+        first = cache.setdefault(0, batch)
+        batch += 0
+        return {"all": batch, "part": batch[1:3, 10:], "again": batch, "other": batch * 2, "first": first, "few": [1]}
+
+    ds = ps.from_sequence(range(240)).map(lambda x: np.full(100_000, x, np.float32)).batch(4).map(later)
+    before = shared_by(os.getpid())
+    with ps.Loader(ds, workers=2, executor="processes", prefetch_bytes=32 << 20) as loader:
+        kept = list[Any]()
+        for i, item in enumerate(loader):
+            want = np.repeat(np.arange(4 * i, 4 * i + 4), 100_000).reshape(4, -1)
+            assert np.array_equal(item["all"], want)
+            assert np.array_equal(item["again"], want) and np.array_equal(item["other"], 2 * want)
+            assert np.array_equal(item["part"], want[1:3, 10:])
+            assert (item["first"][:, 0] == item["first"][:, -1]).all() and item["first"][0, 0] % 4 == 0
+            if i % 10 == 0:
+                kept.append(item["part"])
+        assert shared_by(os.getpid()) - before < 400 << 20
+        assert shared_by(workers_of(loader)[0]) < 300 << 20
+    for i, part in enumerate(kept):
+        assert (part[:, 0] == [40 * i + 1, 40 * i + 2]).all() and (part[:, -1] == part[:, 0]).all()
 
 
 def test_kept_items_stay_what_they_are() -> None:

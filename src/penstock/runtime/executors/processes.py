@@ -168,13 +168,16 @@ class Crew:
             if number in worker.tasks:
                 worker.tasks[number].at = told
             return
+        if verb == "arena":
+            assert fd is not None
+            worker.arenas[number] = mmap.mmap(fd.fileno(), told[0])
+            return
         task = worker.tasks.pop(number, None)
         if verb == "shared":
-            arena, whole, start, size, spans = told
-            if fd is not None:
-                worker.arenas[arena] = mmap.mmap(fd.fileno(), whole)
+            ranges, spans = told
+            places = [(worker.arenas[arena], start, size) for arena, start, size in ranges]
             free = worker.free
-            head, *buffers = views(worker.arenas[arena], start, size, spans, lambda: free.append((arena, start)))
+            head, *buffers = views(places, spans, lambda i: free.append(ranges[i][:2]))
         else:
             head, *buffers = (told[0], *told[1]) if verb == "done" else (None,)
         if task is None:  # cancelled

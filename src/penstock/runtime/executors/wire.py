@@ -248,10 +248,15 @@ def shared_memory(size: int) -> tuple[mmap.mmap, int]:
 
 
 def views(
-    shared: mmap.mmap, start: int, size: int, spans: Sequence[tuple[int, int]], gone: Callable[[], None]
+    ranges: Sequence[tuple[mmap.mmap, int, int]], spans: Sequence[tuple[int, int, int]], gone: Callable[[int], None]
 ) -> list[memoryview]:
-    """Parts of a place in shared memory, which is free again (`gone`) once nothing uses any of them."""
-    whole: Any = np.frombuffer(shared, np.uint8, size, start)
-    weakref.finalize(whole, gone).atexit = False
+    """Parts (range, offset, length) of places in shared memory (where it begins, its size). A range is free again
+    (`gone` is called with its number) once nothing uses any part of it.
+    """
+    wholes = list[Any]()
+    for number, (shared, start, size) in enumerate(ranges):
+        whole: Any = np.frombuffer(shared, np.uint8, size, start)
+        weakref.finalize(whole, gone, number).atexit = False
+        wholes.append(whole)
     # A slice of an array keeps the array, and a memoryview keeps the slice.
-    return [memoryview(whole[offset : offset + length]) for offset, length in spans]
+    return [memoryview(wholes[number][offset : offset + length]) for number, offset, length in spans]

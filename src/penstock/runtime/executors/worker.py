@@ -18,15 +18,19 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from bisect import bisect_right
 from collections import deque
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ...base.rows import Rows
+from ...base.tree import rooms
 from ...streams.job import Job
 from ...streams.step import Failed
-from .wire import INLINE, Descriptor, Whole, Wire, packed, packed_here, shared_memory, unpacked, views
+from .wire import INLINE, Descriptor, Packed, Whole, Wire, packed, packed_here, shared_memory, unpacked, views
 
 ARENA = 1 << 36
 """How much may lie in one arena; of memory it takes what is written to."""
@@ -52,6 +56,9 @@ class Arena:
         self._taken = dict[int, int]()  # start and length of ranges
         self._high = 0  # nothing behind this takes memory
         self._used, self._peak = 0, 0.0
+        self.holders = dict[int, int]()  # of ranges that arrays lie in: how many still use them, here and there
+        self._dropped = deque[int]()
+        self.address: int = np.frombuffer(self.memory, np.uint8, 1).__array_interface__["data"][0]
 
     def take(self, size: int) -> int | None:
         """Where so many bytes are free, the first such place; None where they are nowhere."""
@@ -65,8 +72,33 @@ class Arena:
                 return start
         return None
 
+    def array(self, size: int) -> Any:
+        """uint8[size] in a range of its own, which is given back when nobody has it any more."""
+        while self._dropped:
+            self.give_back(self._dropped.popleft())
+        if (start := self.take(size)) is None:
+            return None
+        self.holders[start] = 1
+        found: Any = np.frombuffer(self.memory, np.uint8, size, start)
+        # Memory may be collected in the middle of anything, so that is only noted.
+        weakref.finalize(found, self._dropped.append, start).atexit = False
+        return found
+
+    def holding(self, buffer: memoryview) -> tuple[int, int, int] | None:
+        """The range that a buffer lies in, its size, and where in it; None for memory of others."""
+        at = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0] - self.address
+        if 0 <= at < self.size:
+            for start in self.holders:
+                if start <= at and at + buffer.nbytes <= start + self._taken[start]:
+                    return start, self._taken[start], at - start
+        return None
+
     def give_back(self, start: int) -> None:
-        """A range is needed no more."""
+        """A range is needed no more, by one of those who had it."""
+        left = self.holders.pop(start, 1) - 1
+        if left:
+            self.holders[start] = left
+            return
         length = self._taken.pop(start)
         self._used -= length
         i = bisect_right(self._free, (start, 0))
@@ -94,6 +126,7 @@ class Toil:
         self.jobs, self.todo, self.cancelled = dict[int, Job](), deque[tuple[Any, ...]](), set[int]()
 
     def run(self) -> None:
+        rooms.append(self.array)
         self.wire.put(("ready", os.getpid()))
         self.wire.send()
         while True:
@@ -111,7 +144,9 @@ class Toil:
             case "job":
                 number, size, spans = told
                 assert fd is not None
-                head, *buffers = views(mmap.mmap(fd.fileno(), size), 0, size, spans, lambda: None)
+                head, *buffers = views(
+                    [(mmap.mmap(fd.fileno(), size), 0, size)], [(0, *span) for span in spans], _nothing
+                )
                 self.jobs[number] = unpacked(head, buffers)
             case "forget":
                 self.jobs.pop(told[0], None)
@@ -131,26 +166,60 @@ class Toil:
         except BaseException as error:
             self._say("failed", task, told_of(error))
             return
-        del done
-        if (size := found.size()) <= INLINE:
+        if found.size() <= INLINE:
             return self._say("done", task, *found.whole())
-        arena, start, fd = self._room(size)
-        found.write(arena.memory, start)
-        self._say("shared", task, arena.number, arena.size, start, size, found.spans, fd=fd)
+        # What was put together in shared memory lies there already; the rest is copied, one thing behind the other.
+        there = [next(filter(None, map(partial(_in, buffer), self.arenas)), None) for buffer in found.buffers]
+        rest = Packed(found.head, [buffer for buffer, at in zip(found.buffers, there, strict=True) if at is None])
+        arena, start = self._room(rest.size())
+        rest.write(arena.memory, start)
+        ranges, spans, copied = [(arena.number, start, rest.size())], list[tuple[int, int, int]](), iter(rest.spans)
+        for at, buffer in zip((None, *there), (found.head, *found.buffers), strict=True):
+            if at is None:
+                spans.append((0, *next(copied)))
+            else:
+                number, begin, size, offset = at
+                self.arenas[number].holders[begin] += 1
+                spans.append((len(ranges), offset, memoryview(buffer).nbytes))
+                ranges.append((number, begin, size))
+        del done, found
+        self._say("shared", task, ranges, spans)
 
-    def _room(self, size: int) -> tuple[Arena, int, int | None]:
-        """Where so many bytes can be written, and a descriptor where that is new."""
+    def _room(self, size: int) -> tuple[Arena, int]:
+        """Where so many bytes can be written."""
         for arena in self.arenas:
             if (start := arena.take(size)) is not None:
-                return arena, start, None
-        self.arenas.append(arena := Arena(len(self.arenas)))
+                return arena, start
+        arena = self._new()
         if (start := arena.take(size)) is None:
             raise MemoryError(f"an item of {size:,} bytes is more than processes can share")
-        return arena, start, arena.fd
+        return arena, start
+
+    def _new(self) -> Arena:
+        """One more arena, which the other side is told of."""
+        self.arenas.append(arena := Arena(len(self.arenas)))
+        self._say("arena", arena.number, arena.size, fd=arena.fd)
+        return arena
+
+    def array(self, size: int) -> Any:
+        """Shared memory for a large batch; None where there is no room."""
+        for arena in self.arenas or [self._new()]:
+            if (found := arena.array(size)) is not None:
+                return found
+        return None
 
     def _say(self, *message: Any, fd: int | None = None) -> None:
         self.wire.put(message, fd)
         self.wire.send()
+
+
+def _nothing(which: int) -> None:
+    """Jobs stay where they are."""
+
+
+def _in(buffer: memoryview, arena: Arena) -> tuple[int, int, int, int] | None:
+    found = arena.holding(buffer)
+    return None if found is None else (arena.number, *found)
 
 
 def told_of(error: BaseException) -> bytes:
