@@ -547,3 +547,26 @@ print("all")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.strip() == "all", done.stderr
+
+
+class Stubborn:
+    """Cannot be read where it was not made."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        if pid != os.getpid():
+            raise ValueError("only at home")
+
+    def __reduce__(self) -> Any:
+        return Stubborn, (self.pid,)
+
+
+def test_what_cannot_be_read_here_is_an_error_and_costs_no_worker() -> None:
+    ds = ps.from_sequence(range(3)).map(lambda x: Stubborn(os.getpid()))
+    with ps.Loader(ds, workers=1, executor="processes") as loader:
+        it = iter(loader)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="only at home"):
+                next(it)
+            pids = workers_of(loader)
+        assert pids == workers_of(loader) and all(Path(f"/proc/{pid}").exists() for pid in pids)

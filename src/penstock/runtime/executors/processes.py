@@ -133,11 +133,13 @@ class Crew:
         if self._closed:
             raise RuntimeError("the workers are gone")
         self._mend()
+        self._dirty = True  # whatever is thrown while we talk, Ctrl-C too: begin anew with what is not done
         for worker in self._workers:
             self._flush(worker)
         by = {worker.wire.fileno(): worker for worker in self._workers}
+        self._dirty = False
         found = self._poll.poll(seconds * 1000)
-        self._dirty = True  # whatever is thrown from here on, Ctrl-C too: begin anew with what is not done
+        self._dirty = True
         for fd, event in found:
             worker = by[fd]
             if event & select.POLLOUT:
@@ -182,10 +184,11 @@ class Crew:
             head, *buffers = (told[0], *told[1]) if verb == "done" else (None,)
         if task is None:  # cancelled
             return
-        if verb == "failed":
-            task.found = heard(told[0])
-        else:
-            task.found = Done(*unpacked(head, buffers))
+        try:
+            task.found = heard(told[0]) if verb == "failed" else Done(*unpacked(head, buffers))
+        except Exception as error:  # of a class that cannot be made again here
+            error.add_note("what a worker process made of a unit could not be read here")
+            task.found = error
 
     # ------------------------------------------------------------ death
 
@@ -211,7 +214,6 @@ class Crew:
                     f"worker processes, one after the other, {how} before they began; what they wrote to standard "
                     "error says why"
                 )
-        over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
         over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
         logging.getLogger("penstock").warning(
             "worker process %d %s%s; another takes its place and does its work again", worker.process.pid, how, over
