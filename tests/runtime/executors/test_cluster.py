@@ -16,6 +16,13 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 
+# Ray begins its nodes by fork, which JAX warns of where other tests have loaded it into this process.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head without CPUs, and two nodes with one each."""
