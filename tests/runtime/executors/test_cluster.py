@@ -15,7 +15,6 @@ import penstock as ps
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-
 # Ray begins its nodes by fork, which JAX warns of where other tests have loaded it into this process.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning"),
