@@ -264,7 +264,6 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 _LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),  # torchrun and the like
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; of a batch script, which is one process, only the first is there
@@ -282,7 +281,7 @@ def place() -> tuple[int, int]:
     if jax is not None and jax.global_state.client is not None:
         return int(jax.global_state.process_id), int(jax.global_state.num_processes)
     for rank, size in _LAUNCHERS:
-        if rank in os.environ and size in os.environ:
+        if not {"RANK", "WORLD_SIZE"} & os.environ.keys() and rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 

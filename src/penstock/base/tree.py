@@ -247,10 +247,17 @@ def _arrays(values: Sequence[Any], path: str) -> Any:
         return np.stack(values)
     # One concatenate and a reshape: numpy.stack makes a view of every array first.
     size = len(values) * values[0].nbytes
-    out = None if size < LARGE or len({value.dtype for value in values}) > 1 else rooms[-1](size)
+    out = rooms[-1](size) if size >= LARGE and _plain(values) else None
     if out is not None:
         out = out.view(values[0].dtype).reshape(-1, *shape[1:])
     return np.concatenate(values, out=out).reshape(len(values), *shape)
+
+
+def _plain(values: Sequence[Any]) -> bool:
+    """Whether arrays are bytes and nothing else, all of one dtype: no objects, and no masks beside them."""
+    return {(type(value), value.dtype) for value in values} == {(np.ndarray, values[0].dtype)} and not (
+        values[0].dtype.hasobject
+    )
 
 
 def _tensors(values: Sequence[Any], path: str) -> Any:

@@ -23,8 +23,8 @@ class _Lane:
     were asked for, where items are cheap beside the asking.
     """
 
-    def __init__(self, number: int, opened: Callable[[int], Stream], wide: Callable[[], int]) -> None:
-        self.number, self._opened, self._wide = number, opened, wide
+    def __init__(self, number: int, opened: Callable[[int], Stream]) -> None:
+        self.number, self._opened = number, opened
         self._tap: Tap | None = None
 
     def open(self) -> Tap:
@@ -46,11 +46,11 @@ class _Lane:
         if self._tap is not None:
             self._tap.stream.close()
 
-    def have(self, n: int) -> int:
-        """Have `n` items at hand, or all that are left; how many that is."""
+    def have(self, n: int, most: int) -> int:
+        """Have `n` items at hand, or all that are left; how many that is. No more than `most` are taken beforehand."""
         if self._left < n and not self._over:
             wanted, first, began, tap = (
-                max(n - self._left, min(self._pace.size, self._wide())),
+                max(n - self._left, min(self._pace.size, most)),
                 self._fresh,
                 world.sched.now(),
                 self.open(),
@@ -150,7 +150,7 @@ class Lanes:
         mine = [lane % self.lanes for lane in range(start, start + self.lanes, self.ranks)]
         for lane in mine:
             if lane not in self._all:
-                self._all[lane] = _Lane(lane, self._opened, self._wide)
+                self._all[lane] = _Lane(lane, self._opened)
             self._all[lane].seek(epoch, found.at.get(lane))
         self._ended = {lane: self._all[lane].behind for lane in mine if lane in found.ended}
         self._order = [self._all[lane] for lane in mine if lane not in found.ended]
@@ -172,10 +172,10 @@ class Lanes:
         if self.limit is not None:
             n = min(n, self.limit - self._drawn)
         while n and self._order:
-            count, cut = len(self._order), n
+            count, cut, most = len(self._order), n, self._wide()
             for i, lane in enumerate(self._order[:n]):
                 wanted = -(-(n - i) // count)
-                if (found := lane.have(wanted)) < wanted:
+                if (found := lane.have(wanted, most)) < wanted:
                     cut = min(cut, found * count + i)  # here it is to be passed over
             if cut:
                 return self._dealt(cut)

@@ -216,6 +216,12 @@ def test_large_batches_are_put_together_where_both_see_them() -> None:
         assert (part[:, 0] == [40 * i + 1, 40 * i + 2]).all() and (part[:, -1] == part[:, 0]).all()
 
 
+def test_large_batches_of_objects_are_batches_too() -> None:
+    ds = ps.from_sequence(range(8)).map(lambda x: np.full(100_000, str(x), object)).batch(4)
+    with ps.Loader(ds, workers=1, executor="processes") as loader:
+        assert [batch[:, -1].tolist() for batch in loader] == [["0", "1", "2", "3"], ["4", "5", "6", "7"]]
+
+
 def test_kept_items_stay_what_they_are() -> None:
     ds = ps.from_sequence(range(100)).map(lambda x: np.full(20_000, x))
     with ps.Loader(ds, workers=2, executor="processes") as loader:
@@ -395,7 +401,7 @@ def test_what_is_dropped_ends() -> None:
 
 
 PARENT = """
-import os, sys, time
+import os, re, sys, time
 import penstock as ps
 def spin(x):
     if x > 3:
@@ -418,9 +424,15 @@ def gone(pids: list[int]) -> bool:
     return all(map(dead, pids))
 
 
+def test_a_worker_that_holds_the_interpreter_ends_with_its_parent() -> None:
+    test_nothing_outlives_its_parent(signal.SIGKILL, 're.match("(a+)+$", "a" * 60 + "b")')
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
-def test_nothing_outlives_its_parent(end: signal.Signals | None) -> None:
-    code = PARENT.format(end="time.sleep(100)" if end else "sys.exit()")
+def test_nothing_outlives_its_parent(end: signal.Signals | None, held: str = "pass") -> None:
+    code = PARENT.replace("while True: pass", f"while True: {held}").format(
+        end="time.sleep(100)" if end else "sys.exit()"
+    )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     _, *pids = map(int, parent.stdout.readline().split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
+from ...errors import ConfigError
 from ...streams.job import Executor
 from .threads import Threads
 
@@ -14,6 +15,10 @@ EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
 def hired(executor: ExecutorName, workers: int, timeout: float | None = None) -> Executor | None:
     """So many workers; None where there are none."""
+    if timeout is not None and (timeout <= 0 or not workers or executor == "threads"):
+        raise ConfigError(
+            f"timeout={timeout}: more than 0 seconds, after which a worker of 'processes' or 'ray' is replaced"
+        )
     if not workers:
         return None
     if executor == "threads":

@@ -123,7 +123,7 @@ class Toil:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.arenas: list[Arena] = []
-        self.jobs, self.todo, self.cancelled = dict[int, Job](), deque[tuple[Any, ...]](), set[int]()
+        self.jobs, self.todo = dict[int, Job](), deque[tuple[Any, ...]]()
 
     def run(self) -> None:
         rooms.append(self.array)
