@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from ..errors import DataError
+from .room import room_for
 
 T = TypeVar("T")
 
@@ -164,11 +165,6 @@ def _join(trees: Sequence[Any], path: str) -> Any:
 # ---------------------------------------------------------------- collate
 
 
-LARGE = 1 << 20
-rooms: list[Callable[[int], Any]] = [lambda size: None]
-"""Where large batches are put together, the last of these says: uint8[size], or None for memory of one's own."""
-
-
 def collate(samples: Sequence[Any]) -> Any:
     """Make a batch of samples: a leading axis for every number and array, a list for everything else.
 
@@ -246,18 +242,7 @@ def _arrays(values: Sequence[Any], path: str) -> Any:
     if not shape:
         return np.stack(values)
     # One concatenate and a reshape: numpy.stack makes a view of every array first.
-    size = len(values) * values[0].nbytes
-    out = rooms[-1](size) if size >= LARGE and _plain(values) else None
-    if out is not None:
-        out = out.view(values[0].dtype).reshape(-1, *shape[1:])
-    return np.concatenate(values, out=out).reshape(len(values), *shape)
-
-
-def _plain(values: Sequence[Any]) -> bool:
-    """Whether arrays are bytes and nothing else, all of one dtype: no objects, and no masks beside them."""
-    return {(type(value), value.dtype) for value in values} == {(np.ndarray, values[0].dtype)} and not (
-        values[0].dtype.hasobject
-    )
+    return np.concatenate(values, out=room_for(values)).reshape(len(values), *shape)
 
 
 def _tensors(values: Sequence[Any], path: str) -> Any:

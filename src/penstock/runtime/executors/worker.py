@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.room import rooms
 from ...base.rows import Rows
-from ...base.tree import rooms
 from ...streams.job import Job
 from ...streams.step import Failed
 from .wire import INLINE, Descriptor, Packed, Whole, Wire, packed, packed_here, shared_memory, unpacked, views
