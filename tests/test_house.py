@@ -30,7 +30,7 @@ FLOORS = {
     "parts": ("schedule", "orders", "folds", "mixing", "pack", "sources"),
     "run": ("streams", "ops", "graph", "runtime"),
     "load": ("plan", "dataset", "inputs", "loader", "mixture_files"),
-    "frames": ("images", "tasks"),
+    "frames": ("images", "tasks", "frames"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),
 }
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
