@@ -231,12 +231,11 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
     """Any tree that a plan can be asked of."""
     pack = draw(st.integers(0, 3)) == 0
     flow = woven(draw, "", pack, kinds=kinds)
-    if pack and flow.ds._size is None:
-        flow = flow.then("limit", draw(st.integers(1, 30)))
     if pack:
-        flow = flow.then(
-            "pack", draw(st.integers(4, 12)), draw(st.sampled_from(["concat_split", "first_fit", "best_fit"]))
-        )
+        method = draw(st.sampled_from(["concat_split", "concat_split", "first_fit", "best_fit"]))
+        if flow.ds._size is None and (method != "concat_split" or draw(st.integers(0, 2)) == 0):
+            flow = flow.then("limit", draw(st.integers(1, 30)))
+        flow = flow.then("pack", draw(st.integers(4, 12)), method)
     for _ in range(draw(st.integers(0, 2))):
         size = flow.ds._size
         match draw(st.sampled_from(["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "map", "random"])):

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..base.random import key_of
-from ..errors import IndexedError
+from ..errors import DataError, IndexedError
 from ..mixing.rules import By, Chain, Turns, Weighted
 from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
+from ..ops.cut import CutOp
 from ..ops.each import EachOp
 from ..ops.hold import HoldOp
 from ..ops.limit import LimitOp, RestOp
@@ -30,10 +31,12 @@ from ..ops.pack import PackOp
 from ..ops.passes import PassesOp
 from ..ops.read import ReadOp
 from ..ops.shards import ShardsOp
+from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
+from ..pack import ConcatSplit
 from ..streams.step import Leaf, Step
-from ..types import Ints, Order, is_source
+from ..types import Fold, Order, is_source
 from .draws import draws_of
 from .ends import endless
 from .history import History, by_pass, history
@@ -96,7 +99,7 @@ def why_not(flow: Flow) -> str | None:
                 return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
             if not lengths_known(below):
                 return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
-            if endless(below):
+            if endless(below) and not cuts(fold):
                 return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
             return None
 
@@ -124,6 +127,11 @@ def lengths_known(flow: Flow) -> bool:
             return all(map(lengths_known, flows))
         case _:
             return False
+
+
+def cuts(fold: Fold | Batch) -> bool:
+    """Whether a fold cuts documents every so many tokens, whatever they are."""
+    return isinstance(fold, ConcatSplit) and fold.max_segments is None
 
 
 COUNTER = "index"
@@ -238,8 +246,11 @@ class Builder:
                 inner, key = self.op(below, seed, path), self.hold_key(flow, seed, path)
                 if why_not(flow) is not None:
                     return HoldOp(inner, fold, size, key)
-                lengths = [self._lengths(leaf) for leaf in self.leaves]
-                return PackOp(inner, fold, key, size.extra if size else 0, lengths, self.mark())
+                extra, mark = size.extra if size else 0, self.mark()
+                if isinstance(fold, ConcatSplit) and cuts(fold) and (inner.size is None or inner.alike):
+                    self._refuse_empty(inner, extra)
+                    return CutOp(inner, fold.length, self._lengths, extra, mark)
+                return PackOp(inner, fold, key, self._lengths, extra, mark)
 
     def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
         if isinstance(order, Without):
@@ -309,9 +320,17 @@ class Builder:
             case _:
                 return None
 
-    def _lengths(self, leaf: Leaf) -> Ints:
-        lengths = leaf.source.lengths() if is_source(leaf.source) else None
-        return np.zeros(0, np.int64) if lengths is None else lengths
+    def _refuse_empty(self, flow: Op, extra: int) -> None:
+        """Refuse to look for ever for a token that never comes."""
+        if flow.size is None and not extra and not any(self._lengths.by_leaf[leaf].any() for leaf in flow.leaves):
+            names = " or ".join(repr(self.leaves[leaf].name) for leaf in flow.leaves)
+            raise DataError(f"pack: no document of {names} has a token, and it never ends")
+
+    @cached_property
+    def _lengths(self) -> Lengths:
+        """Those that sources know."""
+        found = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
+        return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in found])
 
 
 def _one_more(counts: Mapping[str, int], name: str) -> dict[str, int]:

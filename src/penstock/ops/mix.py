@@ -16,6 +16,7 @@ from ..mixing.rules import Drawing, Invertible
 from ..types import Ints, Path
 from .op import UNKNOWN, Before, Op
 from .tally import Tally, laps_of
+from .tokens import Lengths
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
 
@@ -201,6 +202,17 @@ class MixOp(Op):
             else:
                 for epoch in range(first, last):
                     flow.count(tally, base + epoch * step, base + epoch * step + drawn, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        epoch, place = divmod(position, self._pass) if self._pass else (0, position)
+        if epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all():
+            return lengths.sums(self).before(position, out, times)
+        drawn = self.schedule.counts(place) + self.drawn(epoch)
+        for each, start, stop in zip(self.inputs, self.base.tolist(), drawn.tolist(), strict=True):
+            if stop > start:
+                each.tokens(stop, lengths, out, times)
+                if start:
+                    each.tokens(start, lengths, out, -times)
 
     # ------------------------------------------------------------ how far
 

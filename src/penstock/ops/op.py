@@ -18,6 +18,7 @@ from ..streams.reader import Laps
 from ..streams.stream import Stream
 from ..types import Ints, Path, Source
 from .tally import Tally
+from .tokens import Lengths
 
 Standing: TypeAlias = "tuple[int, Op | None, int]"
 """A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
@@ -98,6 +99,10 @@ class Op:
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         tally.one_by_one(self, start, stop, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        """Add, by leaf, the tokens of everything before a position, so many times."""
+        lengths.sums(self).before(position, out, times)
 
     def once(self, out: Ints) -> None:
         """Note how many different samples of each leaf there are to draw from: its length, or what slices leave."""

@@ -13,6 +13,7 @@ from ..orders import Gap, Pick, Repeat, Replay, Slice, Told, WindowShuffle
 from ..types import Ints, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
 from .tally import Tally, by_lap, laps_of
+from .tokens import Lengths
 
 
 class OrderOp(OneInput):
@@ -29,6 +30,9 @@ class OrderOp(OneInput):
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         below, more = self.order.down(positions, self.flow.size, self.key)
         return self.flow.locate(below, laps if more is None else laps + more)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        self.flow.tokens(position, lengths, out, times)
 
     def once(self, out: Ints) -> None:
         self.flow.once(out)
@@ -62,6 +66,13 @@ class PassOp(OrderOp):
         tally.one_by_one(self, start, head, times)
         self.flow.count(tally, head, tail, times)
         tally.one_by_one(self, tail, stop, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        n = self.flow.size
+        if not n or self.size != n:
+            return lengths.sums(self).before(position, out, times)
+        self.flow.tokens(position // n * n, lengths, out, times)
+        lengths.sums(self).within(position // n, position % n, out, times)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         if self.flow.size and position % self.flow.size == 0:
@@ -103,6 +114,12 @@ class WindowOp(PassOp):
         tally.one_by_one(self, start, head, times)
         self.flow.count(tally, head, tail, times)
         tally.one_by_one(self, tail, stop, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        start = position if self.flow.size is None else position % max(self.flow.size, 1)
+        start = position - start % self.order.window
+        self.flow.tokens(start, lengths, out, times)
+        lengths.between(self, start, position, out, times)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         if self.flow.size is not None:
@@ -159,6 +176,14 @@ class RoundOp(PassOp):
         if self.flow.leaf is not None:
             return self.flow.count(tally, start, stop, times)
         by_lap(start, stop, period, times, part)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        period, first, _ = self.around
+        if not (period and self.forwards) or self.flow.settled:
+            return lengths.sums(self).before(position, out, times)
+        lap, place = divmod(position, period)
+        for below, more in ((first + place, times), (first + period, lap * times), (first, -(lap + 1) * times)):
+            self.flow.tokens(below, lengths, out, more)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         period, first, _ = self.around
@@ -235,6 +260,15 @@ class GapOp(PassOp):
             begin = epoch * (n or 0) + gap.start
             flow.count(tally, begin, begin + lost, -times)
 
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        gap = self.order
+        if self.flow.size is not None:
+            return lengths.sums(self).before(position, out, times)
+        if position <= gap.start:
+            return self.flow.tokens(position, lengths, out, times)
+        for below, more in ((position + gap.count, times), (gap.start + gap.count, -times), (gap.start, times)):
+            self.flow.tokens(below, lengths, out, more)
+
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         last = self.order.down(np.asarray([position - 1]), self.flow.size, 0)[0] if position else (-1,)
         yield Before(self.flow, int(last[0]) + 1, lap, ahead)
@@ -248,6 +282,10 @@ class ToldOp(PassOp):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self.order.check(start, stop, self.flow.size)
         self.flow.count(tally, start, stop, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        self.order.check(0, position, self.flow.size)
+        self.flow.tokens(position, lengths, out, times)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.flow, position, lap, ahead)

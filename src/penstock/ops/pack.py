@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
-from ..base.rows import HOLE, Rows, bounds_of, empty_rows, join_rows
-from ..errors import DataError
-from ..pack import BestFit, Columns, FirstFit, Layout, Missing, Pieces, fitted, plan, settled
-from ..streams.step import Failed
+from ..base.rows import Rows, bounds_of, empty_rows, join_rows
+from ..pack import BestFit, FirstFit, Layout, fitted, plan, settled
 from ..types import Fold, Ints
-from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
+from .op import OneInput, Op
+from .packed import Packed, lapped
 from .passes import PassesOp
 from .tally import Tally
+from .tokens import Lengths
 
 _LOCATED = 1 << 22  # documents looked up at a time
 
@@ -43,16 +40,15 @@ def passes_of(op: Op) -> PassesOp | None:
     return op if isinstance(op, PassesOp) and op.now is not None else None
 
 
-class PackOp(Groups):
+class PackOp(Packed):
     """Groups that a fold decides from lengths alone; each pass is planned when it is first asked for.
 
-    All passes hold as many groups as the first, see `penstock.pack.fitted`. `node` numbers it among the ops that leave
-    marks.
+    All passes hold as many groups as the first, see `penstock.pack.fitted`.
     """
 
-    def __init__(self, flow: Op, fold: Fold, key: int, extra: int, lengths: Sequence[Ints], node: int) -> None:
-        super().__init__(flow)
-        self.fold, self.key, self.extra, self.lengths, self.node = fold, key, extra, lengths, node
+    def __init__(self, flow: Op, fold: Fold, key: int, lengths: Lengths, extra: int, node: int) -> None:
+        super().__init__(flow, lengths, extra, node)
+        self.fold, self.key = fold, key
         self._plans = dict[int, Pass]()
 
     @property
@@ -90,7 +86,7 @@ class PackOp(Groups):
                 parts.append(self.flow.locate(places + epoch * samples, np.zeros_like(places)))
                 progress.more(len(places))
         rows = join_rows(parts)
-        sizes = self._sizes(rows)
+        sizes = self.lengths.of(rows) + self.extra
         if epoch == self._reference:
             return Pass(rows, sizes, plan(self.fold, sizes, self.key), True)
         first = self._first
@@ -109,14 +105,6 @@ class PackOp(Groups):
         made = self.planned(epoch)
         return epoch * samples + (settled(self.fold, made.sizes, self.key, made.plan, place) if made.own else samples)
 
-    def _sizes(self, rows: Rows) -> Ints:
-        """The tokens of documents."""
-        out = np.empty(len(rows.leaf), np.int64)
-        for leaf in distinct(rows.leaf).tolist():
-            where = rows.leaf == leaf
-            out[where] = self.lengths[leaf][rows.index[where]]
-        return out + self.extra
-
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self.size
         parts = list[Rows]()
@@ -127,49 +115,9 @@ class PackOp(Groups):
             starts = bounds[place]
             bounds = bounds_of(bounds[place + 1] - starts)
             pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
-            samples = made.rows.take(found.item[pieces])
-            counts = np.diff(samples.firsts())
-            start, stop = np.repeat(found.start[pieces], counts), np.repeat(found.stop[pieces], counts)
-            samples.epoch = samples.epoch + np.repeat(np.repeat(laps[a:b], np.diff(bounds)), counts)
-            samples.part = samples.part + start
-            samples.marks = {**samples.marks, self.node: start, ~self.node: stop}
-            parts.append(samples.grouped(bounds))
-        return join_rows(parts) if parts else empty_rows(self.depth)
-
-    def values(self, rows: Rows) -> list[Any]:
-        inner = rows.ungrouped()
-        first = inner.firsts()[:-1]
-        starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
-        columns = Columns(self._documents(inner, rows.levels[0]), starts, stops)
-        return [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
-
-    def _documents(self, rows: Rows, groups: Ints) -> list[Any]:
-        """The documents of groups; one that cannot be read is shown by the first of its group that can."""
-        if HOLE not in rows.marks:
-            return self.flow.values(rows)
-        gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
-        there = np.flatnonzero(~gone)
-        found = dict(zip(there.tolist(), self.flow.values(rows.take(there)) if len(there) else [], strict=True))
-        values = list[Any]()
-        for a, b in pairwise(groups.tolist()):
-            shown = next((found[i] for i in range(a, b) if i in found), None)
-            for i in range(a, b):
-                if i not in found and shown is None:
-                    shown = self._another(rows.slice(i, i + 1))
-                values.append(found[i] if i in found else Missing(self._length(rows, i), shown))
-        return values
-
-    def _length(self, rows: Rows, i: int) -> int:
-        flat = rows.firsts()[i]
-        return int(self.lengths[int(rows.leaf[flat])][rows.index[flat]])
-
-    def _another(self, rows: Rows) -> Any:
-        """Another document of a source, to show the form of one that cannot be read."""
-        size = len(self.lengths[int(rows.leaf[0])])
-        for step in range(1, 17):
-            with suppress(Failed):
-                return self.flow.values(replace(rows, index=(rows.index + step) % size))[0]
-        raise DataError("pack: neither a document nor the 16 that follow it in its source can be read")
+            documents = made.rows.take(found.item[pieces])
+            parts.append(self.parts(documents, found.start[pieces], found.stop[pieces], bounds))
+        return lapped(join_rows(parts), laps) if parts else empty_rows(self.depth)
 
     # ------------------------------------------------------------ questions
 
@@ -188,18 +136,16 @@ class PackOp(Groups):
         found = np.concatenate([index[:0], *(rows(epoch) + epoch * size for epoch in told)])
         return found[(found >= low) & (found < high)]
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
-        return np.full(len(leaf), UNKNOWN)
-
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        """A document counts in every row that has a part of it."""
+        """A document counts in the row in which it begins, its tokens where they are."""
         size = self.size
 
         def part(a: int, b: int, epoch: int, times: int = times) -> None:
             rows, _, made, _ = self.planned(epoch)
             pieces = slice(int(made.bounds[a]), int(made.bounds[b]))
             leaf, taken = rows.leaf[made.item[pieces]], made.stop[pieces] - made.start[pieces]
-            tally.samples += np.bincount(leaf, minlength=len(tally.samples)) * times
+            begun = leaf[made.start[pieces] == 0]
+            tally.samples += np.bincount(begun, minlength=len(tally.samples)) * times
             np.add.at(tally.tokens, leaf, taken * times)
 
         first, last = start // size, stop // size
@@ -213,20 +159,3 @@ class PackOp(Groups):
                 part(0, size, epoch)
         if stop > last * size:
             part(0, stop - last * size, last)
-
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, self.drawn(position), lap, position % (self.size or 1) > 0)
-
-    def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
-        return self.flow.places(above + 1, True)
-
-    def goes_round(self, stop: int) -> bool:
-        return self.flow.goes_round(self.drawn(stop))
-
-    @property
-    def steady(self) -> bool:
-        return False
-
-    @property
-    def alike(self) -> bool:
-        return False

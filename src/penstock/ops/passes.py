@@ -16,6 +16,7 @@ from ..types import Ints, Path
 from .mix import MixOp
 from .op import Before, Op
 from .tally import Tally
+from .tokens import Lengths
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,11 @@ class PassesOp(Op):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         for cut in self._told(start, stop):
             cut.part.count(tally, cut.start + cut.shift, cut.stop + cut.shift, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        for cut in self._told(0, position):
+            cut.part.tokens(cut.stop + cut.shift, lengths, out, times)
+            cut.part.tokens(cut.start + cut.shift, lengths, out, -times)
 
     def stands(self, position: int, ahead: bool = False) -> tuple[int, int]:
         part, lap, at = self._at(position, ahead)

@@ -13,6 +13,7 @@ from ..streams.step import Leaf, failed
 from ..types import Ints, Source
 from .op import Before, Op, Standing
 from .tally import Tally, laps_of
+from .tokens import Lengths
 
 
 class ReadOp(Op):
@@ -55,6 +56,11 @@ class ReadOp(Op):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         tally.samples[self.named.number] += (stop - start) * times
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        epoch, place = divmod(position, max(self._size, 1))
+        ends = lengths.ends(self.named.number)
+        out[self.named.number] += (epoch * int(ends[-1]) + int(ends[place])) * times
 
     def once(self, out: Ints) -> None:
         out[self.named.number] = self._size

@@ -17,6 +17,7 @@ from ..base.rows import Rows
 from ..errors import ConfigError
 from ..types import Ints
 from .op import Before, OneInput, Op
+from .tokens import Lengths
 
 _HELD = 64  # passes whose gaps are kept
 
@@ -73,6 +74,16 @@ class Gaps:
             return gaps
         return self._held[epoch]
 
+    def lost_before(self, below: int) -> Iterator[tuple[int, int, Ints]]:
+        """What is left out before a position below: a pass, how many passes there are like it, its places."""
+        begins = self._stretches[0].tolist()
+        last, place = divmod(below, self.period)
+        for begin, end in zip(begins, [*begins[1:], last], strict=True):
+            if begin < last:
+                yield begin, min(end, last) - begin, self.gaps_in(begin)
+        gaps = self.gaps_in(last)
+        yield last, 1, gaps[gaps < place]
+
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints, Ints]:
         """Stretches of passes that lack equally many: the first pass, the first draw, the samples kept in each pass."""
@@ -122,6 +133,15 @@ class WithoutOp(OneInput):
         below = gaps.down(np.asarray([low, high - 1]))
         draws = gaps.up(self.flow.find(leaf, index, int(below[0]), int(below[1]) + 1, lap))
         return draws[draws >= 0]
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        gaps = self.in_lap(0)
+        below = int(gaps.down(np.asarray([position]))[0])
+        self.flow.tokens(below, lengths, out, times)
+        for epoch, passes, places in gaps.lost_before(below):
+            positions = places + epoch * self._period
+            rows = self.flow.locate(positions, np.zeros_like(positions))
+            np.add.at(out, rows.leaf, -lengths.of(rows) * times * passes)
 
     def once(self, out: Ints) -> None:
         super().once(out)

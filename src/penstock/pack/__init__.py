@@ -7,7 +7,7 @@ was split; 0 for padding). A document that cannot be read is padding in the plac
 
 from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece, Rebatch, join_parts
 from .options import METHODS, DType, Method, PackedBatches, Packing
-from .plan import Columns, Layout, Pieces, fitted, plan, settled
+from .plan import Columns, Layout, Pieces, cut_at, fitted, plan, settled
 from .row import Missing, build_row
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Pieces",
     "Rebatch",
     "build_row",
+    "cut_at",
     "fitted",
     "join_parts",
     "plan",

@@ -151,13 +151,13 @@ def _plan_concat(length: int, lengths: Ints) -> Layout:
     with Progress("cut documents into rows", len(number), "documents") as progress:
         for a in range(0, len(number), _CUT):
             progress.tell(a)
-            parts.append(_cut_at(length, number[a : a + _CUT], starts[a : a + _CUT], ends[a : a + _CUT]))
+            parts.append(cut_at(length, number[a : a + _CUT], starts[a : a + _CUT], ends[a : a + _CUT]))
     row, item, start, stop = np.concatenate(parts, axis=1)
     rows = int(row[-1]) + 1 if len(row) else 0
     return Layout(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
 
 
-def _cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
+def cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
     """The parts of some documents, in columns: row, document, and the tokens of it from where to where."""
     first = starts // length
     counts = (ends - 1) // length - first + 1

@@ -19,7 +19,8 @@ from ..graph.nodes import Flow
 from ..graph.show import Shown, Shows, length, shown
 from ..graph.tail import tail_of
 from ..ops.op import Op
-from ..ops.pack import PackOp, passes_of
+from ..ops.pack import passes_of
+from ..ops.packed import Packed
 from ..ops.tally import Tally
 from ..runtime.sizes import Size
 from ..schedule import COUNTED, Counted
@@ -396,7 +397,7 @@ class Questions(Shows):
         return out
 
 
-def _packs(op: Op) -> list[PackOp]:
+def _packs(op: Op) -> list[Packed]:
     """The packs in a tree."""
     found = [pack for each in op.inputs for pack in _packs(each)]
-    return [op, *found] if isinstance(op, PackOp) else found
+    return [op, *found] if isinstance(op, Packed) else found

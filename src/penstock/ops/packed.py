@@ -1,0 +1,104 @@
+"""Rows of documents whose lengths are known, whoever decides which documents they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..base.ints import FAR
+from ..base.rows import HOLE, Rows
+from ..errors import DataError
+from ..pack import Columns, Missing, Pieces
+from ..streams.step import Failed
+from ..types import Ints
+from .op import UNKNOWN, Before, Groups, Op, Standing
+from .tokens import Lengths
+
+
+class Packed(Groups):
+    """Groups of parts of documents, each of its samples' tokens and `extra` more. `node` numbers it among the ops that
+    leave marks.
+    """
+
+    def __init__(self, flow: Op, lengths: Lengths, extra: int, node: int) -> None:
+        super().__init__(flow)
+        self.lengths, self.extra, self.node = lengths, extra, node
+
+    def drawn(self, position: int) -> int:
+        """How many samples of the flow below had to be seen to decide on the groups before a position."""
+        raise NotImplementedError
+
+    def parts(self, documents: Rows, start: Ints, stop: Ints, bounds: Ints) -> Rows:
+        """Groups of documents, each from token `start` to `stop`."""
+        documents.part = documents.part + start
+        documents.marks = {**documents.marks, self.node: start, ~self.node: stop}
+        return documents.grouped(bounds)
+
+    def values(self, rows: Rows) -> list[Any]:
+        inner = rows.ungrouped()
+        first = inner.firsts()[:-1]
+        starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
+        columns = Columns(self._documents(inner, rows.levels[0]), starts, stops)
+        return [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
+
+    def _documents(self, rows: Rows, groups: Ints) -> list[Any]:
+        """The documents of groups; one that cannot be read is shown by the first of its group that can."""
+        if HOLE not in rows.marks:
+            return self.flow.values(rows)
+        gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
+        there = np.flatnonzero(~gone)
+        found = dict(zip(there.tolist(), self.flow.values(rows.take(there)) if len(there) else [], strict=True))
+        values = list[Any]()
+        for a, b in pairwise(groups.tolist()):
+            shown = next((found[i] for i in range(a, b) if i in found), None)
+            for i in range(a, b):
+                if i not in found and shown is None:
+                    shown = self._another(rows.slice(i, i + 1))
+                values.append(found[i] if i in found else Missing(self._length(rows, i), shown))
+        return values
+
+    def _length(self, rows: Rows, i: int) -> int:
+        flat = rows.firsts()[i]
+        return int(self.lengths.by_leaf[int(rows.leaf[flat])][rows.index[flat]])
+
+    def _another(self, rows: Rows) -> Any:
+        """Another document of a source, to show the form of one that cannot be read."""
+        size = len(self.lengths.by_leaf[int(rows.leaf[0])])
+        for step in range(1, 17):
+            with suppress(Failed):
+                return self.flow.values(replace(rows, index=(rows.index + step) % size))[0]
+        raise DataError("pack: neither a document nor the 16 that follow it in its source can be read")
+
+    # ------------------------------------------------------------ questions
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return np.full(len(leaf), UNKNOWN)
+
+    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, self.drawn(position), lap, position % (self.size or FAR) > 0)
+
+    def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
+        return self.flow.places(above + 1, True)
+
+    def goes_round(self, stop: int) -> bool:
+        return self.flow.goes_round(self.drawn(stop))
+
+    @property
+    def steady(self) -> bool:
+        return False
+
+    @property
+    def alike(self) -> bool:
+        return False
+
+
+def lapped(rows: Rows, laps: Ints) -> Rows:
+    """Groups, each so many laps later."""
+    if laps.any():
+        rows.epoch = rows.epoch + np.repeat(laps, np.diff(rows.firsts()))
+    return rows

@@ -1,0 +1,133 @@
+"""Tokens before a position: sums of lengths, by leaf.
+
+Most ops tell them by arithmetic from those below. Where an order puts samples of a pass anywhere, the lengths of a pass
+are added up once, and the sums of some are kept; where passes differ too, those of all passes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..base.progress import Progress
+from ..base.rows import Rows, bounds_of
+from ..folds.pack import negative
+from ..types import Ints
+
+_GRAIN = 64  # positions, of one leaf, of which a sum is kept
+_CHUNK = 1 << 18  # positions looked up at a time
+_ENDLESS = 1 << 20  # positions that count as a pass of what has none
+
+
+class Summed(Protocol):
+    """What lengths are added up of."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def alike(self) -> bool: ...
+    @property
+    def leaves(self) -> tuple[int, ...]: ...
+    def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+
+
+class Lengths:
+    """The length of every sample of every leaf, and the sums made of them."""
+
+    def __init__(self, by_leaf: Sequence[Ints]) -> None:
+        self.by_leaf = tuple(by_leaf)
+        self._ends = dict[int, Ints]()
+        self._sums = dict[int, Sums]()
+
+    def of(self, rows: Rows) -> Ints:
+        """Of the samples that rows are."""
+        out = np.empty(len(rows.leaf), np.int64)
+        if len(out) and (rows.leaf == rows.leaf[0]).all():
+            return self.by_leaf[int(rows.leaf[0])][rows.index].astype(np.int64)
+        for leaf in np.flatnonzero(np.bincount(rows.leaf)).tolist():
+            where = rows.leaf == leaf
+            out[where] = self.by_leaf[leaf][rows.index[where]]
+        return out
+
+    def ends(self, leaf: int) -> Ints:
+        """How many tokens lie before each sample of a leaf, and in all: int64[n + 1]."""
+        if leaf not in self._ends:
+            lengths = self.by_leaf[leaf]
+            if len(lengths) and (least := int(lengths.argmin())) >= 0 and lengths[least] < 0:
+                raise negative(least, int(lengths[least]))
+            self._ends[leaf] = bounds_of(lengths)
+        return self._ends[leaf]
+
+    def sums(self, op: Summed) -> Sums:
+        """The sums over an op that tells none."""
+        if id(op) not in self._sums:
+            self._sums[id(op)] = Sums(op, self)
+        return self._sums[id(op)]
+
+    def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
+        """Add what a few samples hold, by looking at each."""
+        if stop > start:
+            positions = np.arange(start, stop)
+            rows = op.locate(positions, np.zeros_like(positions))
+            np.add.at(out, rows.leaf, self.of(rows) * times)
+
+
+class Sums:
+    """The tokens of an op, looked up pass by pass. An op that never ends is cut into stretches in place of passes."""
+
+    def __init__(self, op: Summed, lengths: Lengths) -> None:
+        self.op, self.lengths = op, lengths
+        self.span, self.alike = (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)
+        self._leaves = np.asarray(op.leaves)
+        self._place = np.zeros(len(lengths.by_leaf), np.int64)
+        self._place[self._leaves] = np.arange(len(op.leaves))
+        self._grain = _GRAIN * len(op.leaves)
+        self._passes = dict[int, Ints]()
+        self._totals = [np.zeros(len(op.leaves), np.int64)]  # of all passes before the n-th, where they differ
+
+    def before(self, position: int, out: Ints, times: int) -> None:
+        """Add the tokens before a position, counted over all passes."""
+        epoch, place = divmod(position, self.span)
+        out[self._leaves] += self._until(epoch) * times
+        self.within(epoch, place, out, times)
+
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
+        """Add the tokens before a place of a pass."""
+        if place:
+            block, start = place // self._grain, epoch * self.span + place // self._grain * self._grain
+            out[self._leaves] += self._in_pass(epoch)[block] * times
+            self.lengths.between(self.op, start, epoch * self.span + place, out, times)
+
+    def _until(self, epoch: int) -> Ints:
+        if self.alike:
+            return self._in_pass(0)[-1] * epoch if epoch else self._totals[0]
+        while len(self._totals) <= epoch:
+            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1)[-1])
+        return self._totals[epoch]
+
+    def _in_pass(self, epoch: int) -> Ints:
+        """The tokens of each leaf before every so many places of a pass, and in all of it."""
+        if (found := self._passes.get(epoch)) is None:
+            found = self._added_up(epoch)
+            while len(self._passes) > 1:  # threads may look at this pass and the next
+                self._passes.pop(next(iter(self._passes)), None)
+            self._passes[epoch] = found
+        return found
+
+    def _added_up(self, epoch: int) -> Ints:
+        grain, many = self._grain, len(self._leaves)
+        sums = np.zeros((-(-self.span // grain) + 1, many), np.int64)
+        step = max(_CHUNK // grain, 1) * grain
+        with Progress("add up lengths", self.span, "samples") as progress:
+            for start in range(0, self.span, step):
+                places = np.arange(start, min(start + step, self.span))
+                rows = self.op.locate(places + epoch * self.span, np.zeros_like(places))
+                cell = places // grain * many + self._place[rows.leaf]
+                first = start // grain * many
+                part = np.zeros((-(-len(places) // grain)) * many, np.int64)
+                np.add.at(part, cell - first, self.lengths.of(rows))
+                sums[1 + start // grain :][: len(part) // many] = part.reshape(-1, many)
+                progress.more(len(places))
+        return np.cumsum(sums, axis=0, out=sums)
