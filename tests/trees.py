@@ -151,6 +151,13 @@ def other_order(tree: Tree) -> Tree:
     return changed(tree, lambda part: ("mix", part[1][::-1], *part[2:]) if part[0] == "mix" else part)
 
 
+def begun(plan: Any, stop: int, start: int = 0) -> dict[str, int]:
+    """How many samples of each source begin in a stretch of positions: all but the later parts of those that are cut."""
+    found = plan.at(slice(start, stop))
+    first = found.source if found.start is None else found.source[found.start == 0]
+    return dict(zip(plan.sources, np.bincount(first, minlength=len(plan.sources)).tolist(), strict=True))
+
+
 # ---------------------------------------------------------------- at random
 
 

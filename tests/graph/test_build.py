@@ -16,7 +16,7 @@ def documents(n: int = 15) -> ps.Dataset:
     return ps.from_tokens(np.arange(7 * n), np.arange(0, 7 * n + 1, 7))
 
 
-@pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
+@pytest.mark.parametrize("method", ["first_fit", "best_fit"])
 def test_an_endless_mixture_of_known_lengths_is_packed_as_it_comes(method: Any) -> None:
     ds = ps.mix({"a": documents(), "b": documents(9)}, seed=3).pack(16, method=method).batch(2)
     rows = list(islice(ds, 30))

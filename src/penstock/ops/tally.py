@@ -4,7 +4,7 @@ sources anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,19 +23,29 @@ class Located(Protocol):
 
 
 class Tally:
-    """Samples by leaf, and the tokens of those that are packed, added up stretch by stretch."""
+    """Samples by leaf, and the tokens of those that are packed, added up stretch by stretch. `packs` are the nodes that
+    mark where the parts of samples begin and end; a sample counts where its first part is.
+    """
 
-    def __init__(self, leaves: int) -> None:
+    def __init__(self, leaves: int, packs: Sequence[int] = ()) -> None:
         self.samples, self.tokens = np.zeros((2, leaves), np.int64)
+        self.packs = packs
 
     def one_by_one(self, op: Located, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)`, by looking at each."""
         with Progress("count samples", stop - start, "positions") as progress:
             for at in range(start, stop, _SCAN):
                 positions = np.arange(at, min(at + _SCAN, stop))
-                rows = op.locate(positions, np.zeros_like(positions))
-                self.samples += np.bincount(rows.leaf, minlength=len(self.samples)) * times
+                self._add(op.locate(positions, np.zeros_like(positions)), times)
                 progress.more(len(positions))
+
+    def _add(self, rows: Rows, times: int) -> None:
+        begun = np.ones(len(rows.leaf), np.bool_)
+        for node in self.packs:
+            if node in rows.marks:
+                begun &= rows.marks[node] == 0
+                np.add.at(self.tokens, rows.leaf, (rows.marks[~node] - rows.marks[node]) * times)
+        self.samples += np.bincount(rows.leaf[begun], minlength=len(self.samples)) * times
 
 
 def by_lap(start: int, stop: int, period: int, times: int, part: Callable[[int, int, int], None]) -> None:

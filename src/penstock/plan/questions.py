@@ -169,9 +169,9 @@ class Questions(Shows):
     def counts(self, position: int, unit: Counted = "samples") -> dict[str, int]:
         """Samples (or tokens) of each source in all positions before this one.
 
-        A packed document that is cut counts in every row that has a part of it. `unit="tokens"` names the sources
-        whose lengths are known. Its numbers are exact for packed rows, which are planned for it, and at the end of a
-        source's pass; within a pass they take its mean length.
+        A packed document that is cut counts in the row in which it begins. `unit="tokens"` names the sources whose
+        lengths are known. Its numbers are exact for packed rows, and at the end of a source's pass; within a pass they
+        take its mean length.
 
         Args:
             position: how many positions are counted.
@@ -379,7 +379,7 @@ class Questions(Shows):
         if position < 0 or (self.size == 0 and position):
             raise IndexError(f"position {position} of a plan of {self.size}: positions count from 0")
         within_reach(position)
-        tally = Tally(len(self.sources))
+        tally = Tally(len(self.sources), self._marks)
         self._op.count(tally, 0, position)
         return tally
 
