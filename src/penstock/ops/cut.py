@@ -6,6 +6,7 @@ another, in any pass, and what never ends has rows like anything else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -59,11 +60,15 @@ class CutOp(Packed):
 
     def _tokens(self, document: int) -> int:
         """The tokens before a document."""
-        return int(self._by_leaf(document).sum())
+        return int(self._by_leaf(document, self.lengths).sum())
 
-    def _by_leaf(self, document: int) -> Ints:
-        out = np.zeros(len(self.lengths.by_leaf), np.int64)
-        self.flow.tokens(document, self.lengths, out)
+    def _about(self, document: int) -> int:
+        """The tokens before a document if all were as long as those of their pass are on average."""
+        return int(self._by_leaf(document, self.lengths.about).sum())
+
+    def _by_leaf(self, document: int, lengths: Lengths) -> Ints:
+        out = np.zeros(len(lengths.by_leaf), np.int64)
+        self.flow.tokens(document, lengths, out)
         if self.extra:
             tally = Tally(len(out))
             self.flow.count(tally, 0, document)
@@ -99,7 +104,12 @@ class CutOp(Packed):
 
     def _near(self, token: int) -> At:
         """A document that begins at a token or not long before it, found from how long documents are on average."""
-        low, high, guess, tries = At(0, 0), None, int(token / self._mean), 0
+        about = self._search(self._about, token, int(token / self._mean))
+        return self._search(self._tokens, token, about.document)
+
+    def _search(self, tokens: Callable[[int], int], token: int, guess: int) -> At:
+        """The same by one way to add them up, where a guess is tried first."""
+        low, high, tries = At(0, 0), None, 0
         while token - low.token > _NEAR // 2 * self._mean and (high is None or high.document - low.document > _NEAR):
             tries += 1
             if high is None:  # further, and sooner or later by leaps
@@ -108,7 +118,7 @@ class CutOp(Packed):
                 guess = min(max(guess, low.document + 1), high.document - 1)
                 if tries % 4 == 0:  # lengths may be anything: no more steps than halving takes, about
                     guess = (low.document + high.document) // 2
-            at = At(guess, self._tokens(guess))
+            at = At(guess, tokens(guess))
             low, high = (at, high) if at.token <= token else (low, at)
             guess += int((token - at.token) / self._mean) - _NEAR // 8
         return low
@@ -215,9 +225,9 @@ class CutOp(Packed):
     def _taken(self, row: int) -> Ints:
         """The tokens of each leaf before a row."""
         if self._begins(row):
-            return self._by_leaf(self._before(row))
+            return self._by_leaf(self._before(row), self.lengths)
         token = self._token(row)
         at = self._holding(token)
-        out = self._by_leaf(at.document)
+        out = self._by_leaf(at.document, self.lengths)
         out[self._some(at.document, 1)[0].leaf[0]] += token - at.token
         return out

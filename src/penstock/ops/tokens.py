@@ -7,6 +7,7 @@ are added up once, and the sums of some are kept; where passes differ too, those
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +32,7 @@ class Summed(Protocol):
     @property
     def leaves(self) -> tuple[int, ...]: ...
     def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
 
 
 class Lengths:
@@ -60,11 +62,16 @@ class Lengths:
             self._ends[leaf] = bounds_of(lengths)
         return self._ends[leaf]
 
-    def sums(self, op: Summed) -> Sums:
+    def sums(self, op: Summed) -> Sums | Means:
         """The sums over an op that tells none."""
         if id(op) not in self._sums:
             self._sums[id(op)] = Sums(op, self)
         return self._sums[id(op)]
+
+    @cached_property
+    def about(self) -> Lengths:
+        """The same, but that samples are as long as those of their pass are on average: no pass is looked at for it."""
+        return _About(self)
 
     def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
         """Add what a few samples hold, by looking at each."""
@@ -72,6 +79,42 @@ class Lengths:
             positions = np.arange(start, stop)
             rows = op.locate(positions, np.zeros_like(positions))
             np.add.at(out, rows.leaf, self.of(rows) * times)
+
+
+class _About(Lengths):
+    """Lengths whose sums are means."""
+
+    def __init__(self, exact: Lengths) -> None:
+        super().__init__(exact.by_leaf)
+        self.exact = exact
+        self._means = dict[int, Means]()
+
+    def ends(self, leaf: int) -> Ints:
+        return self.exact.ends(leaf)
+
+    def sums(self, op: Summed) -> Means:
+        if id(op) not in self._means:
+            self._means[id(op)] = Means(op, self.exact)
+        return self._means[id(op)]
+
+
+class Means:
+    """About as many tokens of an op as its first pass lets expect."""
+
+    def __init__(self, op: Summed, lengths: Lengths) -> None:
+        self.span = op.size or _ENDLESS
+        self._whole = np.zeros(len(lengths.by_leaf), np.int64)
+        op.tokens(self.span, lengths, self._whole)
+
+    def before(self, position: int, out: Ints, times: int) -> None:
+        """Add the tokens before a position, counted over all passes."""
+        epoch, place = divmod(position, self.span)
+        out += self._whole * (epoch * times)
+        self.within(epoch, place, out, times)
+
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
+        """Add the tokens before a place of a pass."""
+        out += (self._whole * (place / self.span)).astype(np.int64) * times
 
 
 class Sums:
