@@ -748,8 +748,8 @@ class Dataset(Shows):
         """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
 
         `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them whole. With a source
-        that knows its lengths (`from_tokens`, `read(lengths=...)`) rows are planned from these alone, and the dataset
-        stays indexed.
+        that knows its lengths (`from_tokens`, `read(lengths=...)`) rows follow from these alone, and the dataset stays
+        indexed: with `concat_split` also one that never ends.
 
         Args:
             length: tokens in a row.
