@@ -123,8 +123,8 @@ def _begun(writer: Writer, plan: dict[str, Any]) -> dict[str, Any]:
         return plan
     except ValueError as error:
         raise DataError(f"it is damaged: delete the folder ({error})", where=str(path)) from error
-    told = [{name: part for name, part in one.items() if name not in ("shards", "code")} for one in (found, plan)]
-    if lines := difference(*told):
+    then, now = ({name: one[name] for name in plan if name != "code"} for one in (found, plan))
+    if lines := difference(then, now):
         said = "\n".join(f"  {line}" for line in lines[:20])
         raise ConfigError(f"{writer.folder} holds other shards:\n{said}\ngive another folder, or delete this one")
     for note in code_notes(found["code"], plan["code"]):
