@@ -46,16 +46,18 @@ def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
 def test_an_index_made_by_many_is_that_of_one(engine: str, form: str, tmp_path: Path) -> None:
     files(tmp_path, form)
 
-    def indexed(*options: str) -> tuple[str, dict[str, bytes]]:
-        cache = tmp_path / "-".join(("cache", *options))
+    def indexed(name: str, *options: str) -> tuple[str, dict[str, bytes]]:
+        cache = tmp_path / name
         done = RUNNER.invoke(app, ["index", f"{tmp_path}/*.{form}", "--json", "--cache", str(cache), *options])
         assert done.exit_code == 0, done.output
         made = [path for path in cache.rglob("*") if path.is_file() and "-looked" not in path.name]
         return done.output, {str(path.relative_to(cache)): path.read_bytes() for path in made}
 
-    one, many = indexed(), indexed("--engine", engine, "--workers", "2")
+    one, many = indexed("one"), indexed("many", "--engine", engine, "--workers", "2")
     assert many == one and len(one[1]) > 1
-    assert indexed("--engine", engine, "--rebuild")[1] == one[1]
+    for path in (tmp_path / "many").rglob(".*.penstock-*"):
+        path.write_bytes(b"damaged")
+    assert indexed("many", "--engine", engine, "--rebuild") == one
 
 
 def files(folder: Path, form: str) -> None:
