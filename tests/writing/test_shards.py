@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -191,6 +192,41 @@ def test_workers_that_are_killed(tmp_path: Path) -> None:
     files = write_shards(documents(90).map(deadly), tmp_path / "many", shard=10, executor="processes", workers=2)
     assert len(list(tmp_path.glob("killed at *"))) == 2
     assert {file.name: file.read_bytes() for file in files} == {name: want[name] for name in want if name[0] != "."}
+
+
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+from lethal import documents
+from penstock.writing import write_shards
+
+def slow(sample, folder=sys.argv[1]):
+    if sample["json"]["number"] == 40 and not Path(folder, "go on").exists():
+        sys.stdout.write("now\\n")
+        sys.stdout.flush()
+        time.sleep(600)
+    return sample
+
+if __name__ == "__main__":
+    write_shards(documents(90).map(slow), f"{sys.argv[1]}/many", shard=10, executor="processes", workers=2)
+"""
+
+
+def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "now\n"
+    workers = psutil.Process(child.pid).children()
+    child.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in child.communicate(timeout=60)[1]
+    assert workers and not psutil.wait_procs(workers, timeout=60)[1]
+    assert not list((tmp_path / "many").glob(".*.tmp"))
+    (tmp_path / "go on").touch()
+    subprocess.run(command, check=True, timeout=600)
+    write_shards(documents(90), tmp_path / "one", shard=10)
+    want = held(tmp_path / "one")
+    found = held(tmp_path / "many")
+    assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
 
 
 def test_a_sample_that_kills_every_worker_is_named(tmp_path: Path) -> None:
