@@ -153,6 +153,8 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
         write_shards(documents(9), tmp_path, "tarr")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="shard=0"):
         write_shards(documents(9), tmp_path, shard=0)
+    with pytest.raises(ps.ConfigError, match="workers=0"):
+        write_shards(documents(9), tmp_path / "none", executor="threads", workers=0)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ps.ConfigError, match="several ranks"):

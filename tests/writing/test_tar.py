@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
 from archives import samples
 from penstock.images import Decode
-from penstock.writing.tar import TarEncoder
+from penstock.writing.tar import TarEncoder, header
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 PLAIN = st.recursive(
@@ -35,6 +36,15 @@ PARTS = st.fixed_dictionaries(
         "npy": st.lists(st.integers(0, 9), max_size=5).map(np.asarray),
     },
 ).filter(bool)
+
+
+@examples(200)
+@given(name=st.text(max_size=110) | st.text("ab/.", min_size=95, max_size=105), size=st.integers(0, 1 << 36))
+def test_headers_are_those_of_python(name: str, size: int) -> None:
+    about = tarfile.TarInfo(name)
+    about.size = size
+    assume("\0" not in name)
+    assert header(name, size) == about.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 @examples(60)

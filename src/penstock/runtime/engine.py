@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from ..base.ints import whole
 from ..base.progress import Progress
 from ..base.rows import Rows
 from ..base.seams import cores
@@ -56,7 +57,7 @@ def compute(
     if not items:
         return []
     job = Job(Jobs(fn, items), [])
-    number = cores() if workers is None else workers
+    number = cores() if workers is None else whole(workers, "workers={}", 1)
     crew = hired(executor, 0 if executor == "inline" else min(number, len(items)))
     with Progress(what, len(items), unit) as progress:
         if crew is None:

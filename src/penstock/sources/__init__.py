@@ -196,8 +196,10 @@ def index_files(
     opener = Opener(kind, None, cache, Shared(Held(_FILES), Held(_DECODED)), own=True, rebuild=rebuild)
     if each is not None:
         together = len(found) >= catalog.MANY and opener.kept().small
-        own = [path for path in found if not (together and catalog.holds(path, sidecar.stat(path).size))]
-        each(opener.indexed, [path.absolute() for path in own])
+        sizes = {path: sidecar.stat(path).size for path in found}
+        largest = sorted(found, key=sizes.__getitem__, reverse=True)  # so that none of them is begun last
+        own = [path.absolute() for path in largest if not (together and catalog.holds(path, sizes[path]))]
+        each(opener.indexed, own)
         opener = opener._replace(rebuild=False)
     _, outline = _files(found, opener, rebuild)
     return dict(zip(found, map(int, outline.rows), strict=True))

@@ -79,7 +79,7 @@ class Writer:
         held, size, pieces = list[bytes](), len(encoder.end), 0
 
         def file() -> tuple[str, bytes, int]:
-            piece = f"_{pieces:03d}" if pieces else ""
+            piece = f"_{pieces:0{len(str(self.shard))}d}" if pieces else ""
             return f"{self._stem(number)}{piece}.{encoder.suffix}", b"".join([*held, encoder.end]), len(held)
 
         for position, sample in self._read(number):

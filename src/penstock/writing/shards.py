@@ -55,7 +55,8 @@ def write_shards(
         workers: how many; one for each core, if nothing is said.
 
     Raises:
-        ConfigError: for a dataset without an end, and a folder that holds other shards.
+        IndexedError: for a dataset that is not indexed, or has no end.
+        ConfigError: for one without samples, and a folder that holds other shards.
         DataError: for a sample that the format cannot hold; it names the sample.
 
     >>> import tempfile, penstock as ps
@@ -80,7 +81,7 @@ def write_shards(
     try:
         done |= zip(todo, compute(f"write {folder}", "shards", writer, todo, executor, workers), strict=True)
     finally:
-        _sweep(writer, ".*shard*.tmp")
+        _sweep(writer, ".shard-*.tmp", "..shard*.tmp")
     shards = [done[number] for number in range(writer.shards())]
     if not all(_here(writer, files) for files in shards):
         raise StorageError(
@@ -123,7 +124,7 @@ def _begun(writer: Writer, plan: dict[str, Any]) -> dict[str, Any]:
         return plan
     except ValueError as error:
         raise DataError(f"it is damaged: delete the folder ({error})", where=str(path)) from error
-    then, now = ({name: one[name] for name in plan if name != "code"} for one in (found, plan))
+    then, now = ({name: one.get(name) for name in plan if name != "code"} for one in (found, plan))
     if lines := difference(then, now):
         said = "\n".join(f"  {line}" for line in lines[:20])
         raise ConfigError(f"{writer.folder} holds other shards:\n{said}\ngive another folder, or delete this one")
@@ -153,7 +154,8 @@ def _listed(writer: Writer, pattern: str) -> list[Path]:
     return [Path(entry.path) for entry in world.store.list(f"{escape(str(writer.folder))}/{pattern}")]
 
 
-def _sweep(writer: Writer, pattern: str) -> None:
+def _sweep(writer: Writer, *patterns: str) -> None:
     """Take away what was needed on the way, and what those left who were killed."""
-    for path in _listed(writer, pattern):
-        world.disk.unlink(path)
+    for pattern in patterns:
+        for path in _listed(writer, pattern):
+            world.disk.unlink(path)

@@ -17,6 +17,12 @@ from ..errors import DataError
 from ..sources.tar import BLOCK, Member, padded, sample_part
 from .lines import as_json
 
+# A header in its pieces: name, owner and mode, size, time, checksum, the rest. Of these only three differ.
+_PLAIN = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
+_SECOND, _FOURTH, _REST = _PLAIN[100:124], _PLAIN[136:148], _PLAIN[155:]
+_SUM = sum(_SECOND) + sum(_FOURTH) + sum(_REST) + 7 * ord(" ")  # while it is summed the checksum is blank
+_LARGEST = 8**11 - 1
+
 _NUMBERS = ("cls", "cls2", "index", "inx", "id")
 
 
@@ -65,12 +71,24 @@ def _member(key: str, part: Any, value: Any) -> bytes:
         data = _data(str(part).rpartition(".")[2].lower(), value)
         if "\0" in name or sample_part(Member(name, "0", 0, BLOCK, len(data)), name) != (key, part):
             raise ValueError("what is read of this name is another key or part: a key has no dot in its last piece")
-        about = tarfile.TarInfo(name)
-        about.size = len(data)
-        head = about.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        head = header(name, len(data))
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"it cannot be written: {error}", where=name) from error
     return head + data + bytes(padded(len(data)) - len(data))
+
+
+def header(name: str, size: int) -> bytes:
+    """The header of a member, with what goes before it where a name is long or not plain.
+
+    >>> len(header("a.txt", 5)), len(header("é.txt", 5))
+    (512, 1536)
+    """
+    if len(name) <= 100 and size <= _LARGEST and name.isascii():
+        first, third = name.encode().ljust(100, b"\0"), b"%011o\0" % size
+        return b"".join((first, _SECOND, third, _FOURTH, b"%06o\0" % (sum(first) + sum(third) + _SUM), _REST))
+    about = tarfile.TarInfo(name)
+    about.size = size
+    return about.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 def _data(extension: str, value: Any) -> bytes:
