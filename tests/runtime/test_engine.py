@@ -24,6 +24,8 @@ def test_results_are_in_order(executor: Any) -> None:
     items = [f"item {i}" for i in range(37)]
     assert compute("shout", "items", str.upper, items, executor, 2) == list(map(str.upper, items))
     assert compute("shout", "items", str.upper, [], executor) == []
+    with pytest.raises(ps.ConfigError, match="workers=0"):
+        compute("shout", "items", str.upper, items, executor, 0)
     assert not psutil.Process().children() and not any("penstock" in one.name for one in threading.enumerate())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -153,8 +154,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
         write_shards(documents(9), tmp_path, "tarr")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="shard=0"):
         write_shards(documents(9), tmp_path, shard=0)
-    with pytest.raises(ps.ConfigError, match="workers=0"):
-        write_shards(documents(9), tmp_path / "none", executor="threads", workers=0)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ps.ConfigError, match="several ranks"):
@@ -214,6 +213,43 @@ if __name__ == "__main__":
 """
 
 
+KILLED = """
+import sys
+from lethal import documents
+from penstock.writing import write_shards
+
+def told(sample):
+    sys.stdout.write("a sample\\n")
+    sys.stdout.flush()
+    return sample
+
+if __name__ == "__main__":
+    write_shards(documents(400).map(told), sys.argv[1], shard=20, executor="processes", workers=2)
+"""
+
+
+@examples(1)
+@given(seed=st.integers(0, 1 << 30))
+def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, "-c", KILLED, str(folder / "many")]
+    dice = random.Random(seed)
+    for samples in (dice.randrange(1, 150) for _ in range(3)):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        for _ in zip(range(samples), child.stdout, strict=False):
+            pass
+        workers = psutil.Process(child.pid).children()
+        child.kill()
+        child.communicate()
+        assert not psutil.wait_procs(workers, timeout=60)[1]
+        done["writers killed"] += 1
+    subprocess.run(command, check=True, timeout=600, stdout=subprocess.DEVNULL)
+    write_shards(documents(400), folder / "one", shard=20)
+    want, found = held(folder / "one"), held(folder / "many")
+    assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
+
+
 def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -242,7 +278,7 @@ def test_a_sample_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     assert any("the job was" in note for note in caught.value.__notes__)
 
 
-@examples(3)
+@examples(2)
 @given(seed=st.integers(0, 1 << 30))
 def test_the_writer_killed_at_its_effects(seed: int, tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("killed")
