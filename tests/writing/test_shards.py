@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from amounts import done, examples
 from lethal import documents
-from penstock.base.seams import Entry, Stat, pretend
+from penstock.base.seams import pretend
 from penstock.runtime.executors import EXECUTORS
 from penstock.testing.simulate import Crash, TornDisk
 from penstock.writing import write_shards
+from writing_disk import Over
 
 HERE = Path(__file__).parent.parent
 
@@ -289,24 +290,6 @@ def test_the_writer_killed_at_its_effects(seed: int, tmp_path_factory: Any) -> N
     )  # fmt: skip
     assert held(folder / "many") == held(folder / "one")
     done["writers killed"] += int(told.stdout)
-
-
-class Over:
-    """What is read of a simulated disk: a `seams.Store`."""
-
-    def __init__(self, disk: TornDisk) -> None:
-        self.disk = disk
-
-    def list(self, pattern: str, /) -> list[Entry]:
-        found = [path for path in self.disk.paths() if path.match(pattern)]
-        hidden = Path(pattern).name[0] == "."
-        return [Entry(str(path), True, False) for path in found if (path.name[0] == ".") == hidden]
-
-    def stat(self, path: str, /) -> Stat:
-        return Stat(len(self.disk.read(Path(path))), 0)
-
-    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
-        return self.disk.read(Path(path))[start:][:length]
 
 
 @pytest.mark.parametrize("how", ["kill", "error", "full"])

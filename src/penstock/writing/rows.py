@@ -30,7 +30,7 @@ _CODECS = {
 
 def write_rows(
     rows: Iterable[Any],
-    folder: Path,
+    folder: str | Path,
     format: RowFormat = "parquet",
     compression: str | None = None,
     max_bytes: int = 1 << 30,
@@ -60,9 +60,10 @@ def write_rows(
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     [file.name for file in write_rows([{"x": 1}, {"x": 2}], Path(folder), "jsonl", counts=[1, 1])]
+    ...     [file.name for file in write_rows([{"x": 1}, {"x": 2}], folder, "jsonl", counts=[1, 1])]
     ['shard-00000.jsonl', 'shard-00001.jsonl']
     """
+    folder = Path(folder).expanduser()
     codec = compression or ("snappy" if format == "parquet" else "none")
     if format not in ROW_FORMATS:
         raise ConfigError(f"unknown format {format!r}: one of {', '.join(ROW_FORMATS)}")
