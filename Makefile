@@ -9,7 +9,7 @@ help:
 	@echo "make demo   mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test   every test, doctest, docs code block and example"
 	@echo "make check  ruff, pyright, the import floors"
-	@echo "make soak   the property tests with SEEDS=50 seeds, over 100,000 random trees and runs: a night"
+	@echo "make soak   the property tests with SEEDS=50 seeds, over 100,000 random trees and runs, and a million documents"
 	@echo "make bench  Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios, in under a minute"
 	@echo "make docs   the documentation, warnings are errors"
 
@@ -49,6 +49,7 @@ check: .venv/.dev
 	$(BIN)/python -m pytest -q tests/test_house.py
 
 soak: .venv/.dev
+	DOCUMENTS=1000000 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py -k shards
 	for seed in $$(seq $(SEEDS)); do $(BIN)/python -m pytest -n $(JOBS) -q -m hypothesis \
 		--hypothesis-profile=nightly --hypothesis-seed=$$seed tests || exit 1; done
 

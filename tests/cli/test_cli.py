@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock.cli
+from archives import some, write
 from penstock.cli.app import app
 
 RUNNER = CliRunner()
@@ -37,6 +39,48 @@ def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert json.loads(done.output) == {str(tmp_path / "a.jsonl"): 3, str(tmp_path / "b.jsonl"): 5}
     assert len(list(tmp_path.glob(".*.penstock-lines"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "form"), [("threads", "jsonl.gz"), ("threads", "csv"), ("processes", "jsonl"), ("processes", "tar")]
+)
+def test_an_index_made_by_many_is_that_of_one(engine: str, form: str, tmp_path: Path) -> None:
+    files(tmp_path, form)
+
+    def indexed(name: str, *options: str) -> tuple[str, dict[str, bytes]]:
+        cache = tmp_path / name
+        done = RUNNER.invoke(app, ["index", f"{tmp_path}/*.{form}", "--json", "--cache", str(cache), *options])
+        assert done.exit_code == 0, done.output
+        made = [path for path in cache.rglob("*") if path.is_file() and "-looked" not in path.name]
+        return done.output, {str(path.relative_to(cache)): path.read_bytes() for path in made}
+
+    one, many = indexed("one"), indexed("many", "--engine", engine, "--workers", "2")
+    assert many == one and len(one[1]) > 1
+    for path in (tmp_path / "many").rglob(".*.penstock-*"):
+        path.write_bytes(b"damaged")
+    assert indexed("many", "--engine", engine, "--rebuild") == one
+
+
+def files(folder: Path, form: str) -> None:
+    """40 files, so many that they have a catalog; some of them are small."""
+    for i in range(40):
+        rows = 3000 if i % 10 == 0 else i + 1
+        path = folder / f"{i:02d}.{form}"
+        if form == "tar":
+            write(path, some(rows // 100 + 1))
+            continue
+        text = "x,y\n" + "1,2\n" * rows if form == "csv" else '{"x": "some words and more"}\n' * rows
+        path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())
+
+
+def test_index_says_what_it_cannot_do(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    done = RUNNER.invoke(app, ["index", str(tmp_path), "--engine", "rays"])
+    assert done.exit_code == 2 and "did you mean 'ray'" in done.output
+    files(tmp_path, "tar")
+    (tmp_path / "17.tar").write_bytes(b"no tar")
+    done = RUNNER.invoke(app, ["index", f"{tmp_path}/*.tar", "--engine", "processes", "--workers", "2"])
+    assert done.exit_code == 2 and "17.tar" in done.output and "cut off in a header" in done.output
 
 
 def test_index_refuses_what_is_not_there(tmp_path: Path) -> None:

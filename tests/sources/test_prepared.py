@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import json
 import shutil
@@ -18,11 +17,12 @@ import yaml
 
 import penstock as ps
 from archives import expected, some, write
+from penstock.compat.energon import form
 from penstock.errors import ConfigError, DataError
 from penstock.images import Decode
-from penstock.sources import form, open_files, prepared, tar_index
-from penstock.sources.form import Fields
+from penstock.sources import open_files, prepared, tar_index
 from penstock.testing import assert_resumes
+from prepared_folders import folder, put
 
 
 @pytest.fixture(scope="module")
@@ -116,28 +116,6 @@ def test_our_offsets_are_those_of_energon(energon: Path) -> None:
 # ---------------------------------------------------------------- folders made by hand
 
 
-def folder(path: Path, *, splits: Any = None, exclude: Any = (), counts: Any = None, **form: Any) -> Path:
-    """A prepared folder of three shards with two samples each."""
-    (path / ".nv-meta").mkdir(parents=True)
-    members = some(6)
-    for part in range(3):
-        write(path / f"{part}.tar", members[6 * part : 6 * part + 6])
-    put(
-        path,
-        ".info.json",
-        {"energon_version": "7.0", "shard_counts": counts or {f"{part}.tar": 2 for part in range(3)}},
-    )
-    splits = splits or {"train": ["{2..1}.tar"], "val": ["0.tar"]}
-    put(path, "split.json", {"split_parts": splits, "exclude": list(exclude)})
-    if form:
-        put(path, "dataset.yaml", form)
-    return path
-
-
-def put(path: Path, name: str, value: Any) -> None:
-    (path / ".nv-meta" / name).write_text(value if isinstance(value, str) else json.dumps(value))  # JSON is YAML too
-
-
 def keys(path: Path, **options: Any) -> list[str]:
     return [sample["__key__"] for sample in ps.read(path, **options)]
 
@@ -205,8 +183,6 @@ def test_configs_outside_of_the_folder_are_refused(tmp_path: Path, name: str) ->
     root = folder(tmp_path / "x")
     (root / "x.yaml").write_text("split_parts: {}")
     with pytest.raises(ConfigError, match="must be the name of a file"):
-        form.load(root, name)
-    with pytest.raises(ConfigError, match="must be the name of a file"):
         prepared.load(root, name or "..")
 
 
@@ -267,97 +243,3 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
     for message, call in calls:
         with pytest.raises(ConfigError, match=message):
             call()
-
-
-# ---------------------------------------------------------------- how samples are made
-
-
-CAPTIONS = {"__module__": "megatron.energon", "__class__": "CaptioningSample"}
-
-
-def test_classes_are_names_and_nothing_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = folder(
-        tmp_path / "x", sample_type=CAPTIONS, field_map={"image": "jpg"}, subflavors={"a": [1]}, shuffle_over_epochs=2
-    )
-    really, names = builtins.__import__, set[str]()
-
-    def watched(name: str, *rest: Any) -> Any:
-        names.add(name)
-        return really(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", watched)
-    about = form.load(root)
-    assert not any(name.startswith("megatron") for name in names)
-    assert (about.sample_type, about.code) == ("CaptioningSample", ())
-    assert about.options == {"shuffle_over_epochs": 2}
-
-
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}, "CrudeSample"),
-        ({"__module__": "megatron.energon", "__class__": "CaptioningWebdataset"}, "CaptioningSample"),
-        ({"sample_type": {"__module__": "megatron.energon.flavors", "__class__": "VQASample"}}, "VQASample"),
-    ],
-)
-def test_all_ways_to_name_a_class(tmp_path: Path, settings: Any, name: str) -> None:
-    assert form.load(folder(tmp_path / "x", **settings)).sample_type == name
-
-
-@pytest.mark.parametrize(
-    ("settings", "asked"),
-    [
-        (
-            {"sample_type": CAPTIONS, "sample_loader": "sample_loader.py:load", "part_filter": "sample_loader.py:keep"},
-            r"sample_loader\.py:load, sample_loader\.py:keep",
-        ),
-        ({"sample_type": {"__module__": "os", "__class__": "system"}, "field_map": {"image": "jpg"}}, r"os\.system"),
-        ({"__module__": "mine", "__class__": "Factory", "sample_type": CAPTIONS}, r"mine\.Factory"),
-        ({"__module__": "megatron.energonx", "__class__": "Mine"}, r"megatron\.energonx\.Mine"),
-    ],
-)
-def test_code_of_a_folder_is_never_run(tmp_path: Path, settings: Any, asked: str) -> None:
-    root = folder(tmp_path / "x", **settings)
-    ran = tmp_path / "ran"
-    put(root, "sample_loader.py", f"open({str(ran)!r}, 'w')\nload = keep = dict")
-    assert len(ps.read(root)) == 4  # the parts can be read all the same
-    about = form.load(root)
-    with pytest.raises(ConfigError, match=rf"asks to run {asked}, which is never done: pass a function of your own"):
-        _ = about.fields
-    assert not ran.exists()
-
-
-def test_yaml_makes_no_objects(tmp_path: Path) -> None:
-    root = folder(tmp_path / "x")
-    put(root, "dataset.yaml", "sample_type: !!python/object/apply:os.system ['touch ran']")
-    with pytest.raises(DataError, match=r"dataset\.yaml: cannot be read"):
-        form.load(root)
-
-
-def test_fields() -> None:
-    fields = Fields({"image": "jpg,png", "text": "json[lines][1],txt", "all": "json"})
-    assert fields.parts == ["jpg", "json", "png", "txt"]
-    sample = {"__key__": "7", "png": 1, "txt": "t", "json": {"lines": ["only one"]}}
-    assert fields(sample) == {"image": 1, "text": "t", "all": {"lines": ["only one"]}}
-    with pytest.raises(
-        DataError, match=r"^7: the field 'image' is to be 'jpg,png', which is not in this sample.*parts are txt"
-    ):
-        fields({"__key__": "7", "txt": "t"})
-    with pytest.raises(DataError, match="^7: the field 'text' is a value in 'json', which is still bytes: decode"):
-        fields({"__key__": "7", "png": b"", "json": b'{"lines": []}'})
-    for wrong in ("", "[a]", "json[a", "json[a]b", "json[]", "json[a]]"):
-        with pytest.raises(ConfigError, match="names no part"):
-            Fields({"x": wrong})
-
-
-def test_without_a_field_map(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no field_map"):
-        _ = form.load(folder(tmp_path / "x", sample_type=CAPTIONS)).fields
-
-
-def test_a_missing_yaml_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = folder(tmp_path / "x", sample_type=CAPTIONS)
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    assert len(ps.read(root)) == 4  # split.json and .info.json are enough for the parts
-    with pytest.raises(ImportError, match=r"penstock\[yaml\]"):
-        form.load(root)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
 
+from penstock.base.hints import chosen
 from penstock.errors import PenstockError, missing_extra
+from penstock.runtime.engine import compute
+from penstock.runtime.executors import EXECUTORS, ExecutorName
 from penstock.sources import index_files
 from penstock.sources.paths import find, format_of
 
@@ -62,14 +66,21 @@ def index(
     paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")],
     rebuild: Annotated[bool, typer.Option(help="Make them again, also where they are still right.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
+    engine: Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")] = "inline",
+    workers: Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows of every file as JSON.")] = False,
 ) -> None:
     """Make what random access to JSON lines, text, CSV and tar files needs, ahead of a run that reads them together."""
+    chosen(engine, EXECUTORS, "--engine {}")
+    each = None
+    if engine != "inline":
+        each = partial(compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers)
+    cache = cache and cache.expanduser().absolute()
     rows: dict[str, int] = {}
     found = find(paths)
     for kind in dict.fromkeys(map(format_of, found)):
         same = [path for path in found if format_of(path) == kind]
-        rows |= {str(path): n for path, n in index_files(same, rebuild=rebuild, cache=cache).items()}
+        rows |= {str(path): n for path, n in index_files(same, rebuild=rebuild, cache=cache, each=each).items()}
     if not as_json:
         for path, n in rows.items():
             print(f"{path}: {n:,} rows")

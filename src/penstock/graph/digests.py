@@ -122,7 +122,7 @@ def code_notes(saved: Any, now: list[list[str]]) -> list[str]:
         if not isinstance(then, list) or len(cast("list[Any]", then)) != 2 or not isinstance(then[1], str):
             raise StateError("the state does not say what its functions were; it is damaged")
         if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
-            notes.append(f"the code of {name} is not that of the state; give it a version to have that refused")
+            notes.append(f"the code of {name} is not what it was; give it a version to have that refused")
     return notes
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Iterable as Iterables
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ..base.progress import Progress
 from ..errors import ConfigError, DataError
-from . import catalog, convert, lines, prepared, tar_file
+from . import catalog, convert, lines, prepared, sidecar, tar_file
 from .chain import Asked, Chain, File, Outline, outline_of
 from .columnar import Arrow, Parquet
 from .held import Held, Shared
@@ -22,6 +22,9 @@ from .select import Selected, Where, select
 from .sizes import lengths_of
 
 __all__ = ["Chain", "Iterable", "Memory", "Tokens", "index_files", "index_lines", "open_files", "outlined"]
+
+Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
+"""Calls a function of every file."""
 
 _FILES = 128  # mapped at a time
 _DECODED = 256 << 20  # bytes of decoded row groups, and of indexes of tars
@@ -104,8 +107,10 @@ def _open(
     return select(chain, files, found, where, cache)
 
 
-def _files(found: Sequence[Path], opener: Opener) -> tuple[Sequence[File], Outline]:
-    """Files of one kind, their columns in one order. Many of them are opened when they are needed."""
+def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tuple[Sequence[File], Outline]:
+    """Files of one kind, their columns in one order. Many of them are opened when they are needed; with `rebuild` what
+    is known of them together is made again.
+    """
     kind, columns = opener.kind, opener.columns
     tables, first, again = kind in ("parquet", "arrow", "csv"), list[File](), opener._replace(rebuild=False)
 
@@ -120,7 +125,7 @@ def _files(found: Sequence[Path], opener: Opener) -> tuple[Sequence[File], Outli
         with Progress("open files", len(found), "files") as progress:
             files = [open_(path) for path in progress.each(found)]
         return files, outline_of(files, found)
-    known = catalog.of(found, opener.kept(), opener.cache, open_, rebuild=opener.rebuild)
+    known = catalog.of(found, opener.kept(), opener.cache, open_, rebuild=rebuild)
     if tables:
         columns = known.columns
     elif kind == "text":
@@ -174,8 +179,11 @@ def index_files(
     rebuild: bool = False,
     cache: str | Path | None = None,
     format: str | None = None,
+    each: Each | None = None,
 ) -> dict[Path, int]:
     """As `index_lines` does, for files that are read together; returns the rows of each.
+
+    `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed one by one.
 
     >>> index_files([Path("web.parquet")])
     Traceback (most recent call last):
@@ -186,7 +194,14 @@ def index_files(
     if kind in ("parquet", "arrow"):
         raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make")
     opener = Opener(kind, None, cache, Shared(Held(_FILES), Held(_DECODED)), own=True, rebuild=rebuild)
-    _, outline = _files(found, opener)
+    if each is not None:
+        together = len(found) >= catalog.MANY and opener.kept().small
+        sizes = {path: sidecar.stat(path).size for path in found}
+        largest = sorted(found, key=sizes.__getitem__, reverse=True)  # so that none of them is begun last
+        own = [path.absolute() for path in largest if not (together and catalog.holds(path, sizes[path]))]
+        each(opener.indexed, own)
+        opener = opener._replace(rebuild=False)
+    _, outline = _files(found, opener, rebuild)
     return dict(zip(found, map(int, outline.rows), strict=True))
 
 
@@ -217,6 +232,10 @@ class Opener(NamedTuple):
             small=self.kind in ("jsonl", "text"),
             strict=self.kind not in ("parquet", "arrow"),
         )
+
+    def indexed(self, path: Path) -> None:
+        """Make what opening a file needs."""
+        self(path)
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
         kind, columns, cache, shared, own, rebuild = self

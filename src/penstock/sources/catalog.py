@@ -130,6 +130,15 @@ def of(
         return found
 
 
+def holds(path: Path, size: int) -> bool:
+    """Whether a file of lines is small enough that a catalog holds its offsets.
+
+    >>> holds(Path("a.jsonl"), 4_000), holds(Path("a.jsonl"), 1 << 20), holds(Path("a.jsonl.gz"), 4_000)
+    (True, False, False)
+    """
+    return size <= _SMALL and path.suffix.lower() not in (*PACKED, ".json")
+
+
 def rows_of(paths: Sequence[Path], kind: Kind, cache: str | Path | None) -> int | None:
     """The rows of all these files, where a catalog tells."""
     kept = sidecar.place(_stands(paths, kind), cache, "files")
@@ -170,7 +179,7 @@ def _made(paths: Sequence[Path], kept: Path, look: Path, small: bool, open_: Ope
         for number, path in enumerate(progress.each(paths)):
             before = stats[number]
             found = np.zeros(0, np.uint32)
-            if small and before.size <= _SMALL and path.suffix.lower() not in (*PACKED, ".json"):
+            if small and holds(path, before.size):
                 found = offsets_of(path, before).astype(np.uint32)
                 lengths.append(len(found) - 1)
             else:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
+from lethal import documents
+from penstock.runtime.engine import compute
+from penstock.sources import index_files
+from penstock.writing import write_shards
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -24,11 +30,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head without CPUs, and two nodes with one each."""
+    """A head without CPUs, and two nodes with two each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-        nodes = [found.add_node(num_cpus=1) for _ in range(2)]
+        nodes = [found.add_node(num_cpus=2) for _ in range(2)]
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)
         yield found, nodes
         ray.shutdown()
@@ -103,5 +109,41 @@ def test_a_node_may_die(cluster: Any) -> None:
             items.append(plain(item))
             if i == 20:
                 found.remove_node(nodes.pop(), allow_graceful=False)
-                nodes.append(found.add_node(num_cpus=1))
+                nodes.append(found.add_node(num_cpus=2))
     assert items == want
+
+
+# A million, with 10,000 in a shard, in `make soak`.
+DOCUMENTS = int(os.environ.get("DOCUMENTS", "4000"))
+
+
+def test_shards_of_actors_that_are_killed_are_those_of_one_process(cluster: Any, tmp_path: Path) -> None:
+    places = {DOCUMENTS // 3, DOCUMENTS // 2}
+
+    def deadly(sample: dict[str, Any]) -> dict[str, Any]:
+        marker = tmp_path / f"killed at {sample['json']['number']}"
+        if sample["json"]["number"] in places and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sample
+
+    def written(name: str, **options: Any) -> list[Path]:
+        ds = documents(DOCUMENTS).map(deadly)
+        return write_shards(ds, tmp_path / name, shard=max(100, DOCUMENTS // 100), **options)
+
+    many = written("many", executor="ray", workers=4)
+    assert len(list(tmp_path.glob("killed at *"))) == 2
+    one = written("one")
+    assert [file.name for file in many] == [file.name for file in one]
+    assert all(file.read_bytes() == other.read_bytes() for file, other in zip(many, one, strict=True))
+    assert sorted(path.name for path in many[0].parent.iterdir()) == [".shards.json", *(file.name for file in many)]
+
+
+def test_files_are_indexed_by_actors(cluster: Any, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.jsonl" for i in range(5)]
+    for i, path in enumerate(paths):
+        path.write_text('{"x": 1}\n' * (i + 1))
+    rows = index_files(paths, each=lambda fn, files: compute("index", "files", fn, files, "ray", 2))
+    many = [path.read_bytes() for path in sorted(tmp_path.glob(".*"))]
+    assert rows == index_files(paths, rebuild=True) and len(many) == 5
+    assert [path.read_bytes() for path in sorted(tmp_path.glob(".*"))] == many

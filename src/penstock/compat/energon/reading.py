@@ -11,7 +11,8 @@ from ... import tasks
 from ...dataset import Dataset
 from ...errors import ConfigError
 from ...graph.nodes import Read
-from ...sources import form, prepared
+from ...sources import prepared
+from . import form
 from .config import SampleDecoder
 from .metadataset import Bound, Leaf
 

@@ -10,16 +10,15 @@ import logging
 import weakref
 from collections import OrderedDict
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base.rows import Rows
 from ...errors import ConfigError, DataError
 from ...streams.job import Done, Grouping, Job
-from ...streams.step import Failed
+from .known import DEATHS, Deadly, Lessons, cannot_be_sent
 from .wire import heard
 from .worker import told_of
 
-DEATHS = 3
 _JOBS = 64
 
 
@@ -39,6 +38,14 @@ class Actor:
             return self._jobs[number](values, rows)
         except BaseException as error:
             return told_of(error)
+
+
+class Lesson(NamedTuple):
+    """A job, and where the object store has it."""
+
+    number: int
+    job: Job
+    put: list[Any]
 
 
 class Posted:
@@ -78,46 +85,33 @@ class Cluster:
         if not ray.is_initialized():
             ray.init(log_to_driver=False, include_dashboard=False)
         self._timeout, self._kind = timeout, ray.remote(num_cpus=1, max_restarts=0)(Actor)
-        self._jobs = OrderedDict[tuple[int, ...], tuple[int, Any, Any]]()
-        self._number, self._bad = 0, dict[tuple[int, int, int, int], Failed]()
+        self._known, self._bad, self._number = Lessons(_JOBS, self._put, lambda old: None), Deadly(), 0
         self._actors = [self._kind.remote() for _ in range(workers)]
         self._load = [0] * workers
         self._finish = weakref.finalize(self, _end, self._actors)
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Posted:
-        task, number = Posted(self, job, values, rows), self._job(job)[0]
-        for (of, leaf, epoch, index), error in self._bad.items():
-            if of == number and ((rows.leaf == leaf) & (rows.epoch == epoch) & (rows.index == index)).any():
-                task.found = error
-                return task
-        self._send(task)
+        task = Posted(self, job, values, rows)
+        task.found = self._bad.among(self._known.of(job).number, rows)
+        if task.found is None:
+            self._send(task)
         return task
 
     def close(self) -> None:
         self._finish()
 
-    def _job(self, job: Job) -> tuple[int, Any]:
-        key = (id(job.op), *map(id, job.steps))
-        if key not in self._jobs:
-            self._number += 1
-            parts = Job(job.op, [*job.steps])
-            try:
-                self._jobs[key] = self._number, [_ray().put(parts)], parts  # its parts keep their identity
-            except (TypeError, AttributeError) as error:
-                raise ConfigError(
-                    f"executor='ray': what is to be computed cannot be sent to another process: {error}; keep what is "
-                    "open (files, locks, connections) out of functions and sources"
-                ) from error
-            while len(self._jobs) > _JOBS:
-                self._jobs.popitem(last=False)
-        self._jobs.move_to_end(key)
-        return self._jobs[key][:2]
+    def _put(self, job: Job) -> Lesson:
+        self._number += 1
+        try:
+            return Lesson(self._number, job, [_ray().put(job)])
+        except (TypeError, AttributeError) as error:
+            raise cannot_be_sent("ray", error) from error
 
     def _send(self, task: Posted) -> None:
         place = min(range(len(self._actors)), key=self._load.__getitem__)
-        number, job = self._job(task.job)
+        job = self._known.of(task.job)
         task.actor = self._actors[place]
-        task.ref = task.actor.compute.remote(number, job, task.values, task.rows)
+        task.ref = task.actor.compute.remote(job.number, job.put, task.values, task.rows)
         self._load[place] += 1
 
     def found(self, task: Posted) -> Done | BaseException:
@@ -164,10 +158,8 @@ class Cluster:
                     break
             else:
                 row = one.rows
-                cause = DataError(f"its actor was lost {DEATHS} times in a row over this sample")
                 at = int(row.leaf[0]), int(row.epoch[0]), int(row.index[0])
-                self._bad[self._job(task.job)[0], *at] = bad = Failed(*at, cause)
-                return bad
+                return self._bad.note(self._known.of(task.job).number, at, "actor was lost")
         self._send(task)
         found = self._waited(task)
         return DataError("actors are lost over a piece of work, between its samples") if found is None else found

@@ -13,19 +13,16 @@ import pickle
 import select
 import time
 import weakref
-from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
 from ...base.rows import Rows
 from ...errors import ConfigError, DataError
 from ...streams.job import Done, Job
-from ...streams.step import Failed
+from .known import DEATHS, Deadly, Lessons, cannot_be_sent
 from .member import Member, Sent, Taught, begun
 from .wire import Descriptor, Packed, heard, packed, unpacked, views
 
-DEATHS = 3
-"""A sample over which so many workers died is bad."""
 _JOBS = 1024  # that workers remember
 _STILLBORN = 10  # times in a row that all workers are killed before they begin; one that ends by itself counts thrice
 
@@ -35,10 +32,7 @@ def sendable(value: Any) -> Packed:
     try:
         return packed(value)
     except (TypeError, AttributeError, pickle.PicklingError, RecursionError) as error:
-        raise ConfigError(
-            f"executor='processes': what is to be computed cannot be sent to another process: {error}; keep what is "
-            "open (files, locks, connections) out of functions and sources, or use executor='threads'"
-        ) from error
+        raise cannot_be_sent("processes", error) from error
 
 
 class Crew:
@@ -47,8 +41,7 @@ class Crew:
     def __init__(self, workers: int, timeout: float | None) -> None:
         self.owner, self.timeout = os.getpid(), timeout
         self._number, self._stillborn, self._dirty, self._closed = 0, 0, False, False
-        self._known = OrderedDict[tuple[int, ...], Taught]()
-        self._bad = dict[tuple[int, int, int, int], BaseException]()
+        self._known, self._bad = Lessons(_JOBS, self._taught, self._forget), Deadly()
         self._life = os.pipe()  # its end is that of this process
         self._poll = select.poll()
         self._workers = [self._started() for _ in range(workers)]
@@ -67,8 +60,8 @@ class Crew:
             raise RuntimeError("the workers are gone")
         self._mend()
         self._number += 1
-        task = Sent(self, self._number, self._job(job), None if values is None else sendable(values).whole(), rows)
-        if (bad := self._is_bad(task)) is not None:
+        task = Sent(self, self._number, self._known.of(job), None if values is None else sendable(values).whole(), rows)
+        if (bad := self._bad.among(task.job.number, rows)) is not None:
             task.found = bad
             return task
         self._dirty = True
@@ -76,29 +69,15 @@ class Crew:
         self._dirty = False
         return task
 
-    def _is_bad(self, task: Sent) -> BaseException | None:
-        for (job, *sample), error in self._bad.items():
-            rows = task.rows
-            here = (rows.leaf == sample[0]) & (rows.epoch == sample[1]) & (rows.index == sample[2])
-            if job == task.job.number and here.any():
-                return error
-        return None
+    def _taught(self, job: Job) -> Taught:
+        self._number += 1
+        return Taught(self._number, job, sendable(job))
 
-    def _job(self, job: Job) -> Taught:
-        """A job as workers know it. Lanes have one each, made of the same parts: that is one here."""
-        key = (id(job.op), *map(id, job.steps))
-        if key not in self._known:
-            self._number += 1
-            parts = Job(job.op, [*job.steps])
-            self._known[key] = Taught(self._number, parts, sendable(parts))
-            while len(self._known) > _JOBS:
-                old = self._known.popitem(last=False)[1]
-                for worker in self._workers:
-                    if old.number in worker.jobs:
-                        worker.jobs.discard(old.number)
-                        worker.wire.put(("forget", old.number))
-        self._known.move_to_end(key)
-        return self._known[key]
+    def _forget(self, old: Taught) -> None:
+        for worker in self._workers:
+            if old.number in worker.jobs:
+                worker.jobs.discard(old.number)
+                worker.wire.put(("forget", old.number))
 
     def _give(self, task: Sent, worker: Member, careful: bool) -> None:
         job = task.job
@@ -231,9 +210,7 @@ class Crew:
         if task.at is not None:
             task.suspects[task.at] += 1
             if task.deaths >= DEATHS and task.suspects[task.at] >= DEATHS - 1:
-                cause = DataError(f"its worker process {how}, {DEATHS} times in a row over this sample")
-                leaf, epoch, index = task.at
-                task.found = self._bad[task.job.number, leaf, epoch, index] = Failed(leaf, epoch, index, cause)
+                task.found = self._bad.note(task.job.number, task.at, f"worker process {how},")
             task.at = None
         elif task.deaths > DEATHS:
             rows = task.rows

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import ConfigError, DataError
-from . import meta
+from ...errors import ConfigError, DataError
+from ...sources import meta
 
 _MODULE = "megatron.energon"
 

@@ -1,0 +1,9 @@
+"""Datasets written to files: shards of samples by any number of workers, resumable; rows of streams in their order."""
+
+from __future__ import annotations
+
+from .rows import RowFormat, write_rows
+from .shard import ShardFormat
+from .shards import write_shards
+
+__all__ = ["RowFormat", "ShardFormat", "write_rows", "write_shards"]

@@ -1,0 +1,99 @@
+"""Samples as members of an archive: what is read again is what was written, and what would not be is refused."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from archives import samples
+from penstock.images import Decode
+from penstock.writing.tar import TarEncoder, header
+
+WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 60), 1 << 60) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+)  # fmt: skip
+PIECES = WORDS.filter(lambda word: word and not set("./") & set(word) and not (word[:2] == "__" == word[-2:]))
+KEYS = st.lists(PIECES, min_size=1, max_size=3).map("/".join) | st.text("ab/", min_size=90, max_size=300).map(
+    lambda text: f"x{text}x"
+)
+PARTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "txt": WORDS,
+        "seg.json": PLAIN,
+        "cls": st.integers(-9, 9),
+        "bin": st.binary(max_size=1100),
+        "npy": st.lists(st.integers(0, 9), max_size=5).map(np.asarray),
+    },
+).filter(bool)
+
+
+@examples(200)
+@given(name=st.text(max_size=110) | st.text("ab/.", min_size=95, max_size=105), size=st.integers(0, 1 << 36))
+def test_headers_are_those_of_python(name: str, size: int) -> None:
+    about = tarfile.TarInfo(name)
+    about.size = size
+    assume("\0" not in name)
+    assert header(name, size) == about.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+@examples(60)
+@given(wanted=st.dictionaries(KEYS, PARTS, min_size=1, max_size=5))
+def test_what_is_read_is_what_was_written(wanted: dict[str, dict[str, Any]], tmp_path_factory: Any) -> None:
+    encoder, path = TarEncoder(), tmp_path_factory.mktemp("tar") / "a.tar"
+    body = [encoder(i, {"__key__": key, **parts}) for i, (key, parts) in enumerate(wanted.items())]
+    path.write_bytes(b"".join([*body, encoder.end]))
+    found = list(map(Decode(None), samples(path)))
+    assert [sample.pop("__key__") for sample in found] == list(wanted)
+    for sample, parts in zip(found, wanted.values(), strict=True):
+        assert sample.pop("__shard__") == "a.tar"
+        np.testing.assert_equal(sample, parts)
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (7, "it is a int; a tar takes mappings"),
+        ({"__key__": "a", "__source__": "b"}, "no part"),
+        ({"__key__": "a.b", "txt": ""}, "a key has no dot"),
+        ({"__key__": "", "txt": ""}, "another key or part"),
+        ({"__key__": "a/", "txt": ""}, "another key or part"),
+        ({"__key__": "__x__/a", "txt": ""}, "another key or part"),
+        ({"__key__": "a\0b", "txt": ""}, "another key or part"),
+        ({"__key__": "a", "b/c": "b"}, "another key or part"),
+        ({"__key__": "a", "txt": "\ud800"}, "surrogates"),
+        ({"__key__": "a\ud800", "txt": ""}, "surrogates"),
+        ({"__key__": "a", "png": np.zeros(3)}, "a ndarray is not bytes; the names .txt, .json, .npy"),
+        ({"__key__": "a", "cls": "cat"}, "integer"),
+        ({"__key__": "a", "json": float("nan")}, "JSON compliant"),
+        ({"__key__": "a", "npy": [object()]}, "Object arrays"),
+    ],
+)
+def test_what_would_not_come_back_is_refused(sample: Any, said: str) -> None:
+    with pytest.raises(ps.DataError, match=said):
+        TarEncoder()(0, sample)
+
+
+def test_a_key_that_comes_again_is_refused() -> None:
+    encoder = TarEncoder()
+    encoder(0, {"__key__": "a", "txt": ""})
+    with pytest.raises(ps.DataError, match="leave out '__key__'"):
+        encoder(1, {"__key__": "a", "txt": ""})
+
+
+def test_what_was_read_can_be_written(tmp_path: Path) -> None:
+    encoder = TarEncoder()
+    body = encoder(3, {"txt": "a cat", "img.png": b"png"}) + encoder.end
+    (tmp_path / "a.tar").write_bytes(body)
+    again = TarEncoder()
+    assert again(0, samples(tmp_path / "a.tar")[0]) + again.end == body

@@ -1,0 +1,26 @@
+"""What is read of a simulated disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.base.seams import Entry, Stat
+from penstock.testing.simulate import TornDisk
+
+
+class Over:
+    """The files of a `TornDisk`, as a `seams.Store`."""
+
+    def __init__(self, disk: TornDisk) -> None:
+        self.disk = disk
+
+    def list(self, pattern: str, /) -> list[Entry]:
+        found = [path for path in self.disk.paths() if path.match(pattern)]
+        hidden = Path(pattern).name[0] == "."
+        return [Entry(str(path), True, False) for path in found if (path.name[0] == ".") == hidden]
+
+    def stat(self, path: str, /) -> Stat:
+        return Stat(len(self.disk.read(Path(path))), 0)
+
+    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
+        return self.disk.read(Path(path))[start:][:length]
