@@ -28,7 +28,7 @@ from .graph.tail import batched
 from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op
 from .orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
-from .pack import DType, Long, Method, Missing, Packing, Rebatch, join_parts
+from .pack import DType, Long, Method, Missing, Packing, Rebatch, feature_packing, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
@@ -779,6 +779,47 @@ class Dataset(Shows):
             length, method, long, max_segments, features, unpacked, pad, bos, eos, dtype, open_rows, window
         )
         return self._with(Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing))
+
+    def pack_features(
+        self,
+        lengths: Mapping[str, int],
+        method: Method = "concat_split",
+        *,
+        max_segments: int | None = None,
+        unpacked: Sequence[str] = (),
+        pad: float | dict[str, float] = 0,
+        align: int | dict[str, int] = 1,
+        open_rows: int | None = None,
+    ) -> Dataset:
+        """Rows of documents whose features have lengths of their own: inputs and targets, tokens and patches.
+
+        A row has every feature, and `<feature>_segment_ids` and `<feature>_positions` (int32) beside it, from 1 and
+        from 0 in every piece. `concat_split` lays documents end to end until a feature of the row is full and goes on
+        in the next row. `first_fit` and `best_fit` keep documents whole; one that fits into none of the open rows has
+        all of them given out. For features that are aligned token by token use `pack`.
+
+        Args:
+            lengths: the features to pack and how many entries of each make a row.
+            method: "concat_split", "first_fit" or "best_fit".
+            max_segments: the most documents in a row.
+            unpacked: features that come in a list, one entry for each document.
+            pad: fills the rows: one value, or {feature: value} and 0 for the rest.
+            align: every document begins at a multiple of it; {feature: number} and 1 for the rest.
+            open_rows: rows that are filled at a time, 64 when not given.
+
+        Raises:
+            ConfigError: for options that cannot work, or that the method does not use.
+            DataError: while reading, for documents that lack a feature, have others, or are longer than a row where
+                they stay whole.
+
+        >>> import penstock as ps
+        >>> pairs = ps.from_sequence([{"ask": [1, 2], "say": [3]}, {"ask": [4], "say": [5, 6]}])
+        >>> [row] = ps.Loader(pairs.pack_features({"ask": 4, "say": 3}, "first_fit"), lanes=1)
+        >>> row["ask"].tolist(), row["say"].tolist(), row["say_segment_ids"].tolist()
+        ([1, 2, 4, 0], [3, 5, 6], [1, 2, 2])
+        """
+        fold, rows = feature_packing(lengths, method, max_segments, unpacked, pad, align, open_rows)
+        return self._with(Each(Hold(self.flow, fold), "map", rows))
 
     def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:
         """Groups by a fold of your own; `build` makes each out of its samples.

@@ -74,7 +74,7 @@ def test_pack_options_come_back(data: Path) -> None:
 def test_tokenise_comes_back(data: Path) -> None:
     from tokenizers import Tokenizer, models
 
-    from penstock.mixture_files.tokenise import Tokenise
+    from penstock.text import Tokenise
 
     Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(data / "tokenizer.json"))
     text = ps.read(data / "text").shuffle().map(Tokenise(str(data / "tokenizer.json")))

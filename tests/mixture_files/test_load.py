@@ -252,7 +252,7 @@ def tokenizer(data: Path) -> Path:
 
 
 def test_tokenise_pack_batch(data: Path, write: Any, tokenizer: Path) -> None:
-    from penstock.mixture_files.tokenise import Tokenise
+    from penstock.text import Tokenise
 
     path = write(
         """
@@ -288,7 +288,7 @@ def test_weights_in_tokens(write: Any, tokenizer: Path) -> None:
 
 
 def test_steps_of_packed_batches_count_tokens(data: Path, write: Any, tokenizer: Path) -> None:
-    from penstock.mixture_files.tokenise import Tokenise
+    from penstock.text import Tokenise
 
     path = write(
         """
@@ -325,7 +325,7 @@ def _with_keys(ds: ps.Dataset, n: int) -> list[tuple[Any, str]]:
 
 
 def test_a_tokenizer_is_known_by_what_it_holds(data: Path, tokenizer: Path) -> None:
-    from penstock.mixture_files.tokenise import Tokenise
+    from penstock.text import Tokenise
 
     other = data / "elsewhere.json"
     other.write_bytes(tokenizer.read_bytes())

@@ -39,6 +39,10 @@ def documents(n: int = 40) -> ps.Dataset:
     return numbers(n).filter(lambda x: x % 3).map(lambda x: [x] * (1 + x * 7 % 11))
 
 
+def pairs(n: int = 40) -> ps.Dataset:
+    return documents(n).map(lambda doc: {"a": doc, "b": doc[:3]})
+
+
 def tokens(n: int = 40) -> ps.Dataset:
     documents = [[i] * (1 + i * 7 % 11) for i in range(n)]
     offsets = [0]
@@ -124,6 +128,8 @@ PIPELINES: dict[str, Callable[[], list[ps.Loader]]] = {
     "concat_split": loader(lambda: documents().pack(16).batch(2)),
     "first_fit": loader(lambda: documents().pack(16, "first_fit", max_segments=3)),
     "best_fit": loader(lambda: documents().pack(16, "best_fit", window=3)),
+    "features, end to end": loader(lambda: pairs().pack_features({"a": 9, "b": 7})),
+    "features, best fit": loader(lambda: pairs().pack_features({"a": 16, "b": 16}, "best_fit", open_rows=3)),
     "bucket_by_length": loader(lambda: documents().bucket_by_length([3, 6], 2, collate=list)),
     "batch_by_tokens": loader(lambda: documents().batch_by_tokens(20, padded=True, collate=list)),
     "a fold of one's own": loader(lambda: documents().fold(BatchByTokens(20)).shuffle_buffer(3)),

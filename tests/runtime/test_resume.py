@@ -25,6 +25,10 @@ def docs(n: int) -> ps.Dataset:
     return numbers(n).map(recipes.document)
 
 
+def pairs(n: int) -> ps.Dataset:
+    return numbers(n).map(lambda x: {"a": np.full(x % 4, x), "b": np.full(x % 3, x)})
+
+
 def stream(n: int, name: str = "s") -> ps.Dataset:
     return ps.from_iterable(lambda: iter(range(n)), name=name)
 
@@ -93,6 +97,8 @@ STAGES: list[tuple[str, Stage]] = [
     ("pack end to end", lambda: docs(9).pack(8)),
     ("pack first fit", lambda: docs(9).pack(8, method="first_fit")),
     ("pack best fit", lambda: docs(9).pack(8, method="best_fit")),
+    ("pack features end to end", lambda: pairs(9).pack_features({"a": 5, "b": 3})),
+    ("pack features, first fit", lambda: pairs(9).pack_features({"a": 9, "b": 9}, "first_fit", open_rows=2)),
     ("pack of a stream", lambda: docs(12).filter(recipes.even).pack(8)),
     ("pack, then batch", lambda: docs(12).shuffle(seed=1).pack(8).batch(2, collate=list)),
     ("with_source", lambda: numbers(5).map(recipes.mapping).shuffle(seed=1).with_source()),

@@ -4,8 +4,20 @@ A carry is plain lists and dicts of items: `step` copies what it changes, so a c
 at any time. Only `.size` and `.number` of an item are looked at, so a fold can be planned from lengths alone.
 """
 
+from .bins import Bins, EndToEnd, FeatureRoom
 from .by_length import BatchByTokens, BucketByLength
 from .pack import BestFit, ConcatSplit, FirstFit, Rebatch
 from .shuffle_buffer import ShuffleBuffer
 
-__all__ = ["BatchByTokens", "BestFit", "BucketByLength", "ConcatSplit", "FirstFit", "Rebatch", "ShuffleBuffer"]
+__all__ = [
+    "BatchByTokens",
+    "BestFit",
+    "Bins",
+    "BucketByLength",
+    "ConcatSplit",
+    "EndToEnd",
+    "FeatureRoom",
+    "FirstFit",
+    "Rebatch",
+    "ShuffleBuffer",
+]

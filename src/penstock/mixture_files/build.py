@@ -13,8 +13,8 @@ from ..errors import ConfigError
 from ..graph.lengths import mean_length
 from ..inputs import mix, read
 from ..schedule import Schedule
+from ..text import Tokenise
 from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
-from .tokenise import Tokenise
 
 
 def build(model: MixtureFile) -> Dataset:

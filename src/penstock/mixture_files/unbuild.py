@@ -17,9 +17,9 @@ from ..orders import BlockShuffle, Shuffle, Slice
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..sources import Chain, Selected
+from ..text import Tokenise
 from .build import build
 from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
-from .tokenise import Tokenise
 
 
 def model_of(dataset: Dataset) -> MixtureFile:
@@ -103,7 +103,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         return {"mixture": _mixture(flow, flow.rule, at, None, None, caches)}
     out: dict[str, Any] = {"shuffle": Shuffling("none")}
     match flow:
-        case Each(below, "map", Tokenise() as fn):
+        case Each(below, "map", Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
             out["tokenise"], flow = Tokenising(fn.tokenizer, fn.field, fn.special_tokens), below
         case _:
             pass

@@ -6,6 +6,7 @@ was split; 0 for padding). A document that cannot be read is padding in the plac
 """
 
 from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece, Rebatch, join_parts
+from .features import FeatureRows, feature_packing
 from .options import METHODS, DType, Method, PackedBatches, Packing
 from .plan import Columns, Layout, Pieces, cut_at, fitted, plan, settled
 from .row import Missing, build_row
@@ -16,6 +17,7 @@ __all__ = [
     "Columns",
     "ConcatSplit",
     "DType",
+    "FeatureRows",
     "FirstFit",
     "Layout",
     "Long",
@@ -28,6 +30,7 @@ __all__ = [
     "Rebatch",
     "build_row",
     "cut_at",
+    "feature_packing",
     "fitted",
     "join_parts",
     "plan",

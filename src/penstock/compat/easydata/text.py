@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import ConfigError, DataError, missing_extra
+from ...text import Tokenise
 from .config import DatasetConfig, PipelineConfig, TokenizerConfig
 
 
@@ -16,35 +17,21 @@ class Tokenize:
     """Rows as tokens: `input_ids`, `attention_mask`, and the fields that are kept; many texts a call."""
 
     def __init__(self, tokenizer: Any, call: TokenizerConfig, dataset: DatasetConfig) -> None:
-        self._tokenizer, self._call, self._dataset = tokenizer, call, dataset
-        self._kept = list(dataset.additional_fields or ())
+        self._tokens, self._dataset = Tokenise(_Call(tokenizer, call)), dataset
+        self._mask, self._kept = call.return_attention_mask, list(dataset.additional_fields or ())
         self.__qualname__ = f"tokenize(max_length={call.max_length}, vocabulary={len(tokenizer)})"
-        self._ids([""])  # the tokenizer takes its settings over now, not in several threads at once
 
     def __call__(self, row: Any) -> dict[str, Any]:
         return self.many([row])[0]
 
     def many(self, rows: list[Any]) -> list[dict[str, Any]]:
         """The tokens of many rows."""
-        out = self._ids([self._text(row) for row in rows])
-        for tokens, row in zip(out, rows, strict=True):
-            tokens.update({name: self._field(row, name) for name in self._kept})
-        return out
+        found = self._tokens.many([self._text(row) for row in rows])
+        return [self._row(tokens, row) for tokens, row in zip(found, rows, strict=True)]
 
-    def _ids(self, texts: list[str]) -> list[dict[str, Any]]:
-        call = self._call
-        cut = call.truncation and call.max_length is not None
-        encoded = self._tokenizer(
-            texts,
-            truncation=cut,
-            max_length=call.max_length if cut else None,
-            padding=False,
-            add_special_tokens=call.add_special_tokens,
-            return_attention_mask=call.return_attention_mask,
-        )
-        names = ["input_ids", *(["attention_mask"] if call.return_attention_mask else [])]
-        columns = [[np.asarray(row, np.int32) for row in encoded[name]] for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    def _row(self, tokens: Any, row: Mapping[str, Any]) -> dict[str, Any]:
+        mask = {"attention_mask": np.ones_like(tokens)} if self._mask else {}
+        return {"input_ids": tokens, **mask, **{name: self._field(row, name) for name in self._kept}}
 
     def _text(self, row: Mapping[str, Any]) -> str:
         text = self._field(row, self._dataset.content_field)
@@ -62,6 +49,19 @@ class Tokenize:
                 where=str(self._dataset.name),
             )
         return row[name]
+
+
+class _Call:
+    """A tokenizer of transformers with the settings of a call."""
+
+    def __init__(self, tokenizer: Any, call: TokenizerConfig) -> None:
+        cut = call.truncation and call.max_length is not None
+        self._tokenizer, self._special = tokenizer, call.add_special_tokens
+        self._cut: dict[str, Any] = {"truncation": cut, "max_length": call.max_length if cut else None}
+        self([""])  # the tokenizer takes its settings over now, not in several threads at once
+
+    def __call__(self, texts: list[str]) -> Any:
+        return self._tokenizer(texts, **self._cut, padding=False, add_special_tokens=self._special)["input_ids"]
 
 
 class Formatted:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from ...base.random import permute
 from ...dataset import Dataset
-from ...errors import ConfigError, DataError
+from ...errors import ConfigError
+from ...folds import Bins, EndToEnd, FeatureRoom
 from ...graph.nodes import Each, Hold
-from ...types import Fold, Item, Part
-from .bins import Bins, EndToEnd, Room, Shuffled, length_of
+from ...pack import FeatureRows
+from ...types import Fold, Item, Json, Part
 from .iter_dataset import IterDataset
 from .transforms import BOSHandling
 
-Span: TypeAlias = tuple[int, int]
-
 
 class _Packed(IterDataset):
-    def __init__(self, parent: IterDataset, fold: Fold, rows: Rows) -> None:
+    def __init__(self, parent: IterDataset, fold: Fold, rows: FeatureRows) -> None:
         parent.ready_for(type(self).__name__)
         made = parent.then(Dataset(Each(Hold(parent.core.flow, fold), "map", rows)))
         super().__init__(made.core, made.lineage, made.run)
@@ -75,7 +74,7 @@ class FirstFitPackIterDataset(_Packed):
         shuffled = Shuffled(own, parent.lineage.grain, group) if shuffle_bins else None
         padding = _of_each("padding_struct", padding_struct, room, 0)
         fold = Bins(room, num_packing_bins, align, self.best, max_sequences_per_bin, shuffled)
-        super().__init__(parent, fold, Rows(room, meta_features, align=align, padding=padding))
+        super().__init__(parent, fold, FeatureRows(room, meta_features, align=align, padding=padding))
 
 
 class BestFitPackIterDataset(FirstFitPackIterDataset):
@@ -123,90 +122,48 @@ class ConcatThenSplitIterDataset(_Packed):
             raise ConfigError(f"meta_features={[*meta_features]}: at least one feature must not be among them")
         bos = dict.fromkeys(bos_features, bos_token_id) if bos_token_id is not None else {}
         fold = EndToEnd(room, cut, keep_full=not split_full_length_features)
-        super().__init__(parent, fold, Rows(room, meta_features, bos=bos, exact=True))
+        super().__init__(parent, fold, FeatureRows(room, meta_features, bos=bos, exact=True))
 
 
-def _room(length_struct: Mapping[str, int]) -> Room:
+def _room(length_struct: Mapping[str, int]) -> FeatureRoom:
     lengths: Mapping[str, Any] = length_struct
     if not lengths or not all(isinstance(length, int) and length > 0 for length in lengths.values()):
         raise ConfigError(f"length_struct={dict(lengths)}: a length of at least 1 for each feature, and no dicts in it")
-    return Room(tuple(lengths), tuple(lengths.values()))
+    return FeatureRoom(tuple(lengths), tuple(lengths.values()))
 
 
-def _of_each(option: str, given: Mapping[str, Any] | None, room: Room, default: Any) -> tuple[Any, ...]:
+def _of_each(option: str, given: Mapping[str, Any] | None, room: FeatureRoom, default: Any) -> tuple[Any, ...]:
     if given is not None and set(given) != set(room.names):
         raise ConfigError(f"{option}={dict(given)}: an entry for each of {[*room.names]}, as in length_struct")
     return tuple((default if given is None else given[name]) for name in room.names)
 
 
-class Rows:
-    """The arrays of a row, from the pieces that a fold put together."""
+@dataclass(frozen=True)
+class Shuffled:
+    """The order in which rows that were packed together are given out.
 
-    def __init__(
-        self,
-        room: Room,
-        meta: Sequence[str],
-        *,
-        align: Sequence[int] | None = None,
-        padding: Sequence[Any] | None = None,
-        bos: Mapping[str, int] | None = None,
-        exact: bool = False,
-    ) -> None:
-        self.room, self.meta, self.bos, self.exact = room, frozenset(meta), dict(bos or {}), exact
-        self.align, self.padding = align or (1,) * len(room.names), padding or (0,) * len(room.names)
-        self.listed = tuple(name for name in meta if name not in room.names)
-        self.whole = [name in self.meta for name in room.names]
+    With `group_by`, rows with a lower mean of that feature (each value once, zeros left out) come first.
+    """
 
-    def __call__(self, group: Sequence[Item | Part]) -> dict[str, Any]:
-        pieces = [*self._pieces(group)]
-        elements: list[Mapping[str, Any]] = [item.value for item, _ in pieces]
-        if self.exact:
-            for element in elements:
-                if extra := set(element) - {*self.room.names, *self.listed}:
-                    raise DataError(f"packing: length_struct has no length for {sorted(extra)}; drop them before")
-        out = dict[str, Any]()
-        for i, name in enumerate(self.room.names):
-            values = [element[name] for element in elements]
-            out[name], ids, places = self._column(i, values, [spans[i] for _, spans in pieces])
-            if name not in self.meta:
-                out[f"{name}_segment_ids"], out[f"{name}_positions"] = ids, places
-        return out | {name: [e[name] for e in elements if name in e] for name in self.listed}
+    seed: int
+    numpy: bool
+    group_by: str | None = None
 
-    def _pieces(self, group: Sequence[Item | Part]) -> Iterator[tuple[Item, list[Span | None]]]:
-        """Elements, and where each of their features begins and ends, where it was cut."""
-        members = iter(group)
-        for member in members:
-            if isinstance(member, Item):
-                yield member, [None] * len(self.whole)
-            else:
-                parts = [member, *islice(members, self.whole.count(False) - 1)]
-                spans = iter([(cast("Part", part).start, cast("Part", part).stop) for part in parts])
-                yield member.item, [None if whole else next(spans) for whole in self.whole]
+    def order(self, rows: Sequence[Sequence[Item | Part]], before: int) -> list[int]:
+        """Places of `rows`; `before` rows were given out so far."""
+        n = len(rows)
+        if self.numpy:
+            order: list[int] = np.random.default_rng(self.seed + before).permuted(range(n)).tolist()
+        else:
+            order = permute(np.arange(n), n, self.seed, before).tolist()
+        if self.group_by is None:
+            return order
+        means = [self._mean(row) for row in rows]
+        return sorted(range(n), key=lambda i: (means[i], order[i]))
 
-    def _column(
-        self, i: int, values: Sequence[Any], spans: Sequence[Span | None]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        name, size = self.room.names[i], self.room.sizes[i]
-        first = np.asarray(values[0])
-        column = np.full((size, *first.shape[1:]), self.padding[i], first.dtype)
-        ids, places = np.zeros(size, np.int32), np.zeros(size, np.int32)
-        begin = 0
-        for segment, (value, span) in enumerate(zip(values, spans, strict=True), 1):
-            begin = -(-begin // self.align[i]) * self.align[i]
-            piece = np.asarray(value if span is None else value[span[0] : span[1]])
-            length = length_of(piece)
-            end = begin + length
-            if piece.shape[1:] != first.shape[1:] or (
-                length and not np.can_cast(piece.dtype, first.dtype, "same_kind")
-            ):
-                raise DataError(
-                    f"feature {name!r} is {piece.dtype}{[*piece.shape]}, the first of its row "
-                    f"{first.dtype}{[*first.shape]}: all must have one dtype and one shape behind the first axis",
-                    where=f"segment {segment} of a row",
-                )
-            column[begin:end] = piece
-            if name in self.bos and length:
-                column[begin] = self.bos[name]
-            ids[begin:end], places[begin:end] = segment, np.arange(length)
-            begin = end
-        return column, ids, places
+    def _mean(self, row: Sequence[Item | Part]) -> float:
+        values = {v for item in row for v in np.ravel(cast("Item", item).value[self.group_by]).tolist() if v}
+        return sum(values) / len(values) if values else 0.0
+
+    def describe(self) -> Json:
+        return {"seed": self.seed, "numpy": self.numpy, "group_by": self.group_by}

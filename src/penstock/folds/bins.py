@@ -1,19 +1,21 @@
-"""Which sequences share a row when a sequence has several features, each with a length and room of its own: folds."""
+"""Folds that pack documents of several features, each with a length and room of its own: who shares a row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import le
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ...base.random import permute
-from ...errors import DataError
-from ...types import Carry, Item, Json, Part
+from ..base.ints import whole
+from ..errors import DataError
+from ..types import Carry, Item, Json, Part
 
 Row = list[Item | Part]
+Span = tuple[int, int]
 
 
 def length_of(value: Any) -> int:
@@ -27,24 +29,24 @@ def lengths_of(element: Any, names: Sequence[str]) -> list[int]:
         raise DataError(f"packing takes dicts of features, not a {type(element).__name__}")
     found = cast("Mapping[str, Any]", element)
     if missing := [name for name in names if name not in found]:
-        raise DataError(f"packing: the element lacks {missing}, it has {sorted(found)}")
+        raise DataError(f"packing: the document lacks {missing}, it has {sorted(found)}")
     return [length_of(found[name]) for name in names]
 
 
 @dataclass(frozen=True)
-class Room:
+class FeatureRoom:
     """How much of each feature a row holds."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
 
     def check(self, lengths: Sequence[int], item: Item) -> None:
-        """Refuse an element that does not fit into a row of its own."""
+        """Refuse a document that does not fit into a row of its own."""
         for name, length, size in zip(self.names, lengths, self.sizes, strict=True):
             if length > size:
                 raise DataError(
-                    f"feature {name!r} has {length} entries, a row has room for {size}: cut or filter such elements "
-                    "before packing, or raise its length in length_struct",
+                    f"feature {name!r} has {length} entries, a row has room for {size}: cut or filter such documents "
+                    "before packing, or give it longer rows",
                     where=f"item {item.number}",
                 )
 
@@ -55,35 +57,11 @@ class Room:
 # ---------------------------------------------------------------- whole sequences
 
 
-@dataclass(frozen=True)
-class Shuffled:
-    """The order in which rows that were packed together are given out.
+class Arrangement(Protocol):
+    """In which order rows that were packed together are given out; `before` rows were given out so far."""
 
-    With `group_by`, rows with a lower mean of that feature (each value once, zeros left out) come first.
-    """
-
-    seed: int
-    numpy: bool
-    group_by: str | None = None
-
-    def order(self, rows: Sequence[Row], before: int) -> list[int]:
-        """Places of `rows`; `before` rows were given out so far."""
-        n = len(rows)
-        if self.numpy:
-            order: list[int] = np.random.default_rng(self.seed + before).permuted(range(n)).tolist()
-        else:
-            order = permute(np.arange(n), n, self.seed, before).tolist()
-        if self.group_by is None:
-            return order
-        means = [self._mean(row) for row in rows]
-        return sorted(range(n), key=lambda i: (means[i], order[i]))
-
-    def _mean(self, row: Row) -> float:
-        values = {v for item in row for v in np.ravel(cast("Item", item).value[self.group_by]).tolist() if v}
-        return sum(values) / len(values) if values else 0.0
-
-    def describe(self) -> Json:
-        return {"seed": self.seed, "numpy": self.numpy, "group_by": self.group_by}
+    def order(self, rows: Sequence[Row], before: int) -> Sequence[int]: ...
+    def describe(self) -> Json: ...
 
 
 @dataclass(frozen=True)
@@ -94,12 +72,12 @@ class Bins:
     Every feature begins at the next multiple of its `align`.
     """
 
-    room: Room
+    room: FeatureRoom
     n: int
     align: tuple[int, ...]
     best: bool = False
     most: int | None = None
-    shuffled: Shuffled | None = None
+    arranged: Arrangement | None = None
 
     def init(self, key: int, /) -> Carry:
         return {"rows": [], "left": [], "given": 0}
@@ -117,14 +95,23 @@ class Bins:
             rows.append([])
             left.append([*sizes])
         rows[at] = [*rows[at], item]
-        left[at] = [
-            size - -(-(size - room + length) // step) * step
-            for size, room, length, step in zip(sizes, left[at], lengths, self.align, strict=True)
-        ]
+        left[at] = self._after(left[at], lengths)
         return {"rows": rows, "left": left, "given": given}, ready
 
     def flush(self, carry: Carry, /) -> list[Row]:
         return self._ordered(carry["rows"], carry["given"])
+
+    def restored(self, carry: Carry, /) -> Carry:
+        rows: list[Row] = [[*row] for row in carry["rows"]]
+        left = list[list[int]]()
+        for row in rows:
+            room = [*self.room.sizes]
+            for item in row:
+                room = self._after(room, lengths_of(cast("Item", item).value, self.room.names))
+            if not row or min(room) < 0:
+                raise ValueError(f"an open row with room for {room}")
+            left.append(room)
+        return {"rows": rows, "left": left, "given": whole(carry["given"], "{} rows", 0)}
 
     def describe(self) -> Json:
         return {
@@ -133,7 +120,7 @@ class Bins:
             "n": self.n,
             "align": list(self.align),
             "most": self.most,
-            "shuffled": None if self.shuffled is None else self.shuffled.describe(),
+            "arranged": None if self.arranged is None else self.arranged.describe(),
         }
 
     def _place(self, rows: Sequence[Row], left: Sequence[Sequence[int]], lengths: Sequence[int]) -> int:
@@ -145,10 +132,17 @@ class Bins:
         )
         return min(fits, key=lambda at: sum(left[at]), default=len(rows)) if self.best else next(fits, len(rows))
 
+    def _after(self, left: Sequence[int], lengths: Sequence[int]) -> list[int]:
+        """What is left of a row after a document; the next one begins at a multiple of `align`."""
+        return [
+            size - -(-(size - room + length) // step) * step
+            for size, room, length, step in zip(self.room.sizes, left, lengths, self.align, strict=True)
+        ]
+
     def _ordered(self, rows: Sequence[Row], given: int) -> list[Row]:
-        if self.shuffled is None or not rows:
+        if self.arranged is None or not rows:
             return [*rows]
-        return [rows[i] for i in self.shuffled.order(rows, given)]
+        return [rows[i] for i in self.arranged.order(rows, given)]
 
 
 # ---------------------------------------------------------------- end to end, cut where a row is full
@@ -163,7 +157,7 @@ class EndToEnd:
     the one that is open.
     """
 
-    room: Room
+    room: FeatureRoom
     cut: tuple[bool, ...]
     keep_full: bool = False
 
@@ -194,6 +188,19 @@ class EndToEnd:
     def flush(self, carry: Carry, /) -> list[Row]:
         return [*([carry["row"]] if carry["row"] else []), *([one] for one in carry["full"])]
 
+    def restored(self, carry: Carry, /) -> Carry:
+        row: Row = [*carry["row"]]
+        used = [0] * len(self.cut)
+        for item, spans in pieces_of(row, self.cut):
+            lengths = lengths_of(item.value, self.room.names)
+            sizes = [n if span is None else span[1] - span[0] for n, span in zip(lengths, spans, strict=True)]
+            used = [a + b for a, b in zip(used, sizes, strict=True)]
+        if any(taken > size for taken, size in zip(used, self.room.sizes, strict=True)):
+            raise ValueError(f"an open row of {used}")
+        for one in carry["full"]:
+            lengths_of(one.value, self.room.names)  # a part of a document has no value
+        return {"row": row, "used": used, "full": [*carry["full"]]}
+
     def describe(self) -> Json:
         return {
             "fold": "end to end",
@@ -219,3 +226,15 @@ class EndToEnd:
         if not any(start) and [*stop] == [*lengths]:
             return [item]
         return [Part(item, a, b) for a, b, cut in zip(start, stop, self.cut, strict=True) if cut]
+
+
+def pieces_of(row: Sequence[Item | Part], cut: Sequence[bool]) -> Iterator[tuple[Item, list[Span | None]]]:
+    """The documents of a row, and where each of their features begins and ends, where it was cut."""
+    members = iter(row)
+    for member in members:
+        if isinstance(member, Item):
+            yield member, [None] * len(cut)
+        else:
+            parts = [member, *islice(members, sum(cut) - 1)]
+            spans = iter([(cast("Part", part).start, cast("Part", part).stop) for part in parts])
+            yield member.item, [next(spans) if is_cut else None for is_cut in cut]

@@ -1,0 +1,30 @@
+"""Text on its way into a language model: tokens of texts, batches of documents, what trainers want of a batch.
+
+A padded batch has the form of packed rows, with a document a row, so one function makes the fields of both:
+
+>>> import penstock as ps
+>>> documents = ps.from_sequence([[5, 6, 7], [8, 9]])
+>>> packed, padded = documents.pack(5).batch(1), documents.batch(2, collate=Padded())
+>>> next(iter(ps.Loader(packed.map(CausalLM()), lanes=1)))["labels"].tolist()
+[[-100, 6, 7, -100, 9]]
+>>> padded.map(CausalLM())[0]["labels"].tolist()
+[[-100, 6, 7], [-100, 9, -100]]
+"""
+
+from .causal_lm import CausalLM, Field
+from .masks import document_mask, flash_varlen, flex_mask, splash_segment_ids
+from .padding import Padded, pad_columns, pad_rows
+from .tokenise import Tokenise
+
+__all__ = [
+    "CausalLM",
+    "Field",
+    "Padded",
+    "Tokenise",
+    "document_mask",
+    "flash_varlen",
+    "flex_mask",
+    "pad_columns",
+    "pad_rows",
+    "splash_segment_ids",
+]

@@ -1,0 +1,188 @@
+"""Texts to token ids, many at a call, by any tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base import seams
+from ..errors import ConfigError, DataError, missing_extra
+
+Tokens: TypeAlias = npt.NDArray[np.int32]
+
+
+class Tokenise:
+    """`int32` token ids of texts, or of a text field of mappings; many texts at a call.
+
+    A tokenizer that is named is opened when the first text comes, once in every worker. What a local file holds, not
+    where it lies, is part of the pipeline's fingerprint.
+
+    Args:
+        tokenizer: a `tokenizer.json` (read with the package tokenizers), a folder or a name on the hub (opened with
+            transformers; code that comes with a model is never run), an object of either package, or a function that
+            gives lists of ids for a list of texts.
+        field: the field with the text, where samples are mappings.
+        special_tokens: whether a tokenizer adds the special tokens of its own template.
+        bos: a token before every text.
+        eos: a token after every text.
+        keep: fields to keep: samples are then mappings with `tokens` and these.
+
+    Raises:
+        ConfigError: for a tokenizer that cannot be opened, or that pads its results.
+        DataError: for samples without a text, and for what are no ids.
+
+    >>> import penstock as ps
+    >>> def letters(texts): return [[ord(letter) for letter in text] for text in texts]
+    >>> ps.from_sequence(["ab", "c"]).map(Tokenise(letters, eos=0))[0]
+    array([97, 98,  0], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        field: str = "text",
+        special_tokens: bool = False,
+        *,
+        bos: int | None = None,
+        eos: int | None = None,
+        keep: Sequence[str] = (),
+    ) -> None:
+        if isinstance(keep, str):
+            raise ConfigError(f"Tokenise(keep={keep!r}): a tuple of names, such as ({keep!r},)")
+        self.tokenizer = str(tokenizer) if isinstance(tokenizer, Path) else tokenizer
+        self.field, self.special_tokens, self.bos, self.eos, self.keep = field, special_tokens, bos, eos, tuple(keep)
+        self._ends = [np.full(int(end is not None), end or 0, np.int32) for end in (bos, eos)]
+        self.version = getattr(tokenizer, "version", None)
+        settings = {"special tokens": special_tokens or None, "bos": bos, "eos": eos, "keep": self.keep or None}
+        told = "".join(
+            f", {name}" if value is True else f", {name} {value}"
+            for name, value in settings.items()
+            if value is not None
+        )
+        self.__qualname__ = f"Tokenise({self._known()}, {field}{told})"
+        if not isinstance(self.tokenizer, str):
+            self._opened  # noqa: B018 - it takes its settings over now, not in several threads at once
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_opened"}
+
+    def __call__(self, sample: Any) -> Any:
+        """The tokens of one sample."""
+        return self.many([sample])[0]
+
+    def many(self, samples: list[Any]) -> list[Any]:
+        """The tokens of many samples."""
+        found = self._encode([self._text(sample) for sample in samples])
+        if len(found) != len(samples):
+            raise DataError(f"tokenise: the tokenizer gave {len(found)} results for {len(samples)} texts")
+        tokens = [self._ids(ids) for ids in found]
+        if not self.keep:
+            return tokens
+        return [{"tokens": ids, **self._kept(sample)} for ids, sample in zip(tokens, samples, strict=True)]
+
+    def token(self, token: str) -> int:
+        """The number of a token that is given as text."""
+        tokenizer = self._opened
+        if hasattr(tokenizer, "token_to_id"):
+            found = tokenizer.token_to_id(token)
+        else:
+            found = tokenizer.get_vocab().get(token) if hasattr(tokenizer, "get_vocab") else None
+        if found is None:
+            raise ConfigError(f"the tokenizer {self.tokenizer!r} has no token {token!r}")
+        return int(found)
+
+    def _text(self, sample: Any) -> str:
+        fields = _fields(sample)
+        text = sample if fields is None else fields.get(self.field)
+        if isinstance(text, str):
+            return text
+        raise DataError(f"tokenise: the field {self.field!r} holds no text; the sample has {_has(fields)}")
+
+    def _kept(self, sample: Any) -> dict[str, Any]:
+        fields = _fields(sample) or {}
+        if missing := [name for name in self.keep if name not in fields]:
+            raise DataError(f"tokenise: there is no field {missing[0]!r} to keep; the sample has {_has(fields)}")
+        return {name: fields[name] for name in self.keep}
+
+    def _ids(self, given: Any) -> Tokens:
+        ids: npt.NDArray[Any] = np.asarray(given)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise DataError(f"tokenise: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list of ids")
+        before, after = self._ends
+        typed = ids.astype(np.int32, copy=False)
+        return np.concatenate([before, typed, after]) if before.size or after.size else typed
+
+    def _encode(self, texts: list[str]) -> list[Any]:
+        tokenizer = self._opened
+        if hasattr(tokenizer, "encode_batch"):
+            return [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=self.special_tokens)]
+        if hasattr(tokenizer, "convert_tokens_to_ids"):
+            return tokenizer(texts, add_special_tokens=self.special_tokens)["input_ids"]
+        return list(tokenizer(texts))
+
+    def _known(self) -> str:
+        """What a tokenizer is known by: a digest of what it holds, where that can be read, or its name."""
+        tokenizer = self.tokenizer
+        if not isinstance(tokenizer, str):
+            table = getattr(tokenizer, "backend_tokenizer", tokenizer)
+            if hasattr(table, "to_str"):
+                return _digest(table.to_str().encode())
+            return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
+        path = Path(tokenizer)
+        file = path / "tokenizer.json" if path.is_dir() else path
+        if file.is_file():
+            return _digest(seams.world.store.read(str(file)))
+        if path.suffix == ".json" or path.is_absolute():
+            raise ConfigError(f"there is no tokenizer {tokenizer!r}")
+        return tokenizer
+
+    @cached_property
+    def _opened(self) -> Any:
+        found: Any = self.tokenizer
+        if isinstance(found, str):
+            found = _open(found)
+        elif not callable(found) and not hasattr(found, "encode_batch"):
+            raise ConfigError(f"Tokenise({found!r}): a tokenizer, its path or name, or a function of a list of texts")
+        if getattr(found, "padding", None) is not None:
+            raise ConfigError("the tokenizer pads its results, so a text would depend on its neighbours: .no_padding()")
+        if hasattr(found, "convert_tokens_to_ids"):
+            found([""])
+        return found
+
+
+def _open(name: str) -> Any:
+    """The tokenizer of a file, by the package tokenizers, or of a folder or a name, by transformers."""
+    package = "tokenizers" if Path(name).is_file() else "transformers"
+    try:
+        library: Any = importlib.import_module(package)
+    except ModuleNotFoundError:
+        raise missing_extra(package, "hf", "tokenising") from None
+    try:
+        if package == "transformers":
+            return library.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        found = library.Tokenizer.from_file(name)
+    except Exception as error:  # the packages raise bare exceptions
+        raise ConfigError(f"the tokenizer {name!r} cannot be opened: {error}") from error
+    # Files are saved with the padding and the length of the model's inputs; a document has neither.
+    found.no_padding()
+    found.no_truncation()
+    return found
+
+
+def _fields(sample: Any) -> Mapping[str, Any] | None:
+    return cast("Mapping[str, Any]", sample) if isinstance(sample, Mapping) else None
+
+
+def _has(fields: Mapping[str, Any] | None) -> str:
+    return ", ".join(fields) if fields else "no fields"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

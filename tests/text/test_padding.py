@@ -1,0 +1,87 @@
+"""Documents of many lengths in one batch: the form of packed rows, with a document a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.errors import ConfigError, DataError
+from penstock.pack import build_row
+from penstock.testing import assert_resumes
+from penstock.text import CausalLM, Padded, pad_columns, pad_rows
+from penstock.types import Item
+
+
+@examples(100)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(1, 8), st.integers(-3, 3))
+def test_a_padded_row_is_a_packed_row_with_one_document(sizes: list[int], multiple: int, pad: int) -> None:
+    docs = [np.arange(1, size + 1, dtype=np.int16) for size in sizes]
+    batch = Padded(pad, multiple)(docs)
+    width = -(-max(sizes) // multiple) * multiple
+    assert batch["tokens"].shape == (len(docs), width) and batch["tokens"].dtype == np.int16
+    for i, doc in enumerate(docs):
+        row = build_row([Item(0, len(doc), doc)] if width else [], width, pad=pad) if len(doc) else None
+        if row is not None:
+            assert all(np.array_equal(batch[name][i], row[name]) for name in row)
+            assert {name: batch[name].dtype for name in row} == {name: row[name].dtype for name in row}
+        else:
+            assert (batch["tokens"][i] == pad).all() and not batch["segment_ids"][i].any()
+
+
+def test_every_feature_is_padded_by_its_own_value_to_its_own_length() -> None:
+    batch = Padded({"labels": -100}, 2)(
+        [
+            {"input_ids": [1, 2, 3], "labels": np.array([1, 2, 3]), "image": [0.5], "name": "a", "id": 7},
+            {"input_ids": [], "labels": [], "image": [], "name": "b", "id": 8},
+        ]
+    )
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 0], [0, 0, 0, 0]]
+    assert batch["labels"].tolist() == [[1, 2, 3, -100], [-100] * 4]
+    assert batch["image"].tolist() == [[0.5, 0.0], [0.0, 0.0]] and batch["image"].dtype == np.float64
+    assert batch["name"] == ["a", "b"] and batch["id"].tolist() == [7, 8]
+    assert batch["segment_ids"].tolist() == [[1, 1, 1, 0], [0] * 4]
+    assert batch["positions"].tolist() == [[0, 1, 2, 0], [0] * 4]
+
+
+def test_it_is_a_collate_of_all_that_groups() -> None:
+    docs = ps.from_sequence([np.arange(1, 2 + i % 7) for i in range(30)])
+    for ds in (
+        docs.batch(4, collate=Padded()),
+        docs.bucket_by_length([3, 6], 4, collate=Padded(multiple=3)),
+        docs.batch_by_tokens(24, padded=True, collate=Padded()),
+    ):
+        batches = list(ps.Loader(ds.map(CausalLM(("input_ids", "attention_mask"))), lanes=1))
+        assert sum(int(batch["attention_mask"].sum()) for batch in batches) == sum(1 + i % 7 for i in range(30))
+        assert_resumes(lambda ds=ds: ds, steps=5)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([{"a": [1]}, {"a": [1], "b": 2}], r"differ in the fields \['b'\]"),
+        ([{"a": "x"}, {"a": "y"}], "no feature that is a row of numbers"),
+        ([{"tokens": [1], "positions": [0]}], "Padded adds positions"),
+        ([{"tokens": np.ones(2, np.uint8), "labels": np.ones(1, np.uint8)}], "'labels' cannot hold its padding -100"),
+        ([[1, 2], "text"], "mixes"),
+        ([{"tokens": [1]}, {"tokens": [[1], [2]]}], "shapes"),
+    ],
+)
+def test_documents_that_do_not_go_together_are_named(documents: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Padded({"labels": -100})(documents)
+
+
+def test_a_multiple_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Padded\(multiple=0\)"):
+        Padded(multiple=0)
+
+
+def test_parts_of_it() -> None:
+    assert pad_rows(["a"]) is None and pad_rows([[1], [[2]]]) is None and pad_rows([1, 2]) is None
+    assert pad_columns([{"x": np.ones((2, 2))}] * 3)["x"].shape == (3, 2, 2)

@@ -1,0 +1,174 @@
+"""Texts to token ids: by files, objects of both packages and functions, in one call for many, with ends of their own."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError, DataError
+from penstock.testing import assert_resumes
+from penstock.text import Tokenise
+
+TEXTS = ["to be or not", "to be", "", "that is the question to be or not to be"]
+WORDS = {"<unk>": 0, "to": 1, "be": 2, "or": 3, "not": 4, "<s>": 5}
+IDS = [[1, 2, 3, 4], [1, 2], [], [0, 0, 0, 0, 1, 2, 3, 4, 1, 2]]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A tokenizer of words that puts `<s>` first where it is asked for special tokens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    made = Tokenizer(models.WordLevel(WORDS, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 5)])
+    return made
+
+
+@pytest.fixture(scope="module")
+def spelled(words: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The same tokenizer in every form that there is."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    place = tmp_path_factory.mktemp("tokenizers")
+    words.save(str(place / "tokenizer.json"))
+    fast: Any = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", bos_token="<s>")
+    fast.save_pretrained(str(place / "folder"))
+    return {
+        "file": str(place / "tokenizer.json"),
+        "path": place / "tokenizer.json",
+        "folder": str(place / "folder"),
+        "tokenizers": words,
+        "transformers": AutoTokenizer.from_pretrained(str(place / "folder")),
+    }
+
+
+FORMS = ("file", "path", "folder", "tokenizers", "transformers")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_ids(spelled: dict[str, Any], form: str) -> None:
+    tokenise = Tokenise(spelled[form])
+    found = tokenise.many(TEXTS)
+    assert [ids.tolist() for ids in found] == IDS and {ids.dtype.name for ids in found} == {"int32"}
+    assert tokenise({"text": TEXTS[1], "id": 7}).tolist() == IDS[1]
+    marked = Tokenise(spelled[form], special_tokens=True)
+    assert [ids.tolist() for ids in marked.many(TEXTS)] == [[5, *ids] for ids in IDS]
+    ended = Tokenise(spelled[form], bos=8, eos=9)
+    assert [ids.tolist() for ids in ended.many(TEXTS)] == [[8, *ids, 9] for ids in IDS]
+    assert tokenise.token("not") == 4
+    with pytest.raises(ConfigError, match="has no token 'nor'"):
+        tokenise.token("nor")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_can_be_sent_to_a_worker(spelled: dict[str, Any], form: str) -> None:
+    tokenise = Tokenise(spelled[form], eos=9, keep=("id",))
+    tokenise({"text": "to be", "id": 1})
+    sent = pickle.loads(pickle.dumps(tokenise))
+    assert sent.__qualname__ == tokenise.__qualname__
+    assert sent({"text": "to be", "id": 7})["tokens"].tolist() == [1, 2, 9]
+
+
+def test_a_tokenizer_is_known_by_what_it_holds(spelled: dict[str, Any], tmp_path: Path) -> None:
+    names = {form: Tokenise(spelled[form]).__qualname__ for form in FORMS}
+    assert names["file"] == names["path"]
+    other = json.loads(Path(spelled["file"]).read_text())
+    other["model"]["vocab"]["whether"] = 6
+    (tmp_path / "tokenizer.json").write_text(json.dumps(other))
+    from tokenizers import Tokenizer
+
+    read = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert Tokenise(str(tmp_path / "tokenizer.json")).__qualname__ != names["file"]
+    assert Tokenise(read).__qualname__ != names["tokenizers"] == Tokenise(spelled["tokenizers"]).__qualname__
+    assert len({Tokenise(len_of, **given).__qualname__ for given in SETTINGS}) == len(SETTINGS)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {}, {"field": "body"}, {"special_tokens": True}, {"bos": 0}, {"eos": 0}, {"bos": 1}, {"keep": ("id",)},
+]  # fmt: skip
+
+
+def len_of(texts: list[str]) -> list[list[int]]:
+    return [[len(word) for word in text.split()] for text in texts]
+
+
+def test_functions_are_asked_for_many_texts_at_once() -> None:
+    calls = list[int]()
+
+    def tokenizer(texts: list[str]) -> list[np.ndarray[Any, Any]]:
+        calls.append(len(texts))
+        return [np.arange(len(text), dtype=np.int64) for text in texts]
+
+    rows = ps.from_sequence([{"text": "a" * (i % 5), "id": i} for i in range(100)])
+    ds = rows.map(Tokenise(tokenizer, keep=("id",)))
+    made = list(ds)
+    assert [len(row["tokens"]) for row in made] == [i % 5 for i in range(100)] and [row["id"] for row in made] == [
+        *range(100)
+    ]
+    assert sum(calls) == 100 and len(calls) < 20
+    with pytest.raises(ConfigError, match="has no token"):
+        Tokenise(len_of).token("a")
+
+
+def test_from_texts_to_batches_and_back_to_a_state() -> None:
+    from penstock.text import CausalLM
+
+    ds = ps.from_sequence([f"word number {i} and more " * (1 + i % 3) for i in range(60)]).shuffle(seed=2)
+    batches = ds.map(Tokenise(len_of, eos=0)).pack(16).batch(2).map(CausalLM())
+    assert_resumes(lambda: batches, steps=5)
+
+
+def test_a_padding_tokenizer_is_refused_and_a_file_that_pads_or_cuts_does_not(words: Any, tmp_path: Path) -> None:
+    # The ids of a text would depend on the texts that happen to be tokenised with it.
+    from tokenizers import Tokenizer
+
+    pads = Tokenizer.from_str(words.to_str())
+    pads.enable_padding(pad_id=0)
+    pads.enable_truncation(3)
+    with pytest.raises(ConfigError, match="pads its results"):
+        Tokenise(pads)
+    pads.save(str(tmp_path / "tokenizer.json"))
+    assert [ids.tolist() for ids in Tokenise(str(tmp_path / "tokenizer.json")).many(TEXTS)] == IDS
+
+
+@pytest.mark.parametrize(
+    ("made", "sample", "message"),
+    [
+        (len_of, {"body": "x"}, "the field 'text' holds no text; the sample has body"),
+        (len_of, {"text": 7}, "the field 'text' holds no text; the sample has text"),
+        (len_of, 7, "the sample has no fields"),
+        (lambda texts: [], "x", "0 results for 1 texts"),
+        (lambda texts: [[0.5] for _ in texts], "x", r"float64\[1\] for a text, not a list of ids"),
+        (lambda texts: [[[1]] for _ in texts], "x", r"int64\[1, 1\] for a text"),
+        (lambda texts: ["ids" for _ in texts], "x", "for a text, not a list of ids"),
+    ],
+)
+def test_what_has_no_text_or_gives_no_ids_is_named(made: Any, sample: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Tokenise(made)(sample)
+
+
+def test_fields_to_keep_must_be_there() -> None:
+    with pytest.raises(DataError, match="no field 'id' to keep; the sample has text"):
+        Tokenise(len_of, keep=("id",))({"text": "x"})
+    with pytest.raises(DataError, match="no field 'id' to keep; the sample has no fields"):
+        Tokenise(len_of, keep=("id",))("x")
+    with pytest.raises(ConfigError, match=r"keep='id'.*\('id',\)"):
+        Tokenise(len_of, keep="id")
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no tokenizer"):
+        Tokenise(str(tmp_path / "gone.json"))
+    with pytest.raises(ConfigError, match=r"Tokenise\(7\): a tokenizer, its path or name, or a function"):
+        Tokenise(7)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        Tokenise(str(tmp_path / "tokenizer.json"))("x")
