@@ -213,7 +213,7 @@ class Sharded(Iterator[Any]):
             raise ConfigError("remainder='keep' ends ranks at different steps, and a global batch needs all of them")
         self._pass: Ahead | None = None
         self._given: _Given | None = None
-        self._over = False
+        self._over = self._closed = False
 
     def __iter__(self) -> Self:
         self._over = False
@@ -222,6 +222,8 @@ class Sharded(Iterator[Any]):
     def __next__(self) -> Any:
         if self._over:
             raise StopIteration
+        if self._closed:
+            raise ConfigError("these batches are closed; make a new loader and load the state into it")
         if self._pass is None:
             self._pass = Ahead(_Pass(self._loader), self._n, self._copied)
         try:
@@ -309,6 +311,7 @@ class Sharded(Iterator[Any]):
 
     def close(self) -> None:
         """Stop copying, and close the loader."""
+        self._closed = True
         self._drop()
         self._loader.close()
 
