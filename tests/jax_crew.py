@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent
+MARK = "said: "  # the network library writes to standard output too
 
 
 def free_port() -> int:
@@ -55,12 +56,12 @@ def crew(n: int, module: str, name: str, asked: Any = None, devices: int = 1, ki
             each.wait()
     for each, (_, errors) in zip(running, done, strict=True):
         assert each.returncode == (-9 if killed else 0), errors[-4000:]
-    lines = [[json.loads(line) for line in out.splitlines() if line[:1] in "[{"] for out, _ in done]
+    lines = [[json.loads(line[len(MARK) :]) for line in out.splitlines() if line.startswith(MARK)] for out, _ in done]
     return lines if killed else [each[-1] for each in lines]
 
 
 def say(value: Any) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.write(f"\n{MARK}{json.dumps(value)}\n")
     sys.stdout.flush()
 
 

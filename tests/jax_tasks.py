@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import penstock as ps
+from jax_crew import say
 from penstock.base.seams import place as found
 from penstock.frames.jax import Sharded, place
 
@@ -89,3 +93,140 @@ def refusals(_: Any) -> Any:
     ]
     few = NamedSharding(Mesh(np.array(jax.devices())[:6], "data"), PartitionSpec("data"))
     return {"refused": refused, "few": told(lambda: place(few)) if jax.process_index() == 3 else list(place(few))}
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def failing(x: int) -> int:
+    if x in (3, 17, 40):
+        raise ValueError(f"row {x}")
+    return x
+
+
+def document(x: int) -> Any:
+    return np.full(x % 7 + 1, x, np.int32)
+
+
+def sources() -> dict[str, ps.Dataset]:
+    return {name: ps.from_sequence(range(90), name=name).shuffle(seed=4).repeat() for name in ("a", "b")}
+
+
+def mixed() -> ps.Dataset:
+    return ps.mix(sources(), {"a": 1, "b": 3}, seed=9)
+
+
+RUNS: dict[str, Callable[[int], tuple[ps.Dataset, dict[str, Any]]]] = {
+    "indexed": lambda world: (mixed().batch(12 // world), {}),
+    "packed": lambda world: (mixed().map(document).pack(16), {}),
+    "buffered": lambda world: (mixed().filter(lambda x: x % 5).shuffle_buffer(96), {}),
+    "journal": lambda world: (mixed().map(failing).batch(12 // world), {"on_error": "quarantine"}),
+}
+"""Runs whose global steps do not depend on the number of ranks, or (in lanes) whose items come to them in turn."""
+WAYS = {"indexed": ["sync"], "packed": ["sync", "async", "v1", "v1 async"], "buffered": ["async"], "journal": ["v1"]}
+STEPS = 6
+
+
+def opened(name: str) -> ps.Loader:
+    ds, options = RUNS[name](jax.process_count())
+    return ps.Loader(ds, **options)
+
+
+def keys_of(loader: ps.Loader, n: int) -> list[Any]:
+    return [loader.keys() for _ in zip(range(n), loader, strict=False)]
+
+
+def model() -> dict[str, Any]:
+    """Something beside the data: an array that lies on all processes."""
+    mesh = NamedSharding(Mesh(np.array(jax.devices()), "data"), PartitionSpec("data"))
+    values = np.arange(6 // jax.process_count(), dtype=np.float32)
+    return {"w": jax.make_array_from_process_local_data(mesh, values, (6,))}
+
+
+def save(loader: ps.Loader, path: str, way: str) -> list[Any]:
+    """Save; where it is done in the background, go on meanwhile, and tell with what."""
+    import orbax.checkpoint as ocp
+    from orbax.checkpoint.experimental import v1
+
+    from penstock.frames.orbax import Checkpointable, Save
+
+    if way == "v1":
+        v1.save_checkpointables(path, {"model": model(), "data": Checkpointable(loader)})
+        return []
+    if way == "v1 async":
+        response = v1.save_checkpointables_async(path, {"model": model(), "data": Checkpointable(loader)})
+        ahead = keys_of(loader, 1)
+        response.result()
+        return ahead
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=way == "async")
+    with ocp.CheckpointManager(path, options=options) as manager:
+        manager.save(7, args=ocp.args.Composite(model=ocp.args.StandardSave(model()), data=Save(loader)))
+        return keys_of(loader, 1)
+
+
+def restore(loader: ps.Loader, path: str, way: str) -> None:
+    import orbax.checkpoint as ocp
+    from orbax.checkpoint.experimental import v1
+
+    from penstock.frames.orbax import Checkpointable, Restore
+
+    if way.startswith("v1"):
+        v1.load_checkpointables(path, {"data": Checkpointable(loader)})
+        return
+    with ocp.CheckpointManager(path) as manager:
+        assert manager.restore(7, args=ocp.args.Composite(data=Restore(loader)))["data"] is loader
+
+
+def saving(folder: str) -> Any:
+    """Every run goes some steps, is saved in its ways, and goes on."""
+    out = dict[str, Any]()
+    for name, ways in WAYS.items():
+        for way in ways:
+            loader = opened(name)
+            keys_of(loader, STEPS // 2)
+            if name != "journal":
+                loader.set_weights({"a": 5, "b": 1}, at=600)
+            keys_of(loader, STEPS // 2)
+            journal = loader.journal
+            ahead = save(loader, f"{folder}/{name}/{way}", way)
+            out[f"{name}/{way}"] = [ahead + keys_of(loader, 3 * STEPS), journal]
+    return out
+
+
+def restoring(folder: str) -> Any:
+    """Every checkpoint is loaded into a new run, which goes on."""
+    out = dict[str, Any]()
+    for name, ways in WAYS.items():
+        for way in ways:
+            loader = opened(name)
+            restore(loader, f"{folder}/{name}/{way}", way)
+            out[f"{name}/{way}"] = [keys_of(loader, STEPS), loader.journal]
+    return out
+
+
+def dying(folder: str) -> Any:
+    """Saves twice, and is killed in the middle of the second, when the state lies in its folder already."""
+    import orbax.checkpoint as ocp
+
+    from penstock.frames.orbax import Save
+
+    class Killing:
+        def result(self, timeout: float | None = None) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Kills(ocp.JsonCheckpointHandler):
+        async def async_save(self, directory: Any, item: Any = None, args: Any = None) -> Any:
+            return [Killing()]  # asked after those of the items before
+
+    @ocp.args.register_with_handler(Kills, for_save=True, for_restore=True)
+    @dataclass
+    class Kill(ocp.args.CheckpointArgs):
+        pass
+
+    loader = opened("packed")
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False)
+    with ocp.CheckpointManager(folder, options=options) as manager:
+        keys_of(loader, 3)
+        manager.save(1, args=ocp.args.Composite(data=Save(loader)))
+        say(keys_of(loader, 3))
+        manager.save(2, args=ocp.args.Composite(data=Save(loader), then=Kill()))
