@@ -230,3 +230,53 @@ def dying(folder: str) -> Any:
         manager.save(1, args=ocp.args.Composite(data=Save(loader)))
         say(keys_of(loader, 3))
         manager.save(2, args=ocp.args.Composite(data=Save(loader), then=Kill()))
+
+
+# ---------------------------------------------------------------- training
+
+
+def training(asked: dict[str, Any]) -> Any:
+    """Trains a model of pairs of letters on a mixture file, with a checkpoint every third step; goes on from the last one.
+
+    Where it is told to, it is killed after a step. Each line that it says is a step, with its loss and samples.
+    """
+    import jax.numpy as jnp
+    import orbax.checkpoint as ocp
+
+    from jax_flow import flow
+    from penstock.frames.orbax import Restore, Save
+
+    mesh = Mesh(np.array(jax.devices()), "data")
+    rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+    batches = Sharded(ps.Loader(flow(asked["mixture"], 8 // jax.process_count())), rows, ahead=3)
+
+    def loss(w: Any, row: dict[str, Any]) -> Any:
+        known = (row["segment_ids"][:, 1:] == row["segment_ids"][:, :-1]) & (row["segment_ids"][:, 1:] > 0)
+        said = jax.nn.log_softmax(w[row["tokens"][:, :-1]])
+        right = jnp.take_along_axis(said, row["tokens"][:, 1:, None], axis=-1)[..., 0]
+        return -(right * known).sum() / known.sum()
+
+    @jax.jit
+    def step(w: Any, row: dict[str, Any]) -> Any:
+        value, slope = jax.value_and_grad(loss)(w, row)
+        return value, w - 3.0 * slope
+
+    w = jax.device_put(np.zeros((128, 128), np.float32), whole)
+    first, told = 0, list[Any]()
+    with ocp.CheckpointManager(asked["folder"]) as manager:
+        if (latest := manager.latest_step()) is not None:
+            like = {"w": jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=whole)}
+            args = ocp.args.Composite(model=ocp.args.StandardRestore(like), data=Restore(batches))
+            first, w = latest, manager.restore(latest, args=args)["model"]["w"]
+        for number in range(first, asked["steps"]):
+            value, w = step(w, next(batches))
+            told.append([number, float(value), batches.keys()])
+            say(told[-1])
+            if number == asked.get("killed"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if number % 3 == 2:
+                manager.save(
+                    number + 1, args=ocp.args.Composite(model=ocp.args.StandardSave({"w": w}), data=Save(batches))
+                )
+    batches.close()
+    return told
