@@ -63,7 +63,11 @@ def told(fn: Callable[[], Any]) -> str:
     return "nothing"
 
 
-def layouts(_: Any) -> Any:
+def places(_: Any) -> Any:
+    return {**layouts(), **refusals()}
+
+
+def layouts() -> Any:
     """Every layout: our place, and the first two batches of rows of ours, as global arrays."""
     out: dict[str, Any] = {"found": found(), "seen": {}}
     for name in LAYOUTS:
@@ -83,7 +87,7 @@ def layouts(_: Any) -> Any:
     return out
 
 
-def refusals(_: Any) -> Any:
+def refusals() -> Any:
     """What is said of layouts and loaders that cannot be."""
     refused = [
         told(lambda: place(sharding("data and model", [0, 2, 1, 3, 4, 5, 6, 7]))),

@@ -75,8 +75,13 @@ def joined(shards: list[Any]) -> Any:
     return out
 
 
-def test_rows_of_every_process_lie_where_the_layout_says() -> None:
-    said = crew(4, "jax_tasks", "layouts", devices=2)
+@pytest.fixture(scope="module")
+def said() -> list[Any]:
+    """What each of four processes with two devices saw of all layouts."""
+    return crew(4, "jax_tasks", "places", devices=2)
+
+
+def test_rows_of_every_process_lie_where_the_layout_says(said: list[Any]) -> None:
     assert [each["found"] for each in said] == [[rank, 4] for rank in range(4)]
     worlds = {"data": 4, "data and model": 4, "wide model": 2, "model first": 1, "two axes": 4, "columns": 2}
     for name in LAYOUTS:
@@ -93,14 +98,14 @@ def test_rows_of_every_process_lie_where_the_layout_says() -> None:
     assert [each["itself"] for each in said] == [each["seen"]["data"]["x"] for each in said]
 
 
-def test_layouts_and_loaders_that_cannot_be_are_refused_in_every_process() -> None:
-    for rank, said in enumerate(crew(4, "jax_tasks", "refusals", devices=2)):
-        overlap, other, ragged, uneven = said["refused"]
+def test_layouts_and_loaders_that_cannot_be_are_refused_in_every_process(said: list[Any]) -> None:
+    for rank, here in enumerate(said):
+        overlap, other, ragged, uneven = here["refused"]
         assert "process 0 holds [0, 1], process 1 holds [0, 1], process 2 holds [2], process 3 holds [3]" in overlap
         assert f"the loader is rank 0 of 1, and this process's devices hold share {rank} of 4" in other
         assert "remainder='keep' ends ranks at different steps" in ragged
         assert "x has 3 rows, which cannot be split over the 2 pieces of this process" in uneven
-        assert said["few"] == [rank, 3] if rank < 3 else "process 3 has no device in the mesh" in said["few"]
+        assert here["few"] == [rank, 3] if rank < 3 else "process 3 has no device in the mesh" in here["few"]
 
 
 @pytest.mark.parametrize("name", FLOWS)

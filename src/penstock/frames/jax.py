@@ -225,7 +225,10 @@ class Sharded(Iterator[Any]):
         if self._closed:
             raise ConfigError("these batches are closed; make a new loader and load the state into it")
         if self._pass is None:
-            self._pass = Ahead(_Pass(self._loader), self._n, self._copied)
+            form = self._form
+            self._pass = Ahead(
+                _Pass(self._loader), self._n, lambda given: given._replace(value=form.value(given.value))
+            )
         try:
             given: _Given = next(self._pass)
         except StopIteration:
@@ -234,9 +237,6 @@ class Sharded(Iterator[Any]):
             raise
         self._given = given
         return given.value
-
-    def _copied(self, given: _Given) -> _Given:
-        return given._replace(value=self._form.value(given.value))
 
     def __len__(self) -> int:
         """How many batches a `for` over a whole pass gives."""
