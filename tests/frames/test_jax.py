@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -25,7 +26,11 @@ from penstock.errors import ConfigError, DataError, StateError
 from penstock.frames.jax import Global, Sharded
 from penstock.testing import SimSched
 
-HERE = NamedSharding(Mesh(np.array(jax.devices()[:1]), "data"), PartitionSpec("data"))
+
+@cache
+def here() -> NamedSharding:
+    """Of one device: of rows that all lie here."""
+    return NamedSharding(Mesh(np.array(jax.devices()[:1]), "data"), PartitionSpec("data"))
 
 
 def bad(x: int) -> int:
@@ -99,18 +104,18 @@ def test_rows_of_every_process_lie_where_the_layout_says(said: list[Any]) -> Non
 
 
 def test_layouts_and_loaders_that_cannot_be_are_refused_in_every_process(said: list[Any]) -> None:
-    for rank, here in enumerate(said):
-        overlap, other, ragged, uneven = here["refused"]
+    for rank, one in enumerate(said):
+        overlap, other, ragged, uneven = one["refused"]
         assert "process 0 holds [0, 1], process 1 holds [0, 1], process 2 holds [2], process 3 holds [3]" in overlap
         assert f"the loader is rank 0 of 1, and this process's devices hold share {rank} of 4" in other
         assert "remainder='keep' ends ranks at different steps" in ragged
         assert "x has 3 rows, which cannot be split over the 2 pieces of this process" in uneven
-        assert here["few"] == [rank, 3] if rank < 3 else "process 3 has no device in the mesh" in here["few"]
+        assert one["few"] == [rank, 3] if rank < 3 else "process 3 has no device in the mesh" in one["few"]
 
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_items_keys_and_states_are_those_of_the_loader(name: str) -> None:
-    want, with_ahead = loader(name), Sharded(loader(name), HERE, ahead=3)
+    want, with_ahead = loader(name), Sharded(loader(name), here(), ahead=3)
     for _ in range(3):  # passes
         steps = iter(want)
         for item in with_ahead:
@@ -137,14 +142,14 @@ def test_resumes_anywhere_whatever_is_ahead(data: st.DataObject) -> None:
         return found
 
     with pretend(sched=SimSched(data.draw(st.integers(0, 99)), twice=0.3)):
-        first, again, alone = (Sharded(loader(name), HERE, ahead=n) for n in (ahead, data.draw(st.integers(1, 9)), 1))
+        first, again, alone = (Sharded(loader(name), here(), ahead=n) for n in (ahead, data.draw(st.integers(1, 9)), 1))
         given_out(first, many)
         state = first.state_dict()
         given_out(again, data.draw(st.integers(0, 5)))
         again.load_state_dict(state)
         assert again.keys() == []
         assert given_out(again, 6) == given_out(first, 6)
-        assert given_out(alone, many + 6)[many:] == given_out(Sharded(resumed(name, state), HERE), 6)
+        assert given_out(alone, many + 6)[many:] == given_out(Sharded(resumed(name, state), here()), 6)
 
 
 def resumed(name: str, state: Any) -> ps.Loader:
@@ -163,12 +168,12 @@ def test_weights_set_are_those_from_the_last_batch_given_on() -> None:
         return [*keys, given.state_dict()]
 
     endless = mixture().batch(4)
-    with Sharded(ps.Loader(endless), HERE, ahead=5) as batches:
+    with Sharded(ps.Loader(endless), here(), ahead=5) as batches:
         assert run(batches) == run(ps.Loader(endless))
 
 
 def test_seek_and_a_state_that_does_not_fit() -> None:
-    with Sharded(loader("batches"), HERE) as batches:
+    with Sharded(loader("batches"), here()) as batches:
         batches.seek(3)
         at_three = next(batches)
         with pytest.raises(StateError):
@@ -189,7 +194,7 @@ def test_an_error_comes_at_its_place_and_loses_nothing() -> None:
 
     ds = ps.from_sequence(range(40)).map(flaky).batch(4)
     seen, failed = list[Any](), list[int]()
-    with Sharded(ps.Loader(ds), HERE, ahead=4) as batches:
+    with Sharded(ps.Loader(ds), here(), ahead=4) as batches:
         while True:
             try:
                 seen.append(np.asarray(next(batches)).tolist())
@@ -204,20 +209,23 @@ def test_an_error_comes_at_its_place_and_loses_nothing() -> None:
 
 
 def test_after_the_end_only_a_new_pass_gives_more() -> None:
-    with Sharded(loader("batches"), HERE) as batches:
+    with Sharded(loader("batches"), here()) as batches:
         assert bool(batches)
         assert len(batches) == len(list(batches)) == 8
         with pytest.raises(StopIteration):
             next(batches)
         assert len(list(batches)) == 8
-    with Sharded(ps.Loader(numbers().repeat().batch(2)), HERE) as endless, pytest.raises(TypeError, match="never ends"):
+    with (
+        Sharded(ps.Loader(numbers().repeat().batch(2)), here()) as endless,
+        pytest.raises(TypeError, match="never ends"),
+    ):
         len(endless)
 
 
 def test_threads_end_with_it() -> None:
     before = threading.active_count()
     for name in ("threads", "packed", "empty"):
-        with Sharded(loader(name), HERE) as batches:
+        with Sharded(loader(name), here()) as batches:
             next(batches, None)
     assert threading.active_count() == before
     with pytest.raises(ConfigError, match="closed"):
@@ -225,7 +233,7 @@ def test_threads_end_with_it() -> None:
 
 
 def test_what_is_no_number_stays_and_numbers_are_not_cut() -> None:
-    form = Global(HERE)
+    form = Global(here())
     item = {
         "int": np.arange(3), "bool": np.ones(3, bool), "half": np.ones((3, 2), np.float16), "names": ["a", "b", "c"],
         "words": np.array(["x", "y", "z"]), "when": np.zeros(3, "M8[s]"), "none": None, "alone": 7, "scalar": np.float32(2),
@@ -248,13 +256,13 @@ def test_what_is_no_number_stays_and_numbers_are_not_cut() -> None:
 
 def test_ahead_is_at_least_one() -> None:
     with pytest.raises(ConfigError, match="ahead=0"):
-        Sharded(loader("batches"), HERE, ahead=0)
+        Sharded(loader("batches"), here(), ahead=0)
 
 
 def test_copies_are_made_ahead() -> None:
     made = list[int]()
     ds = ps.from_sequence(range(40)).map(lambda x: made.append(x) or x).batch(1)
-    with pretend(sched=SimSched(1)), Sharded(ps.Loader(ds, prefetch=1), HERE, ahead=6) as batches:
+    with pretend(sched=SimSched(1)), Sharded(ps.Loader(ds, prefetch=1), here(), ahead=6) as batches:
         assert np.asarray(next(batches)).tolist() == [0]
         assert 5 <= len(made)
 
