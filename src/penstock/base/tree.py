@@ -59,14 +59,15 @@ def _as_record(like: Any, names: list[str], values: Sequence[Any]) -> Any:
     return replace(like, **_as_dict(names, values))
 
 
-def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply a function to every leaf of dicts, tuples, lists, named tuples and dataclasses; the shape stays.
+def map_leaves(fn: Callable[[Any], Any], tree: Any, *, lists: bool = True) -> Any:
+    """Apply a function to every leaf of dicts, tuples, lists, named tuples and dataclasses; the shape stays. With
+    `lists=False` a list counts as a leaf.
 
     >>> map_leaves(lambda x: x + 1, {"a": 1, "b": (2, [3])})
     {'a': 2, 'b': (3, [4])}
     """
-    node = _node(tree, lists=True)
-    return fn(tree) if node is None else node.like([map_leaves(fn, value) for value in node.values])
+    node = _node(tree, lists=lists)
+    return fn(tree) if node is None else node.like([map_leaves(fn, value, lists=lists) for value in node.values])
 
 
 def leaves(tree: Any, *, lists: bool = True) -> Iterator[tuple[str, Any]]:

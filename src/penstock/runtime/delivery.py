@@ -115,6 +115,10 @@ class Delivery:
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item."""
-        rows = self.rows()
-        names = [self.leaves[int(leaf)].name for leaf in rows.leaf]
-        return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
+        return named(self.rows(), self.leaves)
+
+
+def named(rows: Rows, leaves: Sequence[Leaf]) -> list[tuple[str, int, int]]:
+    """Source, epoch and index of every sample of these rows."""
+    names = [leaves[int(leaf)].name for leaf in rows.leaf]
+    return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))

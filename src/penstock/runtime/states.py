@@ -30,6 +30,11 @@ def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
     return found  # pyright: ignore[reportUnknownVariableType]
 
 
+def ranks_differ(state: Any) -> bool:
+    """Whether every rank has a state of its own, and a load needs all of them: cursors of lanes, journals of ranks."""
+    return isinstance(state, Mapping) and ("lanes" in state or "journal_of" in state)
+
+
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
     """One state out of those of all ranks."""
     body = bodies[0]
