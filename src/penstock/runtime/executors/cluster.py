@@ -93,6 +93,9 @@ class Cluster:
         self._send(task)
         return task
 
+    def resident(self) -> dict[str, int]:
+        return {}  # actors may be on other machines; the dashboard of the cluster shows them
+
     def close(self) -> None:
         self._finish()
 
@@ -100,7 +103,7 @@ class Cluster:
         key = (id(job.op), *map(id, job.steps))
         if key not in self._jobs:
             self._number += 1
-            parts = Job(job.op, [*job.steps])
+            parts = Job(job.op, [*job.steps], job.clock)
             try:
                 self._jobs[key] = self._number, [_ray().put(parts)], parts  # its parts keep their identity
             except (TypeError, AttributeError) as error:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...base.rows import Rows
+from ...base.seams import resident
 from ...errors import ConfigError, DataError
 from ...streams.job import Done, Job
 from ...streams.step import Failed
@@ -89,7 +90,7 @@ class Crew:
         key = (id(job.op), *map(id, job.steps))
         if key not in self._known:
             self._number += 1
-            parts = Job(job.op, [*job.steps])
+            parts = Job(job.op, [*job.steps], job.clock)
             self._known[key] = Taught(self._number, parts, sendable(parts))
             while len(self._known) > _JOBS:
                 old = self._known.popitem(last=False)[1]
@@ -274,6 +275,11 @@ class Crew:
         for fd in self._life:
             os.close(fd)
 
+    def resident(self) -> dict[str, int]:
+        """The memory that workers hold, by the number of the process."""
+        found = {str(worker.process.pid): resident(worker.process.pid) for worker in self._workers}
+        return {} if self._closed else found
+
     def forked(self) -> None:
         """In a child of this process: hold nothing open that tells workers that their parent lives."""
         for worker in self._workers:
@@ -307,6 +313,9 @@ class Processes:
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:
         return self._crew.submit(job, values, rows)
+
+    def resident(self) -> dict[str, int]:
+        return self._crew.resident()
 
     def close(self) -> None:
         self._finish()
