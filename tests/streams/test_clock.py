@@ -125,6 +125,14 @@ def test_time_is_told_by_source(shards: bool) -> None:
     assert items["batch(7)", ""] >= 1  # of several
 
 
+def test_a_mixture_of_plain_and_mapped_sources_reads_each_sample_once() -> None:
+    ds = ps.mix({"code": numbers, "web": numbers.map(plus)}, stop="all_exhausted").batch(4)
+    with ps.Loader(ds, profile=True) as loader:
+        list(loader)
+        reads = {row["source"]: row["items"] for row in loader.stats()["time"] if row["step"] == "read"}
+    assert reads == {"code": 60, "web": 60}
+
+
 def test_nothing_is_timed_where_nobody_asks() -> None:
     with ps.Loader(numbers.map(plus).batch(4)) as loader:
         list(loader)
