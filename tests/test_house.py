@@ -29,7 +29,7 @@ FLOORS = {
     "words": ("types", "errors", "base"),
     "parts": ("schedule", "orders", "folds", "mixing", "pack", "sources"),
     "run": ("streams", "ops", "graph", "runtime"),
-    "load": ("plan", "dataset", "inputs", "loader", "mixture_files"),
+    "load": ("plan", "dataset", "inputs", "loader", "tuning", "mixture_files"),
     "frames": ("images", "tasks", "frames"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),
 }
