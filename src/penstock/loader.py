@@ -67,7 +67,8 @@ class Loader(Shows):
             journal in the state.
         max_errors: beyond so many bad samples "quarantine" raises.
         timeout: seconds that a worker process may take over one piece of work before another takes its place; over one
-            sample, when it was tried again. None waits for ever.
+            sample, when it was tried again. What a thread takes longer over is named in the log; for that the work is
+            measured, as with `profile`. None waits for ever.
         profile: whether to measure what every step takes for every source, for `stats()` and `verdict()`.
 
     Raises:
@@ -113,7 +114,8 @@ class Loader(Shows):
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window, None, prefetch_bytes, remainder)
-        self._closed, self._watch = False, Watch(executor, self._workers, self._executor, profile)
+        timed = profile or (timeout is not None and executor == "threads")  # which says where a thread hangs
+        self._closed, self._watch = False, Watch(executor, self._workers, self._executor, timed)
         self._pass: _Pass | None = None
         self._told = False
         self._lock, self._process = lock(), process()

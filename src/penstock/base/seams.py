@@ -321,6 +321,11 @@ def seeded_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(kept[2])
 
 
+def thread() -> int:
+    """Which thread this is."""
+    return threading.get_ident()
+
+
 def processor_time() -> float:
     """Seconds that this thread has had of a processor."""
     return time.thread_time()

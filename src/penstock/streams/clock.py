@@ -6,13 +6,14 @@ A tree is compiled with a clock or without one; without, nothing here is called.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.seams import processor_time, world
+from ..base.rows import Rows
+from ..base.seams import processor_time, thread, world
 from ..types import Ints, Json, Source
 
 READ = "read"
@@ -31,16 +32,50 @@ class Note(NamedTuple):
     processor: float
 
 
+class Mark:
+    """What a thread is at: a step, and which of these samples, since when."""
+
+    def __init__(self, step: str, names: Sequence[str], rows: Rows | None) -> None:
+        self.step, self.names, self.rows, self.item, self.since = step, names, rows, 0, world.sched.now()
+        self.told = 0.0  # since when what was said last lasted
+
+    def __str__(self) -> str:
+        if self.rows is None:
+            return f"reading {self.names[0]!r}"
+        row = self.rows.slice(self.item, self.item + 1)
+        name = self.names[int(row.leaf[0])]
+        return f"{self.step} over {name}[{int(row.index[0])}] (pass {int(row.epoch[0])})"
+
+
 class Clock:
     """Notes of work, and their sums. Whoever works notes, on any thread; `taken` and `add` bring that to the run, also
     from a process where the clock is another one.
     """
 
     def __init__(self) -> None:
-        self._notes, self._sums = deque[Note](), dict[tuple[str, str], Note]()
+        self._notes, self._sums, self._marks = deque[Note](), dict[tuple[str, str], Note](), dict[int, Mark]()
 
     def __reduce__(self) -> Any:
         return Clock, ()
+
+    @contextmanager
+    def at(self, step: str, names: Sequence[str], rows: Rows | None = None) -> Generator[Mark]:
+        """While this thread is at a step."""
+        me = thread()
+        try:
+            self._marks[me] = mark = Mark(step, names, rows)
+            yield mark
+        finally:
+            del self._marks[me]
+
+    def late(self, seconds: float) -> list[str]:
+        """What threads have been at for longer than this, each told once."""
+        now, found = world.sched.now(), list[str]()
+        for mark in self._marks.copy().values():
+            if now - mark.since > seconds and mark.told != mark.since:
+                mark.told = mark.since
+                found.append(f"{mark}, {now - mark.since:.3g} s so far")
+        return found
 
     def note(self, step: str, names: Sequence[str], source: Ints, seconds: Sequence[float], processor: float) -> None:
         """A step took so long for each item; `source` numbers the name of each."""
@@ -53,7 +88,8 @@ class Clock:
     def reading(self, name: str, read: Callable[[], list[Any]]) -> list[Any]:
         """What reading a source gives."""
         began, processor = world.sched.now(), processor_time()
-        found = read()
+        with self.at(READ, [name]):
+            found = read()
         seconds = [(world.sched.now() - began) / max(len(found), 1)] * len(found)
         self.note(READ, [name], np.zeros(len(found), np.int64), seconds, processor_time() - processor)
         return found

@@ -54,6 +54,12 @@ class Job:
     op: Reads | None
     steps: list[Step | Grouping]
     clock: Clock | None = None
+    names: Sequence[str] = ()
+    """Of the sources, by leaf."""
+
+    def named(self, leaf: int, epoch: int, index: int) -> str:
+        """A sample, for people."""
+        return f"{self.names[leaf]}[{index}] (pass {epoch})"
 
     def __call__(self, values: list[Any] | None, rows: Rows) -> Done:
         done = patiently(partial(self._once, values, rows))

@@ -85,23 +85,22 @@ class Step:
     def _timed(self, clock: Clock, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
         """The same, and a note of what took how long."""
         calls, out, now = self.calls(rows, index), list[Any](), world.sched.now
+        names = [leaf.name for leaf in self.leaves]
         processor, times = processor_time(), [now()]
-        if self.many:
-            out = self.many(values)
-            times = np.linspace(times[0], now(), len(values) + 1).tolist()
-        else:
-            for i, value in enumerate(values):
-                out.append(calls(i)(value))
-                times.append(now())
-        clock.note(self.name, *self._sources(rows), np.diff(times).tolist(), processor_time() - processor)
-        return out
-
-    def _sources(self, rows: Rows) -> tuple[list[str], Ints]:
-        """The names of sources, and which of them each item is of."""
-        leaf = rows.leaf[rows.firsts()[:-1]]
+        with clock.at(self.name, names, rows) as mark:
+            if self.many:
+                out = self.many(values)
+                times = np.linspace(times[0], now(), len(values) + 1).tolist()
+            else:
+                for mark.item, value in enumerate(values):
+                    out.append(calls(mark.item)(value))
+                    mark.since = now()
+                    times.append(mark.since)
+        source = rows.leaf[rows.firsts()[:-1]]
         if self.grouped and (rows.leaf != rows.leaf[:1]).any():
-            return [SEVERAL], np.zeros_like(leaf)
-        return [leaf.name for leaf in self.leaves], leaf
+            names, source = [SEVERAL], np.zeros_like(source)
+        clock.note(self.name, names, source, np.diff(times).tolist(), processor_time() - processor)
+        return out
 
     def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
         try:

@@ -53,7 +53,7 @@ class Work:
     """
 
     def __init__(self, feed: Feed, op: Positioned | None, steps: list[Step | Grouping], hired: Hired) -> None:
-        self.feed, self.job, self.hired = feed, Job(op, steps, hired.clock), hired
+        self.feed, self.job, self.hired = feed, Job(op, steps, hired.clock, [leaf.name for leaf in hired.leaves]), hired
         self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired)
         self._epoch, self._grain = 0, 1  # how many of the items that come in are one that goes out
         self._queue = deque[Unit]()

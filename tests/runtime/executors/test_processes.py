@@ -350,7 +350,7 @@ def test_a_sample_that_kills_its_worker_can_be_replaced() -> None:
     assert [x for item in items for x in item if x not in items[2]] == [*range(10), *range(15, 30)]
 
 
-def test_a_function_that_hangs_is_named() -> None:
+def test_a_function_that_hangs_is_named(caplog: pytest.LogCaptureFixture) -> None:
     def hangs(x: int) -> int:
         if x == 4:
             time.sleep(1000)
@@ -361,6 +361,9 @@ def test_a_function_that_hangs_is_named() -> None:
         assert sorted(set(loader)) == [0, 1, 2, 3, 5, 6, 7]
         assert "took longer than timeout=1 s" in loader.journal[0]["error"]
         assert loader.journal[0]["index"] == 4
+    said = [record.getMessage() for record in caplog.records if "took longer" in record.getMessage()]
+    assert len(said) == 3 and all("over web[4] (pass 0)" in each for each in said[1:])
+    assert "samples from web[" in said[0] or "over web[4]" in said[0]
 
 
 def test_workers_that_cannot_start_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import logging
 import weakref
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ...base.rows import Rows
@@ -103,7 +104,7 @@ class Cluster:
         key = (id(job.op), *map(id, job.steps))
         if key not in self._jobs:
             self._number += 1
-            parts = Job(job.op, [*job.steps], job.clock)
+            parts = replace(job, steps=[*job.steps])
             try:
                 self._jobs[key] = self._number, [_ray().put(parts)], parts  # its parts keep their identity
             except (TypeError, AttributeError) as error:
@@ -158,7 +159,7 @@ class Cluster:
         """Find the sample over which actors are lost, one by one, up to where samples are grouped."""
         steps = task.job.steps
         before = next((i for i, step in enumerate(steps) if isinstance(step, Grouping)), len(steps))
-        alone = Job(task.job.op, steps[:before])
+        alone = replace(task.job, steps=steps[:before])
         for i in range(len(task.rows)):
             one = Posted(self, alone, task.values and task.values[i : i + 1], task.rows.slice(i, i + 1))
             for _ in range(DEATHS):

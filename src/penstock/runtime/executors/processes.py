@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ...base.rows import Rows
@@ -90,7 +91,7 @@ class Crew:
         key = (id(job.op), *map(id, job.steps))
         if key not in self._known:
             self._number += 1
-            parts = Job(job.op, [*job.steps], job.clock)
+            parts = replace(job, steps=[*job.steps])
             self._known[key] = Taught(self._number, parts, sendable(parts))
             while len(self._known) > _JOBS:
                 old = self._known.popitem(last=False)[1]
@@ -215,7 +216,7 @@ class Crew:
                     f"worker processes, one after the other, {how} before they began; what they wrote to standard "
                     "error says why"
                 )
-        over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
+        over = f" over {tasks[0].over()}" if tasks else ""
         logging.getLogger("penstock").warning(
             "worker process %d %s%s; another takes its place and does its work again", worker.process.pid, how, over
         )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import Future
 from typing import Any
 
 from ...base.rows import Rows
 from ...base.seams import processor_time, world
+from ...streams.clock import Clock
 from ...streams.job import Computed, Done, Job
 
 
 class Threads:
-    """So many threads. `spent` is the processor time that functions took on them."""
+    """So many threads. `spent` is the processor time that functions took on them.
 
-    def __init__(self, workers: int) -> None:
-        self.spent, self._hands = 0.0, world.sched.spawn(workers)
+    `timeout`: a piece of work that is waited for so many seconds is named in the log; a thread cannot be ended.
+    """
+
+    def __init__(self, workers: int, timeout: float | None = None) -> None:
+        self.spent, self._timeout, self._hands = 0.0, timeout, world.sched.spawn(workers)
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed:
         def timed() -> Done:
@@ -22,10 +28,37 @@ class Threads:
             self.spent += processor_time() - began
             return done
 
-        return self._hands.submit(timed)
+        under_way = self._hands.submit(timed)
+        if self._timeout is None or job.clock is None:
+            return under_way
+        return _Watched(under_way, self._timeout, job.clock)
 
     def resident(self) -> dict[str, int]:
         return {}
 
     def close(self) -> None:
         self._hands.close()
+
+
+class _Watched:
+    """A unit under way. Whoever waits for it too long says over what."""
+
+    def __init__(self, under_way: Future[Done], timeout: float, clock: Clock) -> None:
+        self._under_way, self._timeout, self._clock = under_way, timeout, clock
+        self.done, self.cancel = under_way.done, under_way.cancel
+
+    def result(self) -> Done:
+        late = list[str]()
+        while not late:
+            try:
+                return self._under_way.result(self._timeout)
+            except TimeoutError:
+                if self._under_way.done():  # it is the function's own
+                    raise
+            late = self._clock.late(self._timeout)
+        for each in late:
+            logging.getLogger("penstock").warning(
+                "the run waits longer than timeout=%g s: a thread is at %s; it cannot be ended, a worker of "
+                "executor='processes' is replaced", self._timeout, each,
+            )  # fmt: skip
+        return self._under_way.result()
