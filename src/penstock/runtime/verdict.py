@@ -9,6 +9,7 @@ from ..streams.clock import READ, SEVERAL, Note
 
 BOUND = 0.1
 """A run that waits more of its time for data is bound by it."""
+_IDLE = 0.25  # what uses less of a core waits for something; on a busy machine, work uses less than all of one
 _SHOWN = 3  # steps and sources that are named
 _LEAST = 0.05  # what takes less of the work is not named
 
@@ -122,7 +123,7 @@ def _advice(facts: Facts, step: str | None) -> str:
     if facts.held:
         return f"{turns(facts).capitalize()}."
     most = [note for note in facts.notes or () if note.step == step]
-    idle = bool(most) and sum(note.processor for note in most) < 0.5 * sum(note.seconds for note in most)
+    idle = bool(most) and sum(note.processor for note in most) < _IDLE * sum(note.seconds for note in most)
     if not facts.workers:
         what = "workers=8 would wait for several at once" if idle else f"workers={facts.cores} would work ahead"
         return f"Nobody works ahead while the step runs: {what}."

@@ -525,6 +525,28 @@ def test_a_fork_of_the_parent_has_no_workers() -> None:
     assert done.stdout.split() == ["0", "True"], done.stderr
 
 
+CLOSED = """
+import os
+import penstock as ps
+loader = ps.Loader(ps.from_sequence(range(50)).map(str), workers=1, executor="processes")
+next(iter(loader))
+loader.close()
+others = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]  # the numbers of what was closed are theirs now
+if (pid := os.fork()) == 0:
+    try:
+        code = len([os.fstat(fd) for fd in others]) - 30
+    except OSError:
+        code = 1
+    os._exit(code)
+print(os.waitpid(pid, 0)[1], loader.stats()["items"])
+"""
+
+
+def test_a_fork_after_the_end_closes_no_files_of_others() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == ["0", "1"] and not done.stderr, done.stderr
+
+
 def test_changes_on_the_way() -> None:
     def run(**options: Any) -> list[Any]:
         parts = {name: ps.from_sequence(range(100)).map(row).repeat() for name in "ab"}
