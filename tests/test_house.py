@@ -29,7 +29,7 @@ FLOORS = {
     "words": ("types", "errors", "base"),
     "parts": ("schedule", "orders", "folds", "mixing", "pack", "text", "sources"),
     "run": ("streams", "ops", "graph", "runtime"),
-    "load": ("plan", "dataset", "inputs", "loader", "writing", "mixture_files"),
+    "load": ("plan", "dataset", "inputs", "loader", "tuning", "writing", "mixture_files"),
     "frames": ("images", "tasks", "frames"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),
 }

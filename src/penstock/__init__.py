@@ -19,6 +19,7 @@ from .loader import Loader
 from .runtime.cursor import load_state, save_state
 from .runtime.iterator import DatasetIterator
 from .schedule import Schedule
+from .tuning import autotune
 
 if TYPE_CHECKING:
     from .mixture_files import dump, load
@@ -37,6 +38,7 @@ __all__ = [
     "Skip",
     "StateError",
     "StorageError",
+    "autotune",
     "concat",
     "dump",
     "from_iterable",

@@ -22,12 +22,14 @@ from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.executors import EXECUTORS, ExecutorName, hired
-from .runtime.executors.threads import Threads
 from .runtime.iterator import refuse_copies
+from .runtime.metrics import flat, metrics_of
 from .runtime.session import Session
 from .runtime.setting import Setting, place_of
 from .runtime.show import shown_run
 from .runtime.states import OnMismatch
+from .runtime.verdict import Verdict
+from .runtime.watch import Watch
 from .schedule import Schedule
 from .streams.deal import Remainder
 from .streams.quarantine import OnError, journal_to_json
@@ -66,7 +68,9 @@ class Loader(Shows):
             journal in the state.
         max_errors: beyond so many bad samples "quarantine" raises.
         timeout: seconds that a worker process may take over one piece of work before another takes its place; over one
-            sample, when it was tried again. None waits for ever.
+            sample, when it was tried again. What a thread takes longer over is named in the log; for that the work is
+            measured, as with `profile`. None waits for ever.
+        profile: whether to measure what every step takes for every source, for `stats()` and `verdict()`.
 
     Raises:
         ConfigError: for options that cannot be, and for ranks that would end at different steps.
@@ -95,6 +99,7 @@ class Loader(Shows):
         on_error: OnError = "raise",
         max_errors: int = 100,
         timeout: float | None = None,
+        profile: bool = False,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"Loader: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
@@ -110,12 +115,14 @@ class Loader(Shows):
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
         setting = Setting(rank, world_size, lanes, on_error, max_errors, window, None, prefetch_bytes, remainder)
-        self._closed, self._waited, self._opened = False, 0.0, world.sched.now()
+        timed = profile or (timeout is not None and executor == "threads")  # which says where a thread hangs
+        self._closed, self._watch = False, Watch(executor, self._workers, self._executor, timed)
         self._pass: _Pass | None = None
         self._told = False
         self._lock, self._process = lock(), process()
         try:
-            self._session = Session(dataset.compiled.of(flow), setting, self._executor)
+            compiled = dataset.compiled.of(flow).timed(self._watch.timing)
+            self._session = Session(compiled, setting, self._executor)
         except BaseException:
             if self._executor:
                 self._executor.close()
@@ -166,9 +173,7 @@ class Loader(Shows):
             )
         out, began = self._session.out, world.sched.now()
         out.fill()
-        self._waited += (now := world.sched.now()) - began
-        if isinstance(self._executor, Threads):
-            self._executor.waited(self._waited, now - self._opened)
+        self._watch.took(began, world.sched.now())
         value = out.values[out.used]
         if self._session.spread.remainder == "pad":
             value = self._marked(value)
@@ -328,19 +333,36 @@ class Loader(Shows):
         return list(self._session.notes)
 
     def stats(self) -> dict[str, Any]:
-        """What was given out since the loader was opened: items, samples by source, seconds spent waiting for data,
-        errors.
+        """What was given out since the loader was opened (items, samples by source, bytes, errors), how long and how
+        often there was nothing to take, what is under way, memory by process, and `time` by step and source if it
+        measures (`profile=True`). See `docs/observe.md`.
         """
-        session = self._session
         with self._lock:
-            samples = session.samples
-            return {
-                "epoch": session.epoch,
-                "items": session.items,
-                "samples": {leaf.name: samples[leaf.name] for leaf in session.leaves},
-                "waited_s": self._waited,
-                "errors": len(session.journal.entries),
-            }
+            return self._watch.stats(self._session)
+
+    def metrics(self) -> dict[str, float]:
+        """The figures of `stats()` as one flat mapping of numbers, as TensorBoard and W&B take them.
+
+        >>> import penstock as ps
+        >>> with ps.Loader(ps.from_sequence(range(6), name="web").batch(2)) as loader:
+        ...     batches = list(loader)
+        >>> loader.metrics()["data/items"], loader.metrics()["data/samples/web"]
+        (3.0, 6.0)
+        """
+        return flat(metrics_of(self.stats()))
+
+    def verdict(self) -> Verdict:
+        """Whether the run waits for its data, for which step of which source (`profile=True`), and what would help.
+
+        >>> import penstock as ps
+        >>> ds = ps.from_sequence(range(100)).map(lambda x: sum(range(10_000 + x))).batch(4)
+        >>> with ps.Loader(ds, profile=True) as loader:
+        ...     batches = list(loader)
+        >>> loader.verdict().step.partition(" at ")[0]
+        'map(<lambda>)'
+        """
+        with self._lock:
+            return self._watch.verdict()
 
     def close(self) -> None:
         """Stop the workers and let go of open files. Closing twice does nothing."""

@@ -321,6 +321,11 @@ def seeded_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(kept[2])
 
 
+def thread() -> int:
+    """Which thread this is."""
+    return threading.get_ident()
+
+
 def processor_time() -> float:
     """Seconds that this thread has had of a processor."""
     return time.thread_time()
@@ -390,13 +395,16 @@ def neighbours() -> int:
     return max(1, next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 1))
 
 
-def resident() -> int:
-    """Bytes of memory this process holds: now, or at most where the system gives only that; 0 where it says nothing."""
+def resident(pid: int | None = None) -> int:
+    """Bytes of memory a process holds (this one): now, or at most where the system gives only that; 0 where it says
+    nothing, as of other processes outside of Linux.
+    """
     try:
-        with open("/proc/self/statm") as file:
+        with open(f"/proc/{pid or 'self'}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        pass
+    except (OSError, IndexError):
+        if pid is not None:
+            return 0
     try:
         import resource
     except ImportError:

@@ -8,10 +8,10 @@ source or another step therefore disturbs no existing one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
 from ..pack import ConcatSplit
+from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
 from ..types import Fold, Order, is_source
 from .draws import draws_of
@@ -138,11 +139,19 @@ COUNTER = "index"
 """The source that numbers the samples of a stream; it is in no key, as nothing numbers those that are indexed."""
 
 
+class Timing(NamedTuple):
+    """What times the work of a tree, and what its steps are called there."""
+
+    clock: Clock
+    called: Callable[[Each], str]
+
+
 @dataclass
 class Builder:
     """Compiles the parts of one tree; knows all its leaves."""
 
     root: Flow
+    timing: Timing | None = None
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
@@ -225,7 +234,10 @@ class Builder:
         match flow:
             case Read(source):
                 leaf = self.leaf(flow, path)
-                return ReadOp(leaf, source) if is_source(source) else ShardsOp(leaf)
+                clock = self.timing and self.timing.clock
+                if not is_source(source):
+                    return ShardsOp(leaf, clock)
+                return ReadOp(leaf, TimedSource(source, leaf.name, clock) if clock else source)
             case Reorder(_, order):
                 return self._order(flow, order, seed, path)
             case Head(below, n):
@@ -294,7 +306,8 @@ class Builder:
         """The function of an `Each` with its key."""
         own = seed if flow.seed is None else flow.seed
         key = self.key(flow, flow.kind + name_of(flow.fn), own, path)
-        return Step(flow.kind, flow.fn, key, self.leaves, grouped(flow.flow))
+        clock, name = (self.timing.clock, self.timing.called(flow)) if self.timing else (None, "")
+        return Step(flow.kind, flow.fn, key, self.leaves, grouped(flow.flow), clock, name)
 
     def names_below(self, flow: Flow) -> tuple[str, ...]:
         """The names that the sources of a flow were given."""

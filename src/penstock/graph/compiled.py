@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from ..ops.op import Op
+from ..streams.clock import Clock
 from ..types import Json
-from .build import Builder
+from .build import Builder, Timing
 from .nodes import Flow
 from .recipe import identity, with_lengths
 
@@ -15,17 +16,26 @@ from .recipe import identity, with_lengths
 class Compiled:
     """A tree, compiled when it is first asked for."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
+    def __init__(self, flow: Flow, timing: Timing | None = None) -> None:
+        self.flow, self._timing = flow, timing
+
+    @property
+    def clock(self) -> Clock | None:
+        """What times its work, if somebody asks."""
+        return self._timing and self._timing.clock
+
+    def timed(self, timing: Timing | None) -> Compiled:
+        """The same, with a clock; this, where there is none."""
+        return Compiled(self.flow, timing) if timing else self
 
     @cached_property
     def builder(self) -> Builder:
         """What knows its leaves and makes its ops."""
-        return Builder(self.flow)
+        return Builder(self.flow, self._timing)
 
     def of(self, flow: Flow) -> Compiled:
         """What is compiled of a tree: this, where it is that very tree."""
-        return self if flow is self.flow else Compiled(flow)
+        return self if flow is self.flow else Compiled(flow, self._timing)
 
     @property
     def op(self) -> Op:
@@ -49,7 +59,7 @@ class Compiled:
         if self.description == saved:
             return self
         try:
-            found = Compiled(with_lengths(self.flow, saved))
+            found = self.of(with_lengths(self.flow, saved))
         except (KeyError, TypeError, AttributeError):
             return self
         return found if found.description == saved else self

@@ -149,6 +149,12 @@ def _chain(flow: Flow) -> tuple[list[str], Flow]:
     return steps[::-1], flow
 
 
+def stage(flow: Flow) -> str:
+    """A step as the user wrote it."""
+    found = attempt(lambda: _step(flow), None)
+    return found[0] if found else "zip()"
+
+
 def _step(flow: Flow) -> tuple[str, Flow] | None:
     """The last step of a chain as the user wrote it, and what it is a step of; None at the end of the chain."""
     match flow:

@@ -106,10 +106,10 @@ class MixOp(Op):
 
     def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Any] | None:
         """The values of all groups, if they are nothing but read."""
-        found = list[Any]()
-        for i, a, b in groups:
-            if (source := self._sources[i]) is None:
-                return None
+        found, sources = list[Any](), [source for i, _, _ in groups if (source := self._sources[i]) is not None]
+        if len(sources) < len(groups):
+            return None
+        for source, (_, a, b) in zip(sources, groups, strict=True):
             part = source.read(index[a:b])
             if len(part) != b - a:
                 return None

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base.cursors import as_int, as_list
 from ..base.rows import Rows, empty_rows
+from ..streams.clock import Clock
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.retry import patiently
@@ -28,8 +29,8 @@ _LONGEST = 1 << 36  # rows of a shard: they are passed one by one
 class Shelf:
     """The shards of a source, of which one is open: it is read on where it stands, or opened at another row."""
 
-    def __init__(self, leaf: Leaf) -> None:
-        self._leaf, self._shards = leaf, cast(Shards, leaf.source)
+    def __init__(self, leaf: Leaf, clock: Clock | None) -> None:
+        self._leaf, self._shards, self._clock = leaf, cast(Shards, leaf.source), clock
         self.names = list(self._shards.names())
         self.close()
 
@@ -39,7 +40,8 @@ class Shelf:
 
     def read(self, shard: int, row: int, n: int) -> list[Any]:
         """Up to `n` rows of a shard from `row` on."""
-        return patiently(partial(self._read, shard, row, n))
+        read = partial(patiently, partial(self._read, shard, row, n))
+        return read() if self._clock is None else self._clock.reading(self._leaf.name, read)
 
     def _read(self, shard: int, row: int, n: int) -> list[Any]:
         at, self._at = self._at, None  # whatever is thrown, the next try opens the shard anew
@@ -59,9 +61,9 @@ class Shelf:
 class Sharded:
     """Every `lanes`-th shard from the `lane`-th on, one after the other; the cursor is the shard and the row."""
 
-    def __init__(self, leaf: Leaf, lane: int = 0, lanes: int = 1) -> None:
+    def __init__(self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Clock | None = None) -> None:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
-        self._shelf = Shelf(leaf)
+        self._shelf = Shelf(leaf, clock)
         self.seek(0, None)
 
     def cursor(self) -> Json:
@@ -103,16 +105,16 @@ class ShardsOp(Op):
 
     indexed = False
 
-    def __init__(self, named: Leaf) -> None:
-        self.named = named
+    def __init__(self, named: Leaf, clock: Clock | None) -> None:
+        self.named, self.clock = named, clock
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         lane, lanes, mine = opening.share[:3]
         if (shards := len(cast(Shards, self.named.source).names())) >= lanes:
-            return Sharded(self.named, lane, lanes)
+            return Sharded(self.named, lane, lanes, self.clock)
         if len(mine) < lanes:
             _tell_read_by_all(self.named.name, shards, lanes, lanes // len(mine))
-        return opening.dealt(self, lambda: Sharded(self.named), laps)
+        return opening.dealt(self, lambda: Sharded(self.named, clock=self.clock), laps)
 
     @property
     def leaves(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ class Delivery:
 
     def __init__(self, stream: Stream, leaves: Sequence[Leaf], wide: int, most: int | None, room: int) -> None:
         self.stream, self.leaves, self.wide, self.most, self.room = stream, leaves, wide, most, room
-        self._tap, self._counts, self._items = Tap(stream), np.zeros(len(leaves), np.int64), 0
+        self._tap, self._counts, self._items, self.bytes = Tap(stream), np.zeros(len(leaves), np.int64), 0, 0.0
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json) -> None:
@@ -83,7 +83,9 @@ class Delivery:
             self._astray = False
             raise StopIteration
         self._counts, self._items = self.given(), self.items
-        self._weight.learn(bytes_of_all(chunk.values), len(chunk.values))
+        size = bytes_of_all(chunk.values)
+        self._weight.learn(size, len(chunk.values))
+        self.bytes += size
         self._hold(chunk)
         self._astray = False
 

@@ -112,6 +112,7 @@ class Session:
     def _go_on(self, opened: Opened, out: Delivery) -> None:
         """Give out what was opened in the place of what was."""
         self._items, self._samples = self.items, self.samples
+        out.bytes += self.out.bytes
         self.close()
         self._hold(opened, out)
 
@@ -121,9 +122,9 @@ class Session:
             kept_from_children(out)
 
     def _opened(self, window: int = 0, executor: Executor | None = None) -> Opened:
-        self.compiled = self.compiled.of(self.flow)
-        builder = self.compiled.builder
-        hired = Hired(self.journal, builder.leaves, self.budget, executor, window, self.setting.most)
+        found = self.compiled = self.compiled.of(self.flow)
+        builder, most = found.builder, self.setting.most
+        hired = Hired(self.journal, builder.leaves, self.budget, executor, window, most, clock=found.clock)
         if self.group:
             return open_positions(builder, hired, self.spread)
         return open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)

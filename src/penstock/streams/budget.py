@@ -34,7 +34,7 @@ class Budget:
     """So many bytes may be under way, of what all streams of a run compute."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.weight, self.used = most, Weight(), 0.0
+        self.most, self.weight, self.used, self.units = most, Weight(), 0.0, 0
 
     def fits(self, items: int) -> bool:
         """Whether so many items more may be begun."""
@@ -44,10 +44,12 @@ class Budget:
         """So many items are begun; the bytes that they count as, until they are given back."""
         found = items * self.weight.mean
         self.used += found
+        self.units += 1
         return found
 
     def give_back(self, taken: float) -> None:
         self.used = max(0.0, self.used - taken)
+        self.units -= 1
 
 
 def bytes_of_all(values: Sequence[Any]) -> float:

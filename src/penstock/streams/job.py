@@ -13,6 +13,7 @@ import numpy as np
 from ..base.rows import Rows, bounds_of
 from ..base.seams import world
 from .budget import bytes_of_all
+from .clock import Clock, Note
 from .retry import patiently
 from .step import Step
 
@@ -20,8 +21,8 @@ Apply: TypeAlias = "Callable[[list[Any], Rows], list[Any]]"
 
 
 class Done(NamedTuple):
-    """A unit, computed: what came out, which items of the unit it came from, how long it took, and how many bytes it
-    was when it was most.
+    """A unit, computed: what came out, which items of the unit it came from, how long it took, how many bytes it was
+    when it was most, and what took how long, if that is asked for.
     """
 
     values: list[Any]
@@ -29,6 +30,7 @@ class Done(NamedTuple):
     origin: list[int] | None
     seconds: float
     size: float
+    notes: Sequence[Note] = ()
 
 
 class Reads(Protocol):
@@ -51,9 +53,17 @@ class Job:
 
     op: Reads | None
     steps: list[Step | Grouping]
+    clock: Clock | None = None
+    names: Sequence[str] = ()
+    """Of the sources, by leaf."""
+
+    def named(self, leaf: int, epoch: int, index: int) -> str:
+        """A sample, for people."""
+        return f"{self.names[leaf]}[{index}] (pass {epoch})"
 
     def __call__(self, values: list[Any] | None, rows: Rows) -> Done:
-        return patiently(partial(self._once, values, rows))
+        done = patiently(partial(self._once, values, rows))
+        return done if self.clock is None else done._replace(notes=self.clock.taken())
 
     def _once(self, values: list[Any] | None, rows: Rows) -> Done:
         began = world.sched.now()
@@ -90,9 +100,12 @@ class Computed(Protocol):
 
 
 class Executor(Protocol):
-    """Who computes units of jobs, many at a time and in any order."""
+    """Who computes units of jobs, many at a time and in any order. `resident` is the memory in bytes that each worker
+    holds for itself, as far as that can be seen from here.
+    """
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed: ...
+    def resident(self) -> dict[str, int]: ...
     def close(self) -> None: ...
 
 

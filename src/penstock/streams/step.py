@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..base.random import generator
 from ..base.rows import Rows
+from ..base.seams import processor_time, world
 from ..errors import ConfigError, Skip
 from ..types import Ints, Shards, Source, Transform, Vectorised
+from .clock import SEVERAL, Clock
 
 
 class Failed(Exception):
@@ -44,7 +48,7 @@ class Leaf:
 @dataclass
 class Step:
     """A function at work: one call a sample, with what its kind needs beside the sample. `grouped` says that it is one
-    over batches or packs.
+    over batches or packs. With a clock, what it takes is noted under `name`.
     """
 
     kind: str
@@ -52,6 +56,8 @@ class Step:
     key: int
     leaves: Sequence[Leaf]
     grouped: bool = False
+    clock: Clock | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         self.many = self.fn.many if self.kind in ("map", "filter") and isinstance(self.fn, Vectorised) else None
@@ -63,7 +69,7 @@ class Step:
         sample.
         """
         try:
-            return self._all(values, rows, index)
+            return self._timed(self.clock, values, rows, index) if self.clock else self._all(values, rows, index)
         except Miscounted:
             raise
         except Exception:
@@ -75,6 +81,26 @@ class Step:
             return self.many(values) if self.many else list(map(self.fn, values))
         calls = self.calls(rows, index)
         return [calls(i)(value) for i, value in enumerate(values)]
+
+    def _timed(self, clock: Clock, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
+        """The same, and a note of what took how long."""
+        calls, out, now = self.calls(rows, index), list[Any](), world.sched.now
+        names = [leaf.name for leaf in self.leaves]
+        processor, times = processor_time(), [now()]
+        with clock.at(self.name, names, rows) as mark:
+            if self.many:
+                out = self.many(values)
+                times = np.linspace(times[0], now(), len(values) + 1).tolist()
+            else:
+                for mark.item, value in enumerate(values):
+                    out.append(calls(mark.item)(value))
+                    mark.since = now()
+                    times.append(mark.since)
+        source = rows.leaf[rows.firsts()[:-1]]
+        if self.grouped and (rows.leaf != rows.leaf[:1]).any():
+            names, source = [SEVERAL], np.zeros_like(source)
+        clock.note(self.name, names, source, np.diff(times).tolist(), processor_time() - processor)
+        return out
 
     def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
         try:

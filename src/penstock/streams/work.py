@@ -12,6 +12,7 @@ from ..base.rows import empty_rows
 from ..base.seams import world
 from ..types import Json
 from .budget import Budget
+from .clock import Clock
 from .feed import Feed, Indexed, Unit
 from .job import Computed, Done, Executor, Grouping, Job
 from .quarantine import Journal, Placed, Quarantine
@@ -32,6 +33,8 @@ class Hired:
     """How many items may be under way at most; None leaves it to the window."""
     paired: bool = False
     """Whether the items become partners in a zip of streams."""
+    clock: Clock | None = None
+    """What times the work, if somebody asks."""
 
     def wide(self, lanes: int) -> int:
         """How many items each of so many lanes may take at a time."""
@@ -50,7 +53,7 @@ class Work:
     """
 
     def __init__(self, feed: Feed, op: Positioned | None, steps: list[Step | Grouping], hired: Hired) -> None:
-        self.feed, self.job, self.hired = feed, Job(op, steps), hired
+        self.feed, self.job, self.hired = feed, Job(op, steps, hired.clock, [leaf.name for leaf in hired.leaves]), hired
         self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired)
         self._epoch, self._grain = 0, 1  # how many of the items that come in are one that goes out
         self._queue = deque[Unit]()
@@ -116,6 +119,8 @@ class Work:
     def pull(self, n: int, /) -> Chunk:
         while (found := self._compute(n)) is not None:
             unit, done = found
+            if self.hired.clock is not None:
+                self.hired.clock.add(done.notes)
             trail: Trail = unit.trail
             self._given, total = (trail, len(unit)), len(unit)
             for step in self.job.steps:

@@ -74,6 +74,16 @@ def test_the_stream_and_its_states_are_those_without(cluster: Any, name: str) ->
     assert run(workers=2, executor="ray") == want
 
 
+def test_the_work_of_actors_is_timed(cluster: Any) -> None:
+    parts = {"web": numbers(80).map(row), "code": numbers(80)}
+    with ps.Loader(
+        ps.mix(parts, stop="all_exhausted").batch(4, collate=list), workers=2, executor="ray", profile=True
+    ) as loader:
+        assert len(list(loader)) == 40
+        time = {(each["step"].partition(" at ")[0], each["source"]): each["items"] for each in loader.stats()["time"]}
+    assert time["map(row)", "web"] == time["read", "web"] == time["read", "code"] == 80
+
+
 def deadly(x: int) -> int:
     if x == 11:
         os._exit(9)

@@ -350,7 +350,7 @@ def test_a_sample_that_kills_its_worker_can_be_replaced() -> None:
     assert [x for item in items for x in item if x not in items[2]] == [*range(10), *range(15, 30)]
 
 
-def test_a_function_that_hangs_is_named() -> None:
+def test_a_function_that_hangs_is_named(caplog: pytest.LogCaptureFixture) -> None:
     def hangs(x: int) -> int:
         if x == 4:
             time.sleep(1000)
@@ -361,6 +361,9 @@ def test_a_function_that_hangs_is_named() -> None:
         assert sorted(set(loader)) == [0, 1, 2, 3, 5, 6, 7]
         assert "took longer than timeout=1 s" in loader.journal[0]["error"]
         assert loader.journal[0]["index"] == 4
+    said = [record.getMessage() for record in caplog.records if "took longer" in record.getMessage()]
+    assert len(said) == 3 and all("over web[4] (pass 0)" in each for each in said[1:])
+    assert "samples from web[" in said[0] or "over web[4]" in said[0]
 
 
 def test_workers_that_cannot_start_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -520,6 +523,28 @@ loader.close()
 def test_a_fork_of_the_parent_has_no_workers() -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.split() == ["0", "True"], done.stderr
+
+
+CLOSED = """
+import os
+import penstock as ps
+loader = ps.Loader(ps.from_sequence(range(50)).map(str), workers=1, executor="processes")
+next(iter(loader))
+loader.close()
+others = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]  # the numbers of what was closed are theirs now
+if (pid := os.fork()) == 0:
+    try:
+        code = len([os.fstat(fd) for fd in others]) - 30
+    except OSError:
+        code = 1
+    os._exit(code)
+print(os.waitpid(pid, 0)[1], loader.stats()["items"])
+"""
+
+
+def test_a_fork_after_the_end_closes_no_files_of_others() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == ["0", "1"] and not done.stderr, done.stderr
 
 
 def test_changes_on_the_way() -> None:

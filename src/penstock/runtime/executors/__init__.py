@@ -15,14 +15,15 @@ EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
 def hired(executor: ExecutorName, workers: int, timeout: float | None = None) -> Executor | None:
     """So many workers; None where there are none."""
-    if timeout is not None and (timeout <= 0 or not workers or executor == "threads"):
+    if timeout is not None and (timeout <= 0 or not workers):
         raise ConfigError(
-            f"timeout={timeout}: more than 0 seconds, after which a worker of 'processes' or 'ray' is replaced"
+            f"timeout={timeout}: more than 0 seconds, after which a worker of 'processes' or 'ray' is replaced and one "
+            "of 'threads' is named; somebody has to wait for it, so workers=1 at least"
         )
     if not workers:
         return None
     if executor == "threads":
-        return Threads(workers)
+        return Threads(workers, timeout)
     if executor == "ray":
         from .cluster import Cluster
 

@@ -10,6 +10,7 @@ import logging
 import weakref
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...base.rows import Rows
@@ -97,6 +98,9 @@ class Cluster:
             self._send(task)
         return task
 
+    def resident(self) -> dict[str, int]:
+        return {}  # actors may be on other machines; the dashboard of the cluster shows them
+
     def close(self) -> None:
         self._finish()
 
@@ -149,7 +153,7 @@ class Cluster:
         """Find the sample over which actors are lost, one by one, up to where samples are grouped."""
         steps = task.job.steps
         before = next((i for i, step in enumerate(steps) if isinstance(step, Grouping)), len(steps))
-        alone = Job(task.job.op, steps[:before])
+        alone = replace(task.job, steps=steps[:before])
         for i in range(len(task.rows)):
             one = Posted(self, alone, task.values and task.values[i : i + 1], task.rows.slice(i, i + 1))
             for _ in range(DEATHS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from ...base.rows import Rows
@@ -33,7 +34,7 @@ class Lessons(Generic[T]):
         """What workers know of a job."""
         key = (id(job.op), *map(id, job.steps))
         if key not in self._known:
-            self._known[key] = self._teach(Job(job.op, [*job.steps]))
+            self._known[key] = self._teach(replace(job, steps=[*job.steps]))
             while len(self._known) > self._most:
                 self._forget(self._known.popitem(last=False)[1])
         self._known.move_to_end(key)

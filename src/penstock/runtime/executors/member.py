@@ -51,6 +51,14 @@ class Sent:
         self.at: tuple[int, int, int] | None = None  # the sample that a careful worker began last
         self.deaths, self.suspects = 0, Counter[tuple[int, int, int]]()
 
+    def over(self) -> str:
+        """What it is about, for people: the sample that was begun last, where that is told, or all of them."""
+        named, rows = self.job.job.named, self.rows
+        if self.at is not None:
+            return named(*self.at)
+        first = named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
+        return first if len(rows.leaf) == 1 else f"{len(rows.leaf)} samples from {first} on"
+
     def done(self) -> bool:
         if self.found is None:
             self.crew.attend(0)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...base.rows import Rows
+from ...base.seams import resident
 from ...errors import ConfigError, DataError
 from ...streams.job import Done, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent
@@ -193,7 +194,7 @@ class Crew:
                     f"worker processes, one after the other, {how} before they began; what they wrote to standard "
                     "error says why"
                 )
-        over = f" over {tasks[0].at}" if tasks and tasks[0].at else ""
+        over = f" over {tasks[0].over()}" if tasks else ""
         logging.getLogger("penstock").warning(
             "worker process %d %s%s; another takes its place and does its work again", worker.process.pid, how, over
         )
@@ -251,8 +252,15 @@ class Crew:
         for fd in self._life:
             os.close(fd)
 
+    def resident(self) -> dict[str, int]:
+        """The memory that workers hold, by the number of the process."""
+        found = {str(worker.process.pid): resident(worker.process.pid) for worker in self._workers}
+        return {} if self._closed else found
+
     def forked(self) -> None:
         """In a child of this process: hold nothing open that tells workers that their parent lives."""
+        if self._closed:  # these numbers are other files by now
+            return
         for worker in self._workers:
             worker.process.returncode = 0  # it is no child of this one
             worker.wire.close()
@@ -284,6 +292,9 @@ class Processes:
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:
         return self._crew.submit(job, values, rows)
+
+    def resident(self) -> dict[str, int]:
+        return self._crew.resident()
 
     def close(self) -> None:
         self._finish()

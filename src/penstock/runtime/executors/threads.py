@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from typing import Any
 
 from ...base.rows import Rows
-from ...base.seams import cores, processor_time, world
+from ...base.seams import processor_time, world
+from ...streams.clock import Clock
 from ...streams.job import Computed, Done, Job
-
-SURE = 2.0
-"""Seconds of waiting after which it is said, once, what processes would give."""
 
 
 class Threads:
-    """So many threads. `spent` is the processor time that functions took on them."""
+    """So many threads. `spent` is the processor time that functions took on them.
 
-    def __init__(self, workers: int) -> None:
-        self.workers, self.spent, self._hands = workers, 0.0, world.sched.spawn(workers)
-        self._told = False
+    `timeout`: a piece of work that is waited for so many seconds is named in the log; a thread cannot be ended.
+    """
+
+    def __init__(self, workers: int, timeout: float | None = None) -> None:
+        self.spent, self._timeout, self._hands = 0.0, timeout, world.sched.spawn(workers)
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed:
         def timed() -> Done:
@@ -27,23 +28,37 @@ class Threads:
             self.spent += processor_time() - began
             return done
 
-        return self._hands.submit(timed)
+        under_way = self._hands.submit(timed)
+        if self._timeout is None or job.clock is None:
+            return under_way
+        return _Watched(under_way, self._timeout, job.clock)
 
-    def waited(self, waited: float, elapsed: float) -> None:
-        """Say once that the functions hold the interpreter, where that is why somebody waits."""
-        if self._told or waited < SURE or not held(self.workers, cores(), self.spent, waited, elapsed):
-            return
-        self._told = True
-        logging.getLogger("penstock").warning(
-            "the run waits for its data, and the functions of %d threads use %.1f of %d cores: they hold the "
-            "interpreter, so threads take turns; Loader(executor='processes') may be up to %d times as fast",
-            self.workers, self.spent / elapsed, cores(), min(self.workers, cores()),
-        )  # fmt: skip
+    def resident(self) -> dict[str, int]:
+        return {}
 
     def close(self) -> None:
         self._hands.close()
 
 
-def held(workers: int, cores: int, spent: float, waited: float, elapsed: float) -> bool:
-    """Whether threads took turns: somebody waited most of the time, and they used about one core of several."""
-    return min(workers, cores) > 1 and waited > 0.5 * elapsed and 0.8 < spent / elapsed < 1.15
+class _Watched:
+    """A unit under way. Whoever waits for it too long says over what."""
+
+    def __init__(self, under_way: Future[Done], timeout: float, clock: Clock) -> None:
+        self._under_way, self._timeout, self._clock = under_way, timeout, clock
+        self.done, self.cancel = under_way.done, under_way.cancel
+
+    def result(self) -> Done:
+        late = list[str]()
+        while not late:
+            try:
+                return self._under_way.result(self._timeout)
+            except TimeoutError:
+                if self._under_way.done():  # it is the function's own
+                    raise
+            late = self._clock.late(self._timeout)
+        for each in late:
+            logging.getLogger("penstock").warning(
+                "the run waits longer than timeout=%g s: a thread is at %s; it cannot be ended, a worker of "
+                "executor='processes' is replaced", self._timeout, each,
+            )  # fmt: skip
+        return self._under_way.result()
