@@ -17,10 +17,11 @@ from .base.tree import collate as default_collate
 from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
 from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
-from .graph.build import COUNTER, STEP, name_of, require_indexed, why_not
+from .graph.build import COUNTER, name_of
 from .graph.compiled import Compiled
 from .graph.ends import endless
 from .graph.functions import Batched, OfPair, Renamed
+from .graph.indexed import STEP, require_indexed, why_not
 from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
 from .graph.seeds import seeded
 from .graph.show import Shown, Shows, length, shown

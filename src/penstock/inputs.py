@@ -15,9 +15,10 @@ from .base.hints import chosen, guided
 from .base.ints import whole
 from .dataset import Dataset, datasets_of
 from .errors import ConfigError
-from .graph.build import Builder, why_not
+from .graph.build import Builder
 from .graph.draws import draws_of
 from .graph.history import history
+from .graph.indexed import why_not
 from .graph.lengths import weighed
 from .graph.nodes import Mix, Read
 from .mixing import Stop

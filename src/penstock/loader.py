@@ -16,8 +16,8 @@ from .base.ints import whole
 from .base.seams import lock, process, world
 from .dataset import Dataset
 from .errors import ConfigError
-from .graph.build import require_indexed, why_not
 from .graph.going import going_on
+from .graph.indexed import require_indexed, why_not
 from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
 from .plan.steps import rows_of, rows_op

@@ -13,9 +13,10 @@ from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from ..ops.passes import PassesOp
 from ..types import Json
-from .build import Builder, why_not
+from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
 from .history import FURTHEST, History, Spliced, history, one_pass_of
+from .indexed import why_not
 from .nodes import Flow, Mix, Path, Read, inputs_of, under
 from .tail import tail_of
 

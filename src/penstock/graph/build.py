@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..base.random import key_of
-from ..errors import DataError, IndexedError
-from ..mixing.rules import By, Chain, Turns, Weighted
+from ..errors import DataError
+from ..mixing.rules import By, Turns, Weighted
 from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
 from ..ops.cut import CutOp
@@ -37,10 +37,11 @@ from ..ops.without import WithoutOp
 from ..pack import ConcatSplit
 from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
-from ..types import Fold, Order, is_source
+from ..types import Order, is_source
 from .draws import draws_of
 from .ends import endless
 from .history import History, by_pass, history
+from .indexed import cuts, require_indexed, why_not
 from .nodes import (
     Again,
     Batch,
@@ -54,86 +55,18 @@ from .nodes import (
     Reorder,
     Rest,
     Without,
-    fact,
     inputs_of,
     keyed_by,
     shown_as,
     under,
 )
-from .tail import grouped, tail_of
+from .tail import grouped
 
 _Place: TypeAlias = tuple[int, int, Path]
 """A node, the seed in force there, where it lies."""
 
 _key = lru_cache(maxsize=1 << 14)(key_of)
 """Keys of the same names are asked for again whenever a tree is compiled."""
-
-STEP = {
-    "map": "map()",
-    "may_skip": "map(may_skip=True)",
-    "index": "map_with_index()",
-    "random": "random_map()",
-    "filter": "filter()",
-    "flat": "flat_map()",
-    "source": "with_source()",
-}
-"""The methods of a dataset that make the kinds of steps."""
-
-
-@fact
-def why_not(flow: Flow) -> str | None:
-    """The step that keeps a flow from being indexed, or None if it is."""
-    match flow:
-        case Read(source, name):
-            return None if is_source(source) else f"the source {name or 'stream'!r} can only be read in sequence"
-        case Reorder(below) | Head(below) | Rest(below) | Again(below):
-            return why_not(below)
-        case Mix(flows, _, rule):
-            return rule.unindexed or next((reason for reason in map(why_not, flows) if reason), None)
-        case Each(below, kind):
-            lost = kind in ("may_skip", "filter", "flat")
-            return f"{STEP[kind]} gives a number of samples that depends on the data" if lost else why_not(below)
-        case Hold(below, fold, size):
-            if (reason := why_not(below)) is not None or isinstance(fold, Batch):
-                return reason
-            if size is not None and not size.by_length:
-                return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
-            if not lengths_known(below):
-                return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
-            if endless(below) and not cuts(fold):
-                return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
-            return None
-
-
-def tail_group(flow: Flow) -> int | None:
-    """How many rows one item of an indexed flow takes; None where the yield depends on the data."""
-    return tail_of(flow).group if why_not(flow) is None else None
-
-
-def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
-    """Refuse, with the reason and the remedy, what needs random access."""
-    if (reason := why_not(flow)) is not None:
-        raise IndexedError(f"{wanted} needs random access, but {reason}; {remedy}")
-
-
-@fact
-def lengths_known(flow: Flow) -> bool:
-    """Whether the lengths of all samples of a flow are known without reading them."""
-    match flow:
-        case Read(source):
-            return is_source(source) and source.lengths() is not None
-        case Reorder(below):
-            return lengths_known(below)
-        case Mix(flows, _, Weighted() | Chain()):
-            return all(map(lengths_known, flows))
-        case _:
-            return False
-
-
-def cuts(fold: Fold | Batch) -> bool:
-    """Whether a fold cuts documents every so many tokens, whatever they are."""
-    return isinstance(fold, ConcatSplit) and fold.max_segments is None
-
 
 COUNTER = "index"
 """The source that numbers the samples of a stream; it is in no key, as nothing numbers those that are indexed."""

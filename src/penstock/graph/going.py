@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..errors import ConfigError
 from ..streams.deal import Remainder
-from .build import why_not
 from .ends import endless
+from .indexed import why_not
 from .nodes import Again, Flow
 from .tail import below_tail
 

@@ -17,8 +17,9 @@ from ..orders import Gap, Pick, Slice
 from ..pack import Packing
 from ..schedule import Schedule
 from ..types import is_source
-from .build import Builder, lengths_known, why_not
+from .build import Builder
 from .ends import endless
+from .indexed import lengths_known, why_not
 from .nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder, Without
 
 _LOG = logging.getLogger("penstock")

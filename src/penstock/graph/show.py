@@ -18,9 +18,10 @@ from ..orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, Wi
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..types import Sizer, is_source
-from .build import COUNTER, STEP, why_not
+from .build import COUNTER
 from .compiled import Compiled
 from .ends import endless
+from .indexed import STEP, why_not
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, Without
 from .recipe import called
 

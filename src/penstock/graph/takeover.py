@@ -10,8 +10,8 @@ from ..errors import StateError
 from ..mixing import Exhausted, event_from_json
 from ..ops.again import pass_of
 from ..types import Json
-from .build import why_not
 from .draws import draws_of
+from .indexed import why_not
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Rest, inputs_of
 
 

@@ -17,7 +17,7 @@ from ..base.rows import Rows, bounds_of, empty_rows, join_rows
 from ..pack import cut_at
 from ..types import Ints
 from .op import Op
-from .packed import Packed, lapped
+from .packed import PackedOp, lapped
 from .tally import Tally
 from .tokens import Lengths
 
@@ -34,7 +34,7 @@ class At(NamedTuple):
     token: int
 
 
-class CutOp(Packed):
+class CutOp(PackedOp):
     """Rows of `length` tokens. A flow that ends gives the same samples in every pass, and every pass begins a row."""
 
     def __init__(self, flow: Op, length: int, lengths: Lengths, extra: int, node: int) -> None:
@@ -178,7 +178,8 @@ class CutOp(Packed):
         whole = int(ends[final]) == stop
         self._hold(stop, At(at.document + final + whole, stop if whole else int(ends[final] - tokens[final])))
         wanted = rows - rows[0]
-        lower, upper = np.searchsorted(row, wanted), np.searchsorted(row, wanted, side="right")
+        lower: Ints = np.searchsorted(row, wanted)
+        upper: Ints = np.searchsorted(row, wanted, side="right")
         bounds = bounds_of(upper - lower)
         pieces = np.repeat(lower - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
         return self.parts(documents.take(item[pieces]), first[pieces], end[pieces], bounds)

@@ -14,7 +14,7 @@ from ..base.rows import Rows, bounds_of, empty_rows, join_rows
 from ..pack import BestFit, FirstFit, Layout, fitted, plan, settled
 from ..types import Fold, Ints
 from .op import OneInput, Op
-from .packed import Packed, lapped
+from .packed import PackedOp, lapped
 from .passes import PassesOp
 from .tally import Tally
 from .tokens import Lengths
@@ -40,7 +40,7 @@ def passes_of(op: Op) -> PassesOp | None:
     return op if isinstance(op, PassesOp) and op.now is not None else None
 
 
-class PackOp(Packed):
+class PackOp(PackedOp):
     """Groups that a fold decides from lengths alone; each pass is planned when it is first asked for.
 
     All passes hold as many groups as the first, see `penstock.pack.fitted`.

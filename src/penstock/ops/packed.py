@@ -20,7 +20,7 @@ from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
 
 
-class Packed(Groups):
+class PackedOp(Groups):
     """Groups of parts of documents, each of its samples' tokens and `extra` more. `node` numbers it among the ops that
     leave marks.
     """

@@ -9,9 +9,9 @@ from ..base.cursors import as_int
 from ..base.hints import guided
 from ..base.ints import within_reach
 from ..errors import ConfigError, StateError
-from ..graph.build import tail_group
 from ..graph.compiled import Compiled
 from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json
+from ..graph.indexed import tail_group
 from ..graph.nodes import Flow
 from ..graph.recipe import difference
 from ..graph.tail import tail_of

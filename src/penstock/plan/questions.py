@@ -13,14 +13,15 @@ from ..base.ints import whole, within_reach
 from ..base.progress import Progress
 from ..base.rows import Rows
 from ..errors import ConfigError, IndexedError
-from ..graph.build import Builder, require_indexed
+from ..graph.build import Builder
 from ..graph.compiled import Compiled
+from ..graph.indexed import require_indexed
 from ..graph.nodes import Flow
 from ..graph.show import Shown, Shows, length, shown
 from ..graph.tail import tail_of
 from ..ops.op import Op
 from ..ops.pack import passes_of
-from ..ops.packed import Packed
+from ..ops.packed import PackedOp
 from ..ops.tally import Tally
 from ..runtime.sizes import Size
 from ..schedule import COUNTED, Counted
@@ -397,7 +398,7 @@ class Questions(Shows):
         return out
 
 
-def _packs(op: Op) -> list[Packed]:
+def _packs(op: Op) -> list[PackedOp]:
     """The packs in a tree."""
     found = [pack for each in op.inputs for pack in _packs(each)]
-    return [op, *found] if isinstance(op, Packed) else found
+    return [op, *found] if isinstance(op, PackedOp) else found

@@ -23,7 +23,7 @@ from penstock.mixture_files import MixtureFile, build, read_model
 from penstock.mixture_files import said as problems_said
 from penstock.ops.mix import MixOp
 from penstock.ops.op import OneInput, Op
-from penstock.ops.packed import Packed
+from penstock.ops.packed import PackedOp
 from penstock.plan import Exhaustion, Plan
 from penstock.types import is_source
 
@@ -121,11 +121,11 @@ class Target:
         return self._pack is not None
 
     @cached_property
-    def _pack(self) -> Packed | None:
+    def _pack(self) -> PackedOp | None:
         found = self._builder.op(self.plan.flow)
-        while isinstance(found, OneInput) and not isinstance(found, Packed):
+        while isinstance(found, OneInput) and not isinstance(found, PackedOp):
             found = found.flow
-        return found if isinstance(found, Packed) else None
+        return found if isinstance(found, PackedOp) else None
 
     def in_force(self, sample: int) -> dict[str, float]:
         """The weights of the outermost mixture at one of its samples, of sum 1; those of sources used up are 0."""

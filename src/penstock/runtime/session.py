@@ -22,10 +22,10 @@ from ..base.spelling import fingerprint
 from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
 from ..graph.adopt import told as told_of
-from ..graph.build import tail_group
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, code_of, compared, data_of
 from ..graph.edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures, own_pass
+from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
 from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved

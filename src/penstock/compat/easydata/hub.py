@@ -12,8 +12,8 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
 
 from ...dataset import Dataset
 from ...errors import ConfigError
-from ...graph.build import why_not
 from ...graph.compiled import Compiled
+from ...graph.indexed import why_not
 from ...graph.nodes import Flow
 from ...runtime.session import Session
 from ...runtime.setting import Setting

@@ -10,8 +10,8 @@ from typing import Any, Self, cast
 from ...base.seams import place
 from ...dataset import Dataset
 from ...errors import ConfigError, missing_extra
-from ...graph.build import why_not
 from ...graph.ends import endless
+from ...graph.indexed import why_not
 from ...inputs import mix, read
 from ...loader import Loader
 from ...sources.paths import FormatName, format_of

@@ -1,0 +1,77 @@
+"""Which flows are indexed: whether their n-th item can be computed without those before it, and if not, why."""
+
+from __future__ import annotations
+
+from ..errors import IndexedError
+from ..mixing.rules import Chain, Weighted
+from ..pack import ConcatSplit
+from ..types import Fold, is_source
+from .ends import endless
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
+from .tail import tail_of
+
+STEP = {
+    "map": "map()",
+    "may_skip": "map(may_skip=True)",
+    "index": "map_with_index()",
+    "random": "random_map()",
+    "filter": "filter()",
+    "flat": "flat_map()",
+    "source": "with_source()",
+}
+"""The methods of a dataset that make the kinds of steps."""
+
+
+@fact
+def why_not(flow: Flow) -> str | None:
+    """The step that keeps a flow from being indexed, or None if it is."""
+    match flow:
+        case Read(source, name):
+            return None if is_source(source) else f"the source {name or 'stream'!r} can only be read in sequence"
+        case Reorder(below) | Head(below) | Rest(below) | Again(below):
+            return why_not(below)
+        case Mix(flows, _, rule):
+            return rule.unindexed or next((reason for reason in map(why_not, flows) if reason), None)
+        case Each(below, kind):
+            lost = kind in ("may_skip", "filter", "flat")
+            return f"{STEP[kind]} gives a number of samples that depends on the data" if lost else why_not(below)
+        case Hold(below, fold, size):
+            if (reason := why_not(below)) is not None or isinstance(fold, Batch):
+                return reason
+            if size is not None and not size.by_length:
+                return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
+            if not lengths_known(below):
+                return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
+            if endless(below) and not cuts(fold):
+                return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
+            return None
+
+
+def tail_group(flow: Flow) -> int | None:
+    """How many rows one item of an indexed flow takes; None where the yield depends on the data."""
+    return tail_of(flow).group if why_not(flow) is None else None
+
+
+def require_indexed(flow: Flow, wanted: str, remedy: str) -> None:
+    """Refuse, with the reason and the remedy, what needs random access."""
+    if (reason := why_not(flow)) is not None:
+        raise IndexedError(f"{wanted} needs random access, but {reason}; {remedy}")
+
+
+@fact
+def lengths_known(flow: Flow) -> bool:
+    """Whether the lengths of all samples of a flow are known without reading them."""
+    match flow:
+        case Read(source):
+            return is_source(source) and source.lengths() is not None
+        case Reorder(below):
+            return lengths_known(below)
+        case Mix(flows, _, Weighted() | Chain()):
+            return all(map(lengths_known, flows))
+        case _:
+            return False
+
+
+def cuts(fold: Fold | Batch) -> bool:
+    """Whether a fold cuts documents every so many tokens, whatever they are."""
+    return isinstance(fold, ConcatSplit) and fold.max_segments is None
