@@ -28,7 +28,7 @@ _LOG = logging.getLogger("penstock")
 _NAME = re.compile(r"\.?step-(\d+)\.rank-(\d+)-of-(\d+)\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?")
 
 
-class Resumable(Protocol):
+class Savable(Protocol):
     """A loader, an iterator of a dataset, or whatever else has a state and a place among the ranks."""
 
     @property
@@ -52,7 +52,7 @@ class _Moment(NamedTuple):
         return f"step-{self.step}.rank-{rank}-of-{self.ranks}.{self.digest}.json"
 
 
-def save(path: str | Path, run: Resumable, *, step: int | None = None, keep: int | None = None) -> int:
+def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None) -> int:
     """Write where a run stands into a folder; every rank calls it after the same step. Returns the step.
 
     A crash at any moment leaves what was saved before. The ranks do not wait for each other: the last one to write
@@ -82,7 +82,7 @@ def save(path: str | Path, run: Resumable, *, step: int | None = None, keep: int
 
 
 def restore(
-    path: str | Path, run: Resumable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
+    path: str | Path, run: Savable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
 ) -> int | None:
     """Go where a run stood at the newest step whose states are complete, or at the one asked for, whatever the number
     of ranks was and is. Returns the step; None where none is complete yet: the run then begins where it stands.
