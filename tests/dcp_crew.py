@@ -1,7 +1,6 @@
 """Ranks that save and load checkpoints of torch.distributed: `python dcp_crew.py FOLDER`, which prints what they saw.
 
-Torch is imported once; each rank is a fork. A rank that is to die does so by SIGKILL, at one of the effects that a
-checkpoint has on files.
+Torch is imported once; each rank is a fork.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -20,8 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
+import mortal
 import penstock as ps
 from penstock.frames.dcp import LoaderState
 
@@ -75,18 +75,18 @@ def saving(rank: int, checkpoint: Path, asynchronous: bool = False) -> Any:
     changed(of)
     state = {"model": {"weight": torch.full((4,), 7.0)}, **states(of)}
     if asynchronous:
-        future: Any = dcp.async_save(state, checkpoint_id=checkpoint)
+        future: Any = async_save(state, checkpoint_id=checkpoint)
         run(of, 3)
         future.result()
     else:
-        dcp.save(state, checkpoint_id=checkpoint)
+        save(state, checkpoint_id=checkpoint)
     return given
 
 
 def loading(rank: int, size: int, checkpoint: Path) -> Any:
     of = loaders(rank, size)
     state = {"model": {"weight": torch.zeros(4)}, **states(of, checkpoint)}
-    dcp.load(state, checkpoint_id=checkpoint)
+    load(state, checkpoint_id=checkpoint)
     assert state["model"]["weight"].tolist() == [7.0] * 4
     after = {name: state[name].state_dict() for name in KINDS}  # what was loaded can be saved, on the ranks of now
     return {
@@ -99,28 +99,13 @@ def loading(rank: int, size: int, checkpoint: Path) -> Any:
     }
 
 
-def dying(checkpoint: Path, fatal: int) -> None:
-    """Die at an effect on the files of a checkpoint: a folder is made, a file is opened to be written, or renamed."""
-    seen = 0
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal seen
-        effect = event in ("os.rename", "os.mkdir") or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
-        if effect and str(arguments[0]).startswith(str(checkpoint)):
-            seen += 1
-            if seen == fatal:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-
-
 def torn(folder: Path, dead: int, fatal: int) -> str | None:
     """The name of a checkpoint at whose making a rank died; None where it had so few effects that it did not."""
     checkpoint = folder / f"torn-{dead}-{fatal}"
 
     def do(rank: int) -> Any:
         if rank == dead:
-            dying(checkpoint, fatal)
+            mortal.dying(checkpoint, fatal)
         return saving(rank, checkpoint)
 
     return checkpoint.name if ranks(2, folder, do) is None else None
@@ -136,31 +121,16 @@ def outcome(checkpoint: Path) -> str:
 
 
 def ranks(size: int, folder: Path, do: Callable[[int], Any]) -> list[Any] | None:
-    """What each of so many processes gave; None where one of them was killed, and the others with it."""
+    """What each of so many processes of a group gave; None where one of them was killed."""
     meeting = folder / f"meeting-{os.urandom(4).hex()}"
-    children = dict[int, int]()
-    for rank in range(size):
-        if (child := os.fork()) == 0:
-            code = 1
-            try:
-                dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
-                (folder / f"{meeting.name}.{rank}").write_text(json.dumps(do(rank)))
-                dist.barrier()
-                code = 0
-            finally:
-                os._exit(code)
-        children[child] = rank
-    killed = False
-    while children:
-        child, status = os.wait()
-        children.pop(child)
-        if os.WIFSIGNALED(status):
-            killed = True
-            for other in children:
-                os.kill(other, signal.SIGKILL)
-        elif status and not killed:
-            raise SystemExit(f"a rank ended with {status}")
-    return None if killed else [json.loads((folder / f"{meeting.name}.{rank}").read_text()) for rank in range(size)]
+
+    def member(rank: int) -> Any:
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
+        found = do(rank)
+        dist.barrier()
+        return found
+
+    return mortal.ranks(size, folder, member)
 
 
 def main(folder: Path) -> None:
@@ -177,7 +147,7 @@ def main(folder: Path) -> None:
             told[name][size] = ranks(size, folder, lambda rank, at=at, size=size: loading(rank, size, at))
     names = list[str]()
     for dead in (0, 1):
-        names += takewhile(bool, (torn(folder, dead, fatal) for fatal in count(1)))
+        names += (name for name in takewhile(bool, (torn(folder, dead, fatal) for fatal in count(1))) if name)
     told["torn"] = ranks(1, folder, lambda _: {name: outcome(folder / name) for name in names})
     told["afterwards"] = ranks(1, folder, lambda _: loading(0, 1, folder / "sync"))
     sys.stdout.write(json.dumps(told))

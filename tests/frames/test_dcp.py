@@ -18,7 +18,7 @@ import penstock as ps
 
 torch = pytest.importorskip("torch")
 
-from torch.distributed.checkpoint import CheckpointException  # noqa: E402
+from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 
 from dcp_crew import KINDS, STEPS, loaders  # noqa: E402
 from penstock.frames.dcp import LoaderState  # noqa: E402
@@ -129,7 +129,7 @@ def test_several_runs_in_a_checkpoint_are_told_apart(tmp_path: Path) -> None:
         state = {"app": {name: wrapper.state_dict()}}
         loaded(folder, state)
         wrapper.load_state_dict(state["app"][name])
-    list(islice(packed, 1)), list(islice(again["train"], 1))
+    _ = list(islice(packed, 1)), list(islice(again["train"], 1))
     assert packed.keys() == again["train"].keys() != keys
     assert again["val"].state_dict() == other.state_dict() and more
 

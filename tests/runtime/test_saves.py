@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -128,7 +130,7 @@ def test_a_step_is_counted_over_passes_and_after_seek() -> None:
     next(iter(loader))
     assert loader.state_dict()["step"] == 5
     for it in (iter(ps.from_sequence(range(10))), iter(laned())):
-        next(it), next(it)
+        _ = next(it), next(it)
         it.seek(5)
         assert it.state_dict()["step"] == 5
 
@@ -167,7 +169,7 @@ def test_another_number_of_a_step_is_the_callers(tmp_path: Path) -> None:
 
 def test_what_is_later_or_of_another_run_is_not_mixed(tmp_path: Path) -> None:
     run = iter(indexed())
-    next(run), next(run)
+    _ = next(run), next(run)
     ps.save(tmp_path, run)
     other = iter(ps.from_sequence(range(5)))
     with pytest.raises(ps.StateError, match="states of another pipeline .step 2.: save into another folder"):
@@ -285,7 +287,7 @@ def test_what_is_no_state_is_not_written() -> None:
 def faults(how: Any, seed: int, **options: Any) -> Iterator[tuple[int, TornDisk, Callable[[], bool]]]:
     """One disk that holds step 2 for every effect that can fail; the function saves step 7."""
     old, new = iter(indexed()), iter(indexed())
-    list(islice(old, 2)), list(islice(new, 7))
+    _ = list(islice(old, 2)), list(islice(new, 7))
     for n in range(1, 100):
         disk = TornDisk(seed=1000 * seed + n, how=how)
         with pretend(disk=disk):
@@ -481,7 +483,7 @@ def test_a_dead_runs_files_never_complete_another_runs(tmp_path: Path) -> None:
         steps = steps_of(loaders)
         assert {ps.restore(tmp_path, loader) for loader in loaders} == ({None} if weight == 2 else {2})
         if weight == 2:
-            next(steps), next(steps)
+            _ = next(steps), next(steps)
             for loader in loaders:
                 ps.save(tmp_path, loader, keep=1)
         for loader in loaders:
@@ -553,3 +555,18 @@ def test_who_looks_on_while_old_steps_go_finds_a_newer_one() -> None:
         disk.then = saved
         assert ps.restore(HERE, iter(indexed())) == 2
         assert len(disk.paths()) == 1
+
+
+@pytest.mark.parametrize("kind", ["indexed", "lanes"])
+def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(kind: str, tmp_path: Path) -> None:
+    """Processes; one of them dies by SIGKILL at an effect on the folder, and others, more or fewer, go on."""
+    command = [sys.executable, Path(__file__).parent.parent / "saves_crew.py", tmp_path, kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert sum(told["died"]) >= 8 and not told["died"][-1]
+    assert all(len(steps) == 1 for steps in told["restored"]), "all ranks go on from the same step"
+    assert max(told["restored"])[0] > 20
+    count = len(told["given"])
+    assert Counter(map(str, told["given"])) == Counter(map(str, told["alone"][:count]))
+    assert told["after"] == told["alone"][count:]
