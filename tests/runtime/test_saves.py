@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -156,6 +156,13 @@ def test_steps_and_numbers_that_are_none_are_refused(wrong: dict[str, Any], tmp_
     with pytest.raises(ps.ConfigError):
         ps.save(tmp_path, iter(indexed()), **wrong)
     assert not names(tmp_path)
+
+
+@pytest.mark.parametrize("thing", [None, [1], indexed(), {"at": 3}], ids=lambda thing: type(thing).__name__)
+def test_what_stands_nowhere_is_refused(thing: Any, tmp_path: Path) -> None:
+    for call in (ps.save, ps.restore):
+        with pytest.raises(ps.ConfigError, match=f"a {type(thing).__name__} has no place.*give a ps.Loader"):
+            call(tmp_path, thing)
 
 
 def test_another_number_of_a_step_is_the_callers(tmp_path: Path) -> None:
@@ -526,6 +533,61 @@ def test_ranks_that_die_at_any_effect_go_on_from_the_last_complete_step(kind: st
         if safe == 3:
             return
     raise AssertionError("three saves never came to their end")
+
+
+class Life(NamedTuple):
+    """One start of a training: on how many ranks, with which weights, and when the power goes."""
+
+    size: int
+    steps: int
+    keep: int | None
+    weight: int | None
+    fatal: int
+
+
+LIVES = st.builds(
+    Life,
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([None, 1, 2]),
+    st.none() | st.integers(1, 9),
+    st.integers(1, 60),
+)
+
+
+@examples(15)
+@given(st.lists(LIVES, min_size=1, max_size=6), st.integers(0, 2**20))
+def test_whatever_dies_when_the_newest_complete_step_is_found(lives: list[Life], seed: int) -> None:
+    disk, safe = TornDisk(seed), 0
+    moments = dict[int, list[tuple[int, Any]]]()  # what ranks that stood alike saved, by step
+    with pretend(disk=disk):
+        for life in [*lives, Life(1, 1, None, None, 10**6)]:
+            loaders = ranks_of("indexed", life.size)
+            (step,) = {ps.restore(HERE, loader) or 0 for loader in loaders}
+            stands = [(loader.state_dict()["at"], loader.state_dict()["changes"]) for loader in loaders]
+            assert step >= safe and all(one == stands[0] for one in stands)
+            assert stands[0] in moments.get(step, [(0, [])])
+            if life.weight:
+                for loader in loaders:
+                    loader.set_weights({"a": 1, "b": life.weight})
+            disk.fail_at, disk.how = disk.effects + life.fatal, "kill"
+            try:
+                for _ in islice(steps_of(loaders), life.steps):
+                    step += 1
+                    state = loaders[0].state_dict()
+                    moments.setdefault(step, []).append((state["at"], state["changes"]))
+                    for loader in loaders:
+                        assert ps.save(HERE, loader, keep=life.keep) == step
+                    safe = step
+                    assert [ps.restore(HERE, one) for one in ranks_of("indexed", 2)] == [step, step]
+                    if life.keep:
+                        assert (
+                            len({path.name.split(".")[0] for path in disk.paths() if path.suffix == ".json"})
+                            <= life.keep
+                        )
+            except Crash:
+                pass
+            disk.crash()
 
 
 class Moving(TornDisk):

@@ -14,12 +14,12 @@ import re
 from collections.abc import Mapping, Sequence
 from math import gcd
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..base.cursors import as_int
 from ..base.ints import whole
 from ..base.seams import world, write_whole
-from ..errors import StateError
+from ..errors import ConfigError, StateError
 from .cursor import unseal
 from .states import OnMismatch, moment_of
 
@@ -28,6 +28,7 @@ _LOG = logging.getLogger("penstock")
 _NAME = re.compile(r"\.?step-(\d+)\.rank-(\d+)-of-(\d+)\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?")
 
 
+@runtime_checkable
 class Savable(Protocol):
     """A loader, an iterator of a dataset, or whatever else has a state and a place among the ranks."""
 
@@ -65,7 +66,7 @@ def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int |
         keep: how many steps to keep. Older ones go when this one is complete, never before; all are kept by default.
 
     Raises:
-        ConfigError: for a step below 0, or nothing to keep.
+        ConfigError: for what has no state, a step below 0, or nothing to keep.
         StateError: where the folder holds another pipeline's states, or a later step.
 
     >>> import penstock as ps, tempfile
@@ -78,6 +79,7 @@ def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int |
     >>> step, ps.restore(folder, again), list(again)
     (3, 3, [3, 4])
     """
+    _check(run)
     return write_state(Path(path), run.state_dict(), run.rank, run.world_size, step, keep)
 
 
@@ -95,12 +97,14 @@ def restore(
             was.
 
     Raises:
+        ConfigError: for what has no state.
         StateError: where the step asked for is not complete, or a state does not fit. The run then stays where it was.
 
     >>> import penstock as ps, tempfile
     >>> print(ps.restore(tempfile.mkdtemp(), iter(ps.from_sequence(range(5)))))
     None
     """
+    _check(run)
     folder = Path(path)
     if step is None and not _complete(held := _held(folder)):
         if held:
@@ -114,6 +118,11 @@ def restore(
     except StateError as error:
         raise StateError(f"{folder}, step {found}: {error}") from error
     return found
+
+
+def _check(run: object) -> None:
+    if not isinstance(run, Savable):
+        raise ConfigError(f"a {type(run).__name__} has no place in its data: give a ps.Loader(ds), or an iter(ds)")
 
 
 def write_state(
