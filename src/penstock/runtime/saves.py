@@ -232,8 +232,11 @@ def _lacking(held: Mapping[_Moment, set[int]], step: int | None) -> str:
 
 def _refuse(folder: Path, last: _Moment, body: Mapping[str, Any], step: int) -> None:
     """Refuse to write into the folder of another run, or before what is there."""
-    there = unseal(_read(folder / last.file(0)))
-    if there["fingerprint"] not in (body["fingerprint"], *body["adopted"]):
+    try:
+        there = unseal(_read(folder / last.file(0)))["fingerprint"]
+    except StateError:  # a damaged file is no reason to write none
+        there = body["fingerprint"]
+    if there not in (body["fingerprint"], *body["adopted"]):
         raise StateError(
             f"{folder} holds the states of another pipeline (step {last.step}): save into another folder, or restore "
             "that run with on_mismatch='adopt'"
