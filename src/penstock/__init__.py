@@ -16,8 +16,8 @@ from .dataset import Dataset
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
 from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, zip
 from .loader import Loader
-from .runtime.cursor import load_state, save_state
 from .runtime.iterator import DatasetIterator
+from .runtime.saves import restore, save
 from .schedule import Schedule
 from .tuning import autotune
 
@@ -46,10 +46,10 @@ __all__ = [
     "from_tokens",
     "interleave",
     "load",
-    "load_state",
     "mix",
     "read",
-    "save_state",
+    "restore",
+    "save",
     "zip",
 ]
 

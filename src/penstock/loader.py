@@ -230,8 +230,18 @@ class Loader(Shows):
                 "Loader(remainder='pad') or 'keep' gives them too", left, rows, spread.world_size, spread.group,
             )  # fmt: skip
 
+    @property
+    def rank(self) -> int:
+        """Which of the ranks' shares it gives."""
+        return self._session.setting.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many shares there are."""
+        return self._session.setting.world_size
+
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, after the last item it gave: plain JSON, no data.
+        """Where the loader stands, after the last item it gave: plain JSON, no data. `ps.save` writes it to a file.
 
         For an indexed pipeline it is the same on every rank. With lanes each rank has the cursors of its own: keep
         all, and load the list.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import penstock as ps
 from cli_world import Penstock
+from penstock.runtime.saves import read_states
 
 
 def dumped(path: Path) -> dict[int, list[tuple[str, int]]]:
@@ -14,7 +16,7 @@ def dumped(path: Path) -> dict[int, list[tuple[str, int]]]:
 
 
 def test_an_edited_run_is_what_at_says(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
-    state, edited, keys = tmp_path / "run.json", tmp_path / "edited.json", tmp_path / "keys.jsonl"
+    state, edited, keys = tmp_path / "run", tmp_path / "edited", tmp_path / "keys.jsonl"
     whole = tmp_path / "whole.jsonl"
     penstock("run", mixture, "--dump", whole)
     assert penstock("run", mixture, "--state", state, "--steps", 60, "--dump", keys).exit_code == 0
@@ -41,9 +43,9 @@ def test_an_edited_run_is_what_at_says(mixture: Path, penstock: Penstock, tmp_pa
 
 
 def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
-    state = tmp_path / "run.json"
+    state = tmp_path / "run"
     penstock("run", mixture, "--state", state, "--steps", 60)
-    before = state.read_bytes()
+    before = read_states(state)
     bad = tmp_path / "bad.jsonl"
     bad.write_text('["text", 3]\n{"text"\n')
     for arguments, needle in (
@@ -56,4 +58,19 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
     ):
         result = penstock("edit", mixture, state, *arguments)
         assert result.exit_code == 2 and needle in result.stderr, (arguments, result.stderr)
-        assert state.read_bytes() == before
+        assert read_states(state) == before
+
+
+def test_an_edit_in_place_takes_the_place_of_the_state(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    state = tmp_path / "run"
+    penstock("run", mixture, "--state", state, "--steps", 60)
+    (before,) = state.iterdir()
+    assert penstock("edit", mixture, state, "--skip", "70:75").exit_code == 0
+    (after,) = state.iterdir()
+    assert after != before
+    plan = ps.load(mixture).plan
+    now = json.loads(penstock("at", mixture, 70, "--state", state, "--json").output)
+    assert [(row["source"], row["index"]) for row in now] == [(s.source, s.index) for s in plan.at(75)]
+    assert plan.after(state).at(70) == plan.after(state, step=60).at(70)
+    assert penstock("run", mixture, "--state", state, "--steps", 1).exit_code == 0
+    assert read_states(state)[0] == 61

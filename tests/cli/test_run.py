@@ -15,6 +15,7 @@ import numpy as np
 import penstock as ps
 from cli_world import Penstock
 from penstock.cli.live import tokens_in
+from penstock.runtime.saves import read_states
 
 
 def lines(path: Path) -> list[Any]:
@@ -36,7 +37,7 @@ def test_every_step_is_written_down(mixture: Path, penstock: Penstock, tmp_path:
 
 
 def test_it_goes_on_from_its_state(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
-    whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run.json"
+    whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run"
     penstock("run", mixture, "--dump", whole)
     for steps in (100, 57):
         assert penstock("run", mixture, "--dump", parts, "--state", state, "--steps", steps).exit_code == 0
@@ -51,11 +52,11 @@ def listening() -> None:
 
 
 def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
-    whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run.json"
+    whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run"
     penstock("run", mixture, "--dump", whole)
     command = [sys.executable, "-m", "penstock", "run", str(mixture), "--dump", str(parts), "--state", str(state)]
     for number in (signal.SIGKILL, signal.SIGINT):
-        before = state.read_bytes() if state.exists() else b""
+        before = sorted(state.glob("step-*"))
         process = subprocess.Popen(
             [*command, "--save-every", "10", "--pause", "0.05"],
             stdout=subprocess.PIPE,
@@ -63,7 +64,7 @@ def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, 
             preexec_fn=listening,
         )
         deadline = time.monotonic() + 600
-        while not state.exists() or state.read_bytes() == before:
+        while sorted(state.glob("step-*")) == before:
             assert process.poll() is None and time.monotonic() < deadline, process.stderr
             time.sleep(0.01)
         process.send_signal(number)
@@ -75,11 +76,14 @@ def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, 
 
 
 def test_a_foreign_state_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
-    state = tmp_path / "run.json"
-    state.write_text('{"epoch": 3}')
+    state = tmp_path / "run"
+    ps.save(state, iter(ps.from_sequence(range(5))))
+    before = read_states(state)
     result = penstock("run", mixture, "--state", state)
-    assert result.exit_code == 2 and "not a state that `penstock run` saved" in result.stderr
-    assert state.read_text() == '{"epoch": 3}'
+    assert result.exit_code == 2 and "of another pipeline" in result.stderr
+    assert read_states(state) == before
+    result = penstock("run", mixture, "--state", mixture)
+    assert result.exit_code == 2 and "Not a directory" in result.stderr
 
 
 def test_a_bad_sample_stops_it_or_is_set_aside(mixture: Path, penstock: Penstock) -> None:

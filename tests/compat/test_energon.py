@@ -645,8 +645,12 @@ def test_restored_on_another_number_of_ranks(tmp_path: Path, before: int, after:
     assert together(first, 24 // before) == alone[:24]
     states = json.loads(json.dumps([loader.save_state_rank() for loader in first]))
     then = [hard(tmp_path, rank, after, workers=rank % 2) for rank in range(after)]
-    for loader in then:
-        loader.restore_state_global(states)
+    assert {ps.save(tmp_path / "states", loader) for loader in first} == {24 // before}
+    for rank, loader in enumerate(then):
+        if rank % 2:
+            loader.restore_state_global(states)
+        else:
+            assert ps.restore(tmp_path / "states", loader) == 24 // before
     assert together(then, 24 // after) == alone[24:48]
     for loader in then:
         loader.close()

@@ -102,8 +102,8 @@ NAMES = {
         "set_epoch": "`for` once more: it runs the next pass, in an order of its own",
         "reset": "loader.load_state_dict(state), or make a new loader",
         "shutdown": ".close()",
-        "save": ".state_dict(), and ps.save_state(state, path)",
-        "load": ".load_state_dict(ps.load_state(path))",
+        "save": "ps.save(path, loader)",
+        "restore": "ps.restore(path, loader)",
     },
     "penstock": {
         "DataLoader": "ps.Loader(ds)",

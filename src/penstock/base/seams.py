@@ -50,6 +50,7 @@ class Store(Protocol):
 class Disk(Protocol):
     """Files we write ourselves: small, replaced whole, never half there."""
 
+    def list(self, folder: Path, /) -> list[str]: ...
     def read(self, path: Path, /) -> bytes: ...
     def write(self, path: Path, data: bytes, /) -> None: ...
     def sync(self, path: Path, /) -> None: ...
@@ -113,6 +114,10 @@ class LocalStore:
 
 class LocalDisk:
     """The file system, with the calls that make a write survive a crash."""
+
+    def list(self, folder: Path, /) -> list[str]:
+        """The names in a folder, sorted; none in one that is not there."""
+        return sorted(os.listdir(folder)) if folder.exists() else []
 
     def read(self, path: Path, /) -> bytes:
         return path.read_bytes()

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.base.seams import world, write_whole
+from penstock.base.seams import world
 from penstock.errors import ConfigError
+from penstock.runtime.saves import read_states, write_state
 
 from .say import Json, Mixture, answer, guarded
 
@@ -17,17 +18,19 @@ from .say import Json, Mixture, answer, guarded
 @guarded
 def edit(
     mixture: Mixture,
-    state: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The state of the run, as it was saved.")],
+    state: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder of the run's states.")],
     skip: Annotated[list[str] | None, typer.Option(help="FIRST:STOP, steps to leave out, as often as needed.")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="SOURCE:INDEX, a sample to leave out.")] = None,
     exclude_from: Annotated[
         Path | None, typer.Option(exists=True, help='Samples to leave out: a JSON line ["SOURCE", INDEX] for each.')
     ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="The new state; default: in its place.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A folder for the new state; default: in its place.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Leave out steps or samples from here on. A sample's place goes to the next of its source; the rest stays."""
-    from penstock.report import opened, saved
+    from penstock.report import opened
 
     target = opened(mixture, state=state)
     keys = [_key(text) for text in exclude or []]
@@ -40,10 +43,9 @@ def edit(
         first, stop = _range(text)
         plan = plan.skip(range(target.position(first), target.position(stop)))
     plan = plan.exclude(keys) if keys else plan
-    step = saved(state)[1]
-    body: Any = plan.state if step is None else {"step": step, "loader": plan.state}
+    step, _ = read_states(state)
     written = out or state
-    write_whole(written, (json.dumps(body) + "\n").encode())
+    write_state(written, plan.state, 0, 1, step)
 
     def tell(console: Any) -> None:
         steps = sum(stop - first for first, stop in map(_range, skip or []))

@@ -14,8 +14,8 @@ import typer
 
 import penstock as ps
 from penstock.base.hints import chosen
-from penstock.base.seams import world, write_whole
-from penstock.report import Target, opened, saved
+from penstock.base.seams import world
+from penstock.report import Target, opened
 from penstock.streams.quarantine import POLICIES, OnError
 
 from .live import Meter, Redraw, live
@@ -27,7 +27,7 @@ def run(
     mixture: Mixture,
     steps: Steps = None,
     workers: Annotated[int, typer.Option(min=0, help="Threads that compute ahead.")] = 0,
-    state: Annotated[Path | None, typer.Option(help="Go on from this state, and save it here at the end.")] = None,
+    state: Annotated[Path | None, typer.Option(help="Go on from the state in this folder, and save it there.")] = None,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between two saves.")] = 1_000,
     pause: Annotated[float, typer.Option(min=0, help="Seconds that a training step takes, to see stalls.")] = 0.0,
     dump: Annotated[Path | None, typer.Option(help="Write the keys of every step here, as JSON lines.")] = None,
@@ -46,7 +46,7 @@ def run(
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
         loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))
-        first = resumed(loader, state)
+        first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_written(dump, first))
         last = first + steps if steps is not None else max(first, _end(target))
         meter = Meter(target, first, last)
@@ -110,21 +110,9 @@ def _end(target: Target) -> int:
     return target.model.horizon[1]
 
 
-def resumed(loader: ps.Loader, state: Path | None) -> int:
-    """Go where a saved state says; the steps that lie behind it."""
-    if state is None or not state.exists():
-        return 0
-    found, step = saved(state)
-    if step is None:
-        raise ps.StateError(f"{state}: not a state that `penstock run` saved")
-    loader.load_state_dict(found)
-    return step
-
-
 def _save(loader: ps.Loader, state: Path | None, step: int) -> None:
     if state is not None:
-        body = json.dumps({"step": step, "loader": loader.state_dict()}) + "\n"
-        write_whole(state, body.encode())
+        ps.save(state, loader, step=step, keep=1)
 
 
 @contextmanager

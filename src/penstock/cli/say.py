@@ -20,7 +20,7 @@ Mixture = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A mi
 Steps = Annotated[
     int | None, typer.Option("--steps", min=1, help="The length of the run; default: what the file says.")
 ]
-State = Annotated[Path | None, typer.Option("--state", help="As the run has it that saved this state.")]
+State = Annotated[Path | None, typer.Option("--state", help="As the run has it that saved its states in this folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 

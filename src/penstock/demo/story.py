@@ -18,6 +18,7 @@ import numpy as np
 from rich.console import Console
 
 from penstock.report import Target, opened, rows, shares
+from penstock.runtime.saves import read_states
 
 from . import page
 from .ask import Answers, ask
@@ -25,7 +26,7 @@ from .data import build
 from .journal import Proof, Record, Tail, compare
 from .pipeline import tokenise, train_tokenizer, write_mixture
 from .show import Board, Run, draw_shares
-from .train import step_of
+from .train import states_of
 
 
 @dataclass(frozen=True)
@@ -227,11 +228,11 @@ def _until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]
         board.feed(record)
     run.note = f"killed at {run.step}"
     board.say(f"SIGKILL at step {run.step}; nothing was told, nothing was closed")
-    return tail.records, max((settings.folder / "runs").glob("first-*.state.json"))
+    return tail.records, states_of(settings.folder / "runs" / "first")
 
 
 def _resumed(settings: Settings, board: Board, before: Sequence[Record], state: Path) -> list[Record]:
-    step = step_of(state)
+    step, _ = read_states(state)
     run = Run("resumed", settings.workers[1], start=step, step=step)
     board.begin(run, _totals(before, step))
     with _child(settings, "resumed", run.workers, state) as (process, tail):

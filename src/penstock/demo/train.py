@@ -1,6 +1,6 @@
 """One training process of the demo: take batches, write down what came, save the state now and then.
 
-`python -m penstock.demo.train FOLDER RUN --steps 400 --workers 2 [--state FILE]`
+`python -m penstock.demo.train FOLDER RUN --steps 400 --workers 2 [--state FOLDER]`
 """
 
 from __future__ import annotations
@@ -52,14 +52,9 @@ def counted(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str
     return {name: samples[name] for name in SOURCES}, {name: tokens[name] for name in SOURCES}
 
 
-def state_of(run: Path, step: int) -> Path:
-    """Where a run keeps its state after a step."""
-    return run.with_name(f"{run.name}-{step:06}.state.json")
-
-
-def step_of(state: Path) -> int:
-    """The step after which a state was saved."""
-    return int(state.name.removesuffix(".state.json").rpartition("-")[2])
+def states_of(run: Path) -> Path:
+    """Where a run keeps its states."""
+    return run.with_suffix(".states")
 
 
 def train(
@@ -69,8 +64,7 @@ def train(
     with ps.Loader(ps.load(folder / MIXTURE), workers=workers, executor="threads" if workers else "inline") as loader:
         first = 0
         if state is not None:
-            first = step_of(state)
-            loader.load_state_dict(ps.load_state(state))
+            first = ps.restore(state, loader) or 0
         start = time.perf_counter()
         with run.with_suffix(".jsonl").open("a", encoding="utf-8") as journal:
             for step, batch in enumerate(loader, first + 1):
@@ -79,7 +73,7 @@ def train(
                 write(journal, Record(step, digest(batch, keys), keys, *counted(batch, keys), seconds, resident()))
                 time.sleep(STEP)
                 if step % save_every == 0:
-                    ps.save_state(loader.state_dict(), state_of(run, step))
+                    ps.save(states_of(run), loader, keep=2)
                 if step == hold_at:
                     sys.stdin.read()
                 if step == steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ..base.cursors import as_int
@@ -16,6 +17,7 @@ from ..graph.nodes import Flow
 from ..graph.recipe import difference
 from ..graph.tail import tail_of
 from ..runtime.cursor import seal, unseal
+from ..runtime.saves import read_states
 from ..runtime.sizes import sizes_from_json
 from ..runtime.states import entries_of, merged
 from ..streams.quarantine import journal_from_json, journal_to_json
@@ -66,11 +68,14 @@ class Plan(Questions, Generic[D]):
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
 
-    def after(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Plan[D]:
+    def after(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path, step: int | None = None
+    ) -> Plan[D]:
         """The plan of the run that saved a state: with the changes made to it, and edits from where it stands.
 
         Args:
-            state: what `state_dict()` returned, or a list of those of all ranks.
+            state: what `state_dict()` returned, a list of those of all ranks, or the folder that `ps.save` was given.
+            step: of a folder, the one to take; by default the newest that is complete.
 
         Raises:
             StateError: for a state that is damaged or of another pipeline.
@@ -82,6 +87,8 @@ class Plan(Questions, Generic[D]):
         >>> [ds.plan.after(loader.state_dict()).at(p)[0].source for p in range(5)]
         ['a', 'a', 'a', 'a', 'a']
         """
+        if isinstance(state, str | Path):
+            _, state = read_states(Path(state), step)
         states = [state] if isinstance(state, Mapping) else state
         bodies = [unseal(one) for one in states]
         body, _ = merged(bodies)

@@ -2,6 +2,6 @@
 
 from . import shares
 from .shares import Row, rows
-from .target import Target, opened, saved
+from .target import Target, opened
 
-__all__ = ["Row", "Target", "opened", "rows", "saved", "shares"]
+__all__ = ["Row", "Target", "opened", "rows", "shares"]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.seams import world
 from penstock.dataset import Dataset
-from penstock.errors import ConfigError, IndexedError, StateError
+from penstock.errors import ConfigError, IndexedError
 from penstock.graph.build import Builder
 from penstock.graph.nodes import Flow, only_input
 from penstock.mixing import Mixture
@@ -193,24 +190,12 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
                     raise ConfigError(
                         f"{state}: rows are packed while this mixture runs; only without a state it is told"
                     )
-                plan = plan.after(saved(state)[0])
+                plan = plan.after(state)
             return Target(path, model, dataset, plan, whole)
         except IndexedError:
             if (below := only_input(flow)) is None:
                 raise
             flow = below
-
-
-def saved(path: Path) -> tuple[dict[str, Any], int | None]:
-    """The loader's state in a file, and the step after which `penstock run` saved it (None: saved by a training)."""
-    try:
-        found: Any = json.loads(world.disk.read(path))
-    except ValueError as error:
-        raise StateError(f"{path}: not a whole JSON file ({error})") from error
-    body = cast("dict[str, Any]", found)
-    if isinstance(found, dict) and set(body) == {"step", "loader"}:
-        return body["loader"], int(body["step"])
-    return body, None
 
 
 def _last(count: Callable[[int], int], size: int) -> int | None:

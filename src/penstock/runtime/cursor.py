@@ -1,4 +1,4 @@
-"""States as files and messages: sealed on the way out, checked on the way in.
+"""States as messages: sealed on the way out, checked on the way in.
 
 A state is a small JSON object: what it is, which versions made it, the pipeline's fingerprint and description, the
 position, the log of changes, and a checksum over all of it. It never holds data, and loading one never runs code.
@@ -7,14 +7,11 @@ position, the log of changes, and a checksum over all of it. It never holds data
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from ..base.columns import folded, unfolded
 from ..base.random import VERSION as ORDER
-from ..base.seams import world, write_whole
 from ..base.spelling import canonical
 from ..errors import StateError
 
@@ -57,56 +54,3 @@ def unseal(state: Any) -> dict[str, Any]:
 
 def _check(state: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(cast(Any, state))).hexdigest()[:32]
-
-
-def save_state(state: Mapping[str, Any], path: str | Path) -> None:
-    """Write a state to a file so that a crash leaves the old file or the new one, never a part of one.
-
-    Args:
-        state: what `state_dict()` returned.
-        path: the file.
-
-    Raises:
-        StateError: for what is no state.
-
-    >>> import penstock as ps, tempfile, os
-    >>> it = iter(ps.from_sequence(range(5)))
-    >>> _ = next(it)
-    >>> path = os.path.join(tempfile.mkdtemp(), "data.json")
-    >>> ps.save_state(it.state_dict(), path)
-    >>> again = iter(ps.from_sequence(range(5)))
-    >>> again.load_state_dict(ps.load_state(path))
-    >>> list(again)
-    [1, 2, 3, 4]
-    """
-    unseal(state)
-    write_whole(Path(path), json.dumps(state, allow_nan=False).encode() + b"\n")
-
-
-def load_state(path: str | Path) -> dict[str, Any]:
-    """Read a state that `save_state` wrote; a truncated or foreign file is refused by name.
-
-    Args:
-        path: the file.
-
-    Raises:
-        StateError: for a file that is cut off, changed or no state.
-
-    >>> import penstock as ps
-    >>> ps.load_state("/nowhere/state.json")
-    Traceback (most recent call last):
-    ...
-    FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/state.json'
-    """
-    data = world.disk.read(Path(path))
-    try:
-        state = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise StateError(
-            f"{path}: not a whole JSON file ({error}); it was cut off or is no state; use an earlier one"
-        ) from error
-    try:
-        unseal(state)
-    except StateError as error:
-        raise StateError(f"{path}: {error}") from error
-    return state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import finalize
 
@@ -74,6 +74,16 @@ class DatasetIterator(Shows, Iterator[Any]):
         out.used = used + 1
         return value
 
+    @property
+    def rank(self) -> int:
+        """An iterator gives all there is: 0."""
+        return self._session.setting.rank
+
+    @property
+    def world_size(self) -> int:
+        """1."""
+        return self._session.setting.world_size
+
     def state_dict(self) -> dict[str, Any]:
         """Where the iterator stands, after the last sample it gave: small, plain JSON."""
         return self._session.state()
@@ -86,11 +96,13 @@ class DatasetIterator(Shows, Iterator[Any]):
         """The same, to be written down later: costs next to nothing, until the function it gives is called."""
         return self._session.moment()
 
-    def load_state_dict(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error") -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], on_mismatch: OnMismatch = "error"
+    ) -> None:
         """Go where a state says; it stays where it was if the state does not fit.
 
         Args:
-            state: what `state_dict()` returned.
+            state: what `state_dict()` returned, or a list of those of all ranks.
             on_mismatch: "error" refuses a state of another pipeline, "adopt" goes on with this one, every input where
                 it was.
 

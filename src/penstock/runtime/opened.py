@@ -28,6 +28,17 @@ def lanes_for(world_size: int) -> int:
     return -(-LANES // world_size) * world_size
 
 
+def misfit_of(lanes: int, world_size: int) -> str:
+    """What is wrong with so many lanes on so many ranks."""
+    if lanes % world_size == 0:
+        return ""
+    fits = ", ".join(str(w) for w in range(1, lanes + 1) if lanes % w == 0)
+    return (
+        f"{lanes} lanes cannot be dealt out to {world_size} ranks; with these lanes world_size can be {fits} (the "
+        "pipeline has steps whose yield depends on the data, so it runs as lanes; choose lanes= once for a run)"
+    )
+
+
 @dataclass(frozen=True)
 class Opened:
     """The items of one rank as a stream. `furthest(path, position)` is the first position of the mixture at a path

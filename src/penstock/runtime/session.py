@@ -39,7 +39,7 @@ from ..streams.work import Hired
 from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
-from .opened import Opened, lanes_for, open_lanes, open_positions
+from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions
 from .setting import Setting
 from .sizes import Size, logged, size_of, sizes_from_json
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another, out_of_order
@@ -57,13 +57,13 @@ class Session:
         self.group = tail_group(self.flow)
         self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
         self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
-        if misfit := self._misfit(self.lanes):
+        if not self.group and (misfit := misfit_of(self.lanes, setting.world_size)):
             raise ConfigError(misfit)
         self._size = size_of(self.spread, tail_of(self.flow))
         self.sizes: tuple[Size, ...] = (self._size,)
-        self.epoch: int = 0
-        self.given: int = 0  # items of a loader's epoch, where that is shorter than a pass
+        self.epoch = self.given = self._before = 0  # given: items of a loader's epoch that is shorter than a pass
         self.changes: tuple[Edit, ...] = ()
+        self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes = list[str]()
         self.budget = Budget(setting.bytes_ahead)
@@ -79,17 +79,6 @@ class Session:
     def description(self) -> Json:
         """What the run is."""
         return self._base.description
-
-    def _misfit(self, lanes: int) -> str:
-        """What is wrong with so many lanes on so many ranks."""
-        if self.group or lanes % self.setting.world_size == 0:
-            return ""
-        fits = ", ".join(str(w) for w in range(1, lanes + 1) if lanes % w == 0)
-        return (
-            f"{lanes} lanes cannot be dealt out to {self.setting.world_size} ranks; with these lanes world_size can be "
-            f"{fits} (the pipeline has steps whose yield depends on the data, so it runs as lanes; choose lanes= once "
-            "for a run)"
-        )
 
     # ------------------------------------------------------------ items
 
@@ -138,6 +127,11 @@ class Session:
         return self._items + self.out.items
 
     @property
+    def step(self) -> int:
+        """Global steps that the run has taken, before it was opened here too."""
+        return self._before + self.items
+
+    @property
     def samples(self) -> Counter[str]:
         """Samples given out since the run was opened here, by source."""
         names = [leaf.name for leaf in self.leaves]
@@ -167,6 +161,7 @@ class Session:
         with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
             for _ in progress.each(range(0 if self.group else item)):
                 self.out.next()
+        self._before = item - self.items
 
     def go(self, step: int, row: int) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
@@ -176,6 +171,7 @@ class Session:
             self.flow, self.given = changed(self.base, self.changes, self.epoch), 0
             self.sizes = logged([size for size in self.sizes if size.step <= step], row, self._size, rows)
             self._open(place)
+            self._before = step - self.items
         except BaseException:
             vars(self).update(before)
             raise
@@ -195,6 +191,7 @@ class Session:
         """Where the run stands now, to be written down later: costs next to nothing."""
         cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
         journal, given, sizes, lanes = dict(self.journal.entries), self.given, self.sizes, self.lanes
+        step, before = self.step, self.adopted
 
         def state() -> dict[str, Any]:
             at = cursor()
@@ -202,6 +199,8 @@ class Session:
                 "fingerprint": fingerprint(self.description),
                 "pipeline": self.description,
                 "epoch": epoch,
+                "step": step,
+                "adopted": [*before],
                 **({"at": at} if self.group else cast("dict[str, Json]", at)),
                 "last": opened.last(epoch, at),
                 **self._facts,
@@ -244,11 +243,12 @@ class Session:
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
         home = self._base.remembered(body["pipeline"])
         base, description = home.flow, home.description
-        self.epoch, self.given = as_int(body["epoch"]), as_int(body["given"])
+        self.epoch, self.given, self.adopted = as_int(body["epoch"]), as_int(body["given"]), tuple(body["adopted"])
         if body["fingerprint"] != fingerprint(description) or body["pipeline"] != description:
             if not adopt:
                 raise of_another(body["pipeline"], self.description)
             found = adopted(base, changes, body["mixtures"], self.epoch, self._places(body, cursors))
+            self.adopted += (str(body["fingerprint"]),)
             changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
             cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
         notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
@@ -265,13 +265,14 @@ class Session:
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
         self.notes = logged_notes(notes)
         self._go_on(opened, out)
+        self._before = as_int(body["step"]) - self.items
 
     def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:
         """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none takes the state's."""
         rank, ranks = self.setting.rank, self.setting.world_size
         if not self.group and self.setting.lanes is None and "lanes" in body:
             self.lanes = as_int(body["lanes"])
-            if misfit := self._misfit(self.lanes):
+            if misfit := misfit_of(self.lanes, ranks):
                 raise StateError(misfit)
         mine = range(rank, 0 if self.group else self.lanes, ranks)
         check_lanes(body, cursors, self.lanes, mine)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..base.cursors import as_int, lane_number
+from ..base.spelling import fingerprint
 from ..errors import StateError
 from ..graph.recipe import difference
 from ..types import Json
@@ -17,9 +18,15 @@ MISMATCHES: tuple[OnMismatch, ...] = get_args(OnMismatch)
 
 _LOG = logging.getLogger("penstock")
 
-NEEDED = ("fingerprint", "pipeline", "epoch", "at", "last", "data", "code", "mixtures", "given", "changes", "journal")
+NEEDED = (
+    "fingerprint", "pipeline", "epoch", "step", "adopted", "at", "last", "data", "code", "mixtures", "given", "changes",
+    "journal",
+)  # fmt: skip
 LANED = ("lanes", "turn", "ended")
 """What every state has, and what one of a run in lanes has as well."""
+
+SHARED = ("fingerprint", "epoch", "lanes", "changes")
+"""What the states of all ranks have in common, wherever they found their data."""
 
 
 def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -45,7 +52,7 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             raise StateError(f"the state lacks {missing}; it is damaged")
         if isinstance(other["last"], Mapping):
             last |= other["last"]
-        for name in ("fingerprint", "epoch", "lanes", "data"):
+        for name in (*SHARED, "data"):
             if other.get(name) != body.get(name):
                 raise StateError(
                     f"the states are of different moments or runs: {name} is {body.get(name)!r} in one, "
@@ -62,7 +69,7 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             cursors[0] = at
     if not cursors or ("lanes" not in body and cursors[0] is None):
         raise StateError("the state has no cursor; it is damaged, or was never a saved position")
-    body = {**body, "last": last}
+    body = {**body, "last": last, "step": max(as_int(other["step"]) for other in bodies)}
     if "lanes" not in body:
         return body, cursors
     turns = [as_int(other.get("turn")) for other in bodies]
@@ -74,6 +81,11 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
         )
     drawn = {"drawn": sum(as_int(other.get("drawn")) for other in bodies)} if "drawn" in body else {}
     return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
+
+
+def moment_of(body: Mapping[str, Any]) -> str:
+    """Sixteen hex digits of what the states of all ranks have in common."""
+    return fingerprint({name: body.get(name) for name in SHARED} | ({} if "lanes" in body else {"at": body["at"]}))
 
 
 def check_lanes(body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]) -> None:

@@ -73,6 +73,9 @@ class TornDisk:
         self._journal: list[dict[Path, _File | None]] = []  # changes of names that no sync has made safe
         self._dead = False
 
+    def list(self, folder: Path, /) -> list[str]:
+        return sorted(path.name for path in self._names if path.parent == folder)
+
     def read(self, path: Path, /) -> bytes:
         return self._file(path).data
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ...errors import ConfigError, StateError
 from ...loader import Loader
+from ...runtime.states import OnMismatch
 from ...tasks import Batch, pinned
 from .config import WorkerConfig, refuse
 from .datasets import SavableDataset
@@ -19,6 +20,7 @@ State = Mapping[str, Any]
 
 class SavableDataLoader:
     """Iterate to train; `save_state_rank` or `save_state_global` after any step, and restore on any number of ranks.
+    `ps.save` and `ps.restore` take it too, and need no gathering.
 
     `num_workers` of the worker config are threads, which compute ahead and change nothing in the stream. `core` is the
     core's loader, with `keys()`, `journal`, `stats()` and `set_weights()`. Where there is a GPU, batches are put into
@@ -84,7 +86,7 @@ class SavableDataLoader:
         """Where this rank stands, after the last item it gave: plain JSON."""
         return self.core.state_dict()
 
-    def restore_state_rank(self, state: State | Sequence[State]) -> None:
+    def restore_state_rank(self, state: State | Sequence[State], on_mismatch: OnMismatch = "error") -> None:
         """Go where a state says, at any time. On another number of ranks, give every rank the list of all states.
 
         A state of another dataset, other weights or another seed is refused with the differences.
@@ -94,13 +96,13 @@ class SavableDataLoader:
             raise StateError("restore_state: give what save_state_rank or save_state_global returned")
         lanes = states[0].get("lanes", self._lanes)
         if not isinstance(lanes, int) or lanes == self._lanes:
-            self.core.load_state_dict(states)
+            self.core.load_state_dict(states, on_mismatch)
             return
         before, kept = self.core, self._lanes
         try:
             opened = self._open(lanes)
             try:
-                opened.load_state_dict(states)
+                opened.load_state_dict(states, on_mismatch)
             except BaseException:
                 opened.close()
                 raise
@@ -109,6 +111,24 @@ class SavableDataLoader:
             raise
         self.core = opened
         before.close()
+
+    @property
+    def rank(self) -> int:
+        """Which share of the data is given here."""
+        return self.core.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many shares there are."""
+        return self.core.world_size
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of this rank, for `ps.save`."""
+        return self.save_state_rank()
+
+    def load_state_dict(self, state: State | Sequence[State], on_mismatch: OnMismatch = "error") -> None:
+        """Go where a state or those of all ranks say, for `ps.restore`."""
+        self.restore_state_rank(state, on_mismatch)
 
     def with_restored_state_rank(self, state: State | Sequence[State]) -> Self:
         """This loader, gone where a state says."""

@@ -1,0 +1,258 @@
+"""States in a folder: every rank writes a file of its own without asking the others, and reads what it needs.
+
+A file is named by the step, the rank, the number of ranks and the moment, a digest of what the states of all ranks have
+in common. A state is there when the files of all ranks of one moment are. So what a crash left behind never completes
+another run's, and who finds the files of a moment complete knows that every rank has been there: nobody writes or reads
+what lies before.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from math import gcd
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from ..base.cursors import as_int
+from ..base.ints import whole
+from ..base.seams import world, write_whole
+from ..errors import ConfigError, StateError
+from .cursor import unseal
+from .states import OnMismatch, moment_of
+
+_LOG = logging.getLogger("penstock")
+
+_NAME = re.compile(r"\.?step-(\d+)\.rank-(\d+)-of-(\d+)\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?")
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """A loader, an iterator of a dataset, or whatever else has a state and a place among the ranks."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], on_mismatch: OnMismatch = "error", /
+    ) -> None: ...
+
+
+class _Moment(NamedTuple):
+    """A moment of a run on so many ranks."""
+
+    step: int
+    digest: str
+    ranks: int
+
+    def file(self, rank: int) -> str:
+        return f"step-{self.step}.rank-{rank}-of-{self.ranks}.{self.digest}.json"
+
+
+def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None) -> int:
+    """Write where a run stands into a folder; every rank calls it after the same step. Returns the step.
+
+    A crash at any moment leaves what was saved before. The ranks do not wait for each other: the last one to write
+    makes the state complete.
+
+    Args:
+        path: the folder, of this run alone and the same for all ranks.
+        run: a loader, or an iterator of a dataset.
+        step: by which number the state is asked for; by default the steps that the run has taken.
+        keep: how many steps to keep. Older ones go when this one is complete, never before; all are kept by default.
+
+    Raises:
+        ConfigError: for what has no state, a step below 0, or nothing to keep.
+        StateError: where the folder holds another pipeline's states, or a later step.
+
+    >>> import penstock as ps, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> loader = ps.Loader(ps.from_sequence(range(5)))
+    >>> for item in loader:
+    ...     if item == 2:
+    ...         step = ps.save(folder, loader, keep=3)
+    >>> again = ps.Loader(ps.from_sequence(range(5)))
+    >>> step, ps.restore(folder, again), list(again)
+    (3, 3, [3, 4])
+    """
+    _check(run)
+    return write_state(Path(path), run.state_dict(), run.rank, run.world_size, step, keep)
+
+
+def restore(
+    path: str | Path, run: Savable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
+) -> int | None:
+    """Go where a run stood at the newest step whose states are complete, or at the one asked for, whatever the number
+    of ranks was and is. Returns the step; None where none is complete yet: the run then begins where it stands.
+
+    Args:
+        path: the folder that `ps.save` was given.
+        run: a loader, or an iterator of a dataset.
+        step: the one to go to; by default the newest that is complete.
+        on_mismatch: "error" refuses the state of another pipeline, "adopt" goes on with this one, every input where it
+            was.
+
+    Raises:
+        ConfigError: for what has no state.
+        StateError: where the step asked for is not complete, or a state does not fit. The run then stays where it was.
+
+    >>> import penstock as ps, tempfile
+    >>> print(ps.restore(tempfile.mkdtemp(), iter(ps.from_sequence(range(5)))))
+    None
+    """
+    _check(run)
+    folder = Path(path)
+    if step is None and not _complete(held := _held(folder)):
+        if held:
+            _LOG.warning(
+                "%s: %s, and no other is complete; nothing is restored", folder, _lacking(held, max(held).step)
+            )
+        return None
+    found, states = read_states(folder, step, (run.rank, run.world_size))
+    try:
+        run.load_state_dict(states, on_mismatch)
+    except StateError as error:
+        raise StateError(f"{folder}, step {found}: {error}") from error
+    return found
+
+
+def _check(run: object) -> None:
+    if not isinstance(run, Savable):
+        raise ConfigError(f"a {type(run).__name__} has no place in its data: give a ps.Loader(ds), or an iter(ds)")
+
+
+def write_state(
+    folder: Path, state: Mapping[str, Any], rank: int, ranks: int, step: int | None = None, keep: int | None = None
+) -> int:
+    """Write the state of a rank, and remove what it replaces."""
+    keep = None if keep is None else whole(keep, "keep={}", 1)
+    body = unseal(state)
+    step = as_int(body["step"]) if step is None else whole(step, "step={}", 0)
+    moment = _Moment(step, moment_of(body), ranks)
+    if done := _complete(_held(folder)):
+        _refuse(folder, max(done), body, step)
+    write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
+    if moment in (done := _complete(_held(folder))):
+        steps = sorted({one.step for one in done})
+        _remove(folder, moment, steps[-keep:][0] if keep else 0)
+    return step
+
+
+def read_states(
+    folder: Path, step: int | None = None, share: tuple[int, int] | None = None
+) -> tuple[int, list[dict[str, Any]]]:
+    """The newest step that is complete, or the one asked for, and its states: those that a rank of so many needs, or
+    those of all.
+    """
+    while True:
+        held = _held(folder)
+        moment = _chosen(folder, held, step)
+        try:
+            first = _read(folder / moment.file(0))
+            others = _needed(moment.ranks, None if "journal_of" in first else share)
+            return moment.step, [first, *(_read(folder / moment.file(rank)) for rank in others)]
+        except FileNotFoundError:  # removed in the meantime, by a run that goes on
+            if _held(folder) == held:
+                raise
+
+
+def _needed(ranks: int, share: tuple[int, int] | None) -> list[int]:
+    """The ranks whose states one of us needs beside that of rank 0, with which all of them are compared: those that
+    share lanes with it, whatever the number of lanes.
+    """
+    rank, common = (0, 1) if share is None else (share[0], gcd(share[1], ranks))
+    return [other for other in range(1, ranks) if (other - rank) % common == 0]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A state from its file; a truncated or foreign one is refused by name."""
+    data = world.disk.read(path)
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StateError(
+            f"{path}: not a whole JSON file ({error}); it was cut off or is no state; use an earlier step"
+        ) from error
+    try:
+        unseal(state)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from error
+    return state
+
+
+# ------------------------------------------------------------ what lies in a folder
+
+
+def _held(folder: Path) -> dict[_Moment, set[int]]:
+    """The ranks that have written a state, by moment."""
+    held = dict[_Moment, set[int]]()
+    for found in map(_NAME.fullmatch, world.disk.list(folder)):
+        if found and found[0][0] != ".":
+            held.setdefault(_of(found), set()).add(int(found[2]))
+    return held
+
+
+def _of(name: re.Match[str]) -> _Moment:
+    return _Moment(int(name[1]), name[4], int(name[3]))
+
+
+def _complete(held: Mapping[_Moment, set[int]]) -> list[_Moment]:
+    return [moment for moment, ranks in held.items() if ranks >= set(range(moment.ranks))]
+
+
+def _chosen(folder: Path, held: Mapping[_Moment, set[int]], step: int | None) -> _Moment:
+    """The moment to go to; an error where it is not complete."""
+    done = _complete(held)
+    asked = [moment for moment in done if step in (None, moment.step)]
+    if not asked:
+        newest = f"the newest complete one is {max(done).step}" if done else "none is complete"
+        raise StateError(f"{folder}: {_lacking(held, step)}; {newest}")
+    found = max(asked)
+    if step is None and (last := max(held).step) > found.step:
+        _LOG.warning("%s: %s; step %d is taken", folder, _lacking(held, last), found.step)
+    return found
+
+
+def _lacking(held: Mapping[_Moment, set[int]], step: int | None) -> str:
+    """Why a step is not complete."""
+    here = {moment: ranks for moment, ranks in held.items() if moment.step == step}
+    if not here:
+        return "there is no state" if step is None else f"there is no step {step}"
+    if len({moment.digest for moment in here}) > 1:
+        return f"the states of step {step} are of different moments or runs"
+    moment, ranks = max(here.items(), key=lambda item: len(item[1]) / item[0].ranks)
+    gone = sorted({*range(moment.ranks)} - ranks)
+    named = f"rank {gone[0]} of {moment.ranks} is" if len(gone) == 1 else f"{len(gone)} of {moment.ranks} ranks are"
+    return f"{named} missing in step {step}"
+
+
+def _refuse(folder: Path, last: _Moment, body: Mapping[str, Any], step: int) -> None:
+    """Refuse to write into the folder of another run, or before what is there."""
+    try:
+        there = unseal(_read(folder / last.file(0)))["fingerprint"]
+    except StateError:  # a damaged file is no reason to write none
+        there = body["fingerprint"]
+    if there not in (body["fingerprint"], *body["adopted"]):
+        raise StateError(
+            f"{folder} holds the states of another pipeline (step {last.step}): save into another folder, or restore "
+            "that run with on_mismatch='adopt'"
+        )
+    if last.step > step:
+        raise StateError(
+            f"{folder} holds step {last.step}, which is later than step {step}, and would be restored before it: "
+            "restore it, remove it, or save into another folder"
+        )
+
+
+def _remove(folder: Path, moment: _Moment, oldest: int) -> None:
+    """Remove what a complete moment replaced, and what is older than the oldest step to keep."""
+    found = [name for name in map(_NAME.fullmatch, world.disk.list(folder)) if name]
+    replaced = [name for name in found if int(name[1]) == moment.step and _of(name) != moment]
+    for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
+        world.disk.unlink(folder / name[0])
+    if replaced:
+        world.disk.sync(folder)
