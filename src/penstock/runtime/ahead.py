@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 from weakref import finalize
 
-from ..base.seams import Hands, world
+from ..base.seams import Hands, lock, world
 from ..errors import ConfigError
 from ..streams.work import Pace
 from .states import OnMismatch
@@ -63,6 +63,7 @@ class Ahead(Iterator[Any]):
             raise ConfigError(f"Ahead(n={n}): at least one item ahead")
         self._source, self._n, self._fn = source, n, fn
         self._hands: Hands = world.sched.spawn(1)
+        self._lock = lock()
         self._finish = finalize(self, self._hands.close)
         self._reset()
 
@@ -102,15 +103,16 @@ class Ahead(Iterator[Any]):
 
     def _turn(self, k: int) -> None:
         """The next `k` items, on the thread. Whichever turn runs first makes the first ones."""
-        began = world.sched.now()
-        for _ in range(k):
-            try:
-                self._ready.append(self._made())
-            except StopIteration:
-                self._ready.append(_Given())
-            except Exception as error:
-                self._ready.append(_Given(error=error))
-        self._pace.took(k, world.sched.now() - began)
+        with self._lock:  # a thread whose beginning was interrupted may get company
+            began = world.sched.now()
+            for _ in range(k):
+                try:
+                    self._ready.append(self._made())
+                except StopIteration:
+                    self._ready.append(_Given())
+                except Exception as error:
+                    self._ready.append(_Given(error=error))
+            self._pace.took(k, world.sched.now() - began)
 
     def _made(self) -> _Given:
         """One item; kept for another try where `fn` fails on it."""
