@@ -115,9 +115,10 @@ class Bins:
 
     def describe(self) -> Json:
         return {
-            "fold": "best bins" if self.best else "first bins",
-            "room": self.room.describe(),
-            "n": self.n,
+            "fold": "pack_features",
+            "method": "best_fit" if self.best else "first_fit",
+            "lengths": self.room.describe(),
+            "open_rows": self.n,
             "align": list(self.align),
             "most": self.most,
             "arranged": None if self.arranged is None else self.arranged.describe(),
@@ -203,8 +204,9 @@ class EndToEnd:
 
     def describe(self) -> Json:
         return {
-            "fold": "end to end",
-            "room": self.room.describe(),
+            "fold": "pack_features",
+            "method": "concat_split",
+            "lengths": self.room.describe(),
             "cut": list(self.cut),
             "keep_full": self.keep_full,
         }
