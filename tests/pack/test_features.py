@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def pairs(sizes: list[tuple[int, int]]) -> ps.Dataset:
     """Documents of two features of these sizes; every entry is a number of its own."""
     ends = np.cumsum([(0, 0), *sizes], axis=0).tolist()
     return ps.from_sequence(
-        [{"a": np.arange(p + 1, q + 1), "b": -np.arange(r + 1, s + 1)} for (p, r), (q, s) in itertools.pairwise(ends)]
+        [{"a": np.arange(p + 1, q + 1), "b": -np.arange(r + 1, s + 1)} for (p, r), (q, s) in pairwise(ends)]
     )
 
 
@@ -176,9 +176,10 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: 
         ([{"b": [1]}], r"lacks \['a'\], it has \['b'\]"),
         ([{"a": [1], "b": [2]}], r"no length for \['b'\]"),
         ([{"a": [1]}, {"a": [1.5]}], r"'a' is float64\[1\]"),
+        ([{"a": np.ones(2, np.uint8)}], "'a' cannot hold its padding -1"),
         ([[1, 2]], "dicts of features, not a list"),
     ],
 )
 def test_documents_that_cannot_be_packed_are_named(documents: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(ps.from_sequence(documents).pack_features({"a": 4}, "first_fit"))
+        list(ps.from_sequence(documents).pack_features({"a": 4}, "first_fit", pad=-1))

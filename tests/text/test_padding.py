@@ -82,6 +82,13 @@ def test_a_multiple_of_nothing_is_refused() -> None:
         Padded(multiple=0)
 
 
+def test_tensors_are_rows_of_numbers() -> None:
+    import torch
+
+    batch = Padded()([torch.arange(3), torch.arange(2)])
+    assert batch["tokens"].tolist() == [[0, 1, 2], [0, 1, 0]] and isinstance(batch["tokens"], np.ndarray)
+
+
 def test_parts_of_it() -> None:
     assert pad_rows(["a"]) is None and pad_rows([[1], [[2]]]) is None and pad_rows([1, 2]) is None
     assert pad_columns([{"x": np.ones((2, 2))}] * 3)["x"].shape == (3, 2, 2)

@@ -1,7 +1,8 @@
 """Folds: who goes together, decided from sizes and order of arrival. A fold touches no data.
 
-A carry is plain lists and dicts of items: `step` copies what it changes, so a cursor can be taken of any carry
-at any time. Only `.size` and `.number` of an item are looked at, so a fold can be planned from lengths alone.
+A carry is plain lists and dicts of items: `step` copies what it changes, so a cursor can be taken of any carry at any
+time. Only `.size` and `.number` of an item are looked at, so a fold can be planned from lengths alone; `Bins` and
+`EndToEnd`, which measure several features, look at its value too.
 """
 
 from .bins import Bins, EndToEnd, FeatureRoom

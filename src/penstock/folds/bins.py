@@ -35,7 +35,11 @@ def lengths_of(element: Any, names: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class FeatureRoom:
-    """How much of each feature a row holds."""
+    """How much of each feature a row holds.
+
+    >>> FeatureRoom(("inputs", "targets"), (512, 128)).describe()
+    {'inputs': 512, 'targets': 128}
+    """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -66,10 +70,17 @@ class Arrangement(Protocol):
 
 @dataclass(frozen=True)
 class Bins:
-    """Up to `n` open rows. An element goes into the first in which all its features fit, or (`best`) into the fullest;
+    """Up to `n` open rows. A document goes into the first in which all its features fit, or (`best`) into the fullest;
     one that fits nowhere closes all of them, and begins anew.
 
-    Every feature begins at the next multiple of its `align`.
+    Every feature begins at the next multiple of its `align`; rows hold at most `most` documents.
+
+    >>> fold = Bins(FeatureRoom(("a", "b"), (4, 2)), 2, (1, 1))
+    >>> carry = fold.init(0)
+    >>> for number, sizes in enumerate([(3, 1), (2, 1), (1, 1)]):
+    ...     carry, _ = fold.step(carry, Item(number, 0, {"a": [0] * sizes[0], "b": [0] * sizes[1]}))
+    >>> [[item.number for item in row] for row in fold.flush(carry)]
+    [[0, 2], [1]]
     """
 
     room: FeatureRoom
@@ -115,9 +126,10 @@ class Bins:
 
     def describe(self) -> Json:
         return {
-            "fold": "best bins" if self.best else "first bins",
-            "room": self.room.describe(),
-            "n": self.n,
+            "fold": "pack_features",
+            "method": "best_fit" if self.best else "first_fit",
+            "lengths": self.room.describe(),
+            "open_rows": self.n,
             "align": list(self.align),
             "most": self.most,
             "arranged": None if self.arranged is None else self.arranged.describe(),
@@ -150,11 +162,16 @@ class Bins:
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Elements behind each other until one feature of a row is full; what is left of the element begins the next row.
+    """Documents end to end until one feature of a row is full; what is left of the document begins the next row.
 
-    Features that are not `cut` stay whole in every piece. Where elements are cut, a piece has a `Part` for each feature
-    that is. With `keep_full`, elements that fill a row in some feature, and fit, get a row of their own, behind
+    Features that are not `cut` stay whole in every piece. Where documents are cut, a piece has a `Part` for each
+    feature that is. With `keep_full`, documents that fill a row in some feature, and fit, get a row of their own, after
     the one that is open.
+
+    >>> fold = EndToEnd(FeatureRoom(("a", "b"), (4, 2)), (True, True))
+    >>> _, [row] = fold.step(fold.init(0), Item(0, 0, {"a": [0] * 3, "b": [0] * 3}))
+    >>> [(part.start, part.stop) for part in row]
+    [(0, 3), (0, 2)]
     """
 
     room: FeatureRoom
@@ -203,8 +220,9 @@ class EndToEnd:
 
     def describe(self) -> Json:
         return {
-            "fold": "end to end",
-            "room": self.room.describe(),
+            "fold": "pack_features",
+            "method": "concat_split",
+            "lengths": self.room.describe(),
             "cut": list(self.cut),
             "keep_full": self.keep_full,
         }

@@ -103,7 +103,10 @@ class FeatureRows:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         name, size = self.room.names[i], self.room.sizes[i]
         first = np.asarray(values[0])
-        column = np.full((size, *first.shape[1:]), self.padding[i], first.dtype)
+        try:
+            column = np.full((size, *first.shape[1:]), self.padding[i], first.dtype)
+        except OverflowError as error:
+            raise DataError(f"feature {name!r} cannot hold its padding {self.padding[i]}: {error}") from None
         ids, places = np.zeros(size, np.int32), np.zeros(size, np.int32)
         begin = 0
         for segment, (value, span) in enumerate(zip(values, spans, strict=True), 1):

@@ -115,10 +115,10 @@ def _row(value: Any) -> Array | None:
     """A row of numbers as a vector; None for anything else."""
     if isinstance(value, list) and not value:
         return np.zeros(0, np.int8)  # whatever the others are, it is no larger
-    if not isinstance(value, list | np.ndarray):
+    if not isinstance(value, list) and not hasattr(value, "__array__"):  # tensors have it, too
         return None
     try:
         row: Array = np.asarray(cast(Any, value))
-    except ValueError:
+    except (ValueError, TypeError):
         return None
     return row if row.ndim == 1 and row.dtype.kind in "biuf" else None
