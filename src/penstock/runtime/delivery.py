@@ -72,11 +72,11 @@ class Delivery:
             n = self._back()
         self._astray = True
         try:
-            chunk = self._tap.take(n)
+            chunk = self._tap.some(n)
         except Exception:  # of this item, or of one that was made ahead
             if careful:
                 raise
-            chunk = self._tap.take(self._back())
+            chunk = self._tap.some(self._back())
         self._pace.took(len(chunk.values), world.sched.now() - began)
         self._ended = not chunk.values
         if self._ended:

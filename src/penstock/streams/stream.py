@@ -55,6 +55,13 @@ class Tap:
         self._rest, self._used = chunk._replace(trail=trail), 0
         return True
 
+    def some(self, n: int) -> Chunk:
+        """Up to `n` items: what is at hand, else what one pull gives. None at the end of the pass."""
+        if self._rest is None and not self._fill(n):
+            return Chunk([], empty_rows(0), Fixed(self.cursor()))
+        assert self._rest is not None
+        return self.take(min(n, len(self._rest.values) - self._used))
+
     def take(self, n: int) -> Chunk:
         """Exactly `n` items, fewer only at the end of the pass."""
         parts, missing = list[Chunk](), n
