@@ -101,7 +101,8 @@ class Session:
         """The current tree, opened where the cursor says; an error where `last` tells of other items before that."""
         opened = self._opened(self.setting.window, self.executor)
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
-        out = Delivery(opened.stream, opened.builder.leaves, wide, self.setting.most, self.budget.most // 4)
+        setting, room = self.setting, self.budget.most // 4
+        out = Delivery(opened.stream, opened.builder.leaves, wide, setting.most, room, setting.form)
         out.seek(self.epoch, cursor)
         if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
