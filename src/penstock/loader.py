@@ -14,6 +14,7 @@ from .base.cursors import as_int
 from .base.hints import chosen, guided
 from .base.ints import whole
 from .base.seams import lock, process, world
+from .base.sized import where_known
 from .dataset import Dataset
 from .errors import ConfigError
 from .graph.build import require_indexed, why_not
@@ -145,6 +146,7 @@ class Loader(Shows):
         self._pass = _Pass(self, not asked)
         return self._pass
 
+    @where_known
     def __len__(self) -> int:
         """How many items a `for` over a whole pass gives on this rank. TypeError where that is not known, or endless.
 

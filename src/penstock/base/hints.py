@@ -129,7 +129,11 @@ NAMES = {
     },
 }
 
-OPERATORS = {"Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"}}
+_IN_WORKERS = "penstock.frames.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in its place"
+OPERATORS = {
+    "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
+    "Loader": {"__getitem__": _IN_WORKERS, "__reduce_ex__": _IN_WORKERS},
+}
 
 
 def few(names: Iterable[object], most: int = 3) -> str:

@@ -34,6 +34,7 @@ from ..schedule import Schedule, plain
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
 from ..streams.job import Executor
+from ..streams.lanes import InTurns
 from ..streams.quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
 from ..streams.work import Hired
 from ..types import Json
@@ -55,7 +56,7 @@ class Session:
         self._base = self.compiled = compiled
         self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
-        self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
+        self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder, setting.turns)
         self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
         if misfit := self._misfit(self.lanes):
             raise ConfigError(misfit)
@@ -103,6 +104,9 @@ class Session:
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
         setting, room = self.setting, self.budget.most // 4
         out = Delivery(opened.stream, opened.builder.leaves, wide, setting.most, room, setting.form)
+        if cursor is None and self.group:
+            first = setting.turn * self.spread.size
+            cursor = first if opened.rows is None else min(first, opened.rows)
         out.seek(self.epoch, cursor)
         if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
@@ -127,7 +131,10 @@ class Session:
         hired = Hired(self.journal, builder.leaves, self.budget, executor, window, self.setting.most)
         if self.group:
             return open_positions(builder, hired, self.spread)
-        return open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)
+        opened = open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)
+        if self.setting.turns == 1:
+            return opened
+        return replace(opened, stream=InTurns(opened.stream, self.setting.turn, self.setting.turns))
 
     def close(self) -> None:
         self.out.stream.close()
@@ -148,9 +155,9 @@ class Session:
         with suppress(StopIteration):
             self.out.fill()
 
-    def next_pass(self) -> None:
-        """Go to the beginning of the next pass."""
-        self.epoch += 1
+    def next_pass(self, passes: int = 1) -> None:
+        """Go to the beginning of the next pass, or of one after that."""
+        self.epoch += passes
         self.flow = changed(self.base, self.changes, self.epoch)
         self._open(None)
 

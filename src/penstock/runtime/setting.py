@@ -15,7 +15,9 @@ from .forms import Form
 
 @dataclass(frozen=True)
 class Setting:
-    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps."""
+    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps. Of `turns`
+    workers that share what a rank gives, each takes one item in turn, from item `turn` on.
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -27,6 +29,8 @@ class Setting:
     prefetch_bytes: int | None = None
     remainder: Remainder = "drop"
     form: Form | None = None
+    turn: int = 0
+    turns: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0), ("prefetch_bytes", 1)):

@@ -522,6 +522,28 @@ def test_a_fork_of_the_parent_has_no_workers() -> None:
     assert done.stdout.split() == ["0", "True"], done.stderr
 
 
+FORKED_LATER = """
+import os
+import penstock as ps
+with ps.Loader(ps.from_sequence(range(50)).map(str), workers=1, executor="processes") as loader:
+    kept = list(loader)
+pipes = [os.pipe() for _ in range(20)]
+if (pid := os.fork()) == 0:
+    code = 1
+    try:
+        code = sum(os.write(end, b"x") != 1 for _, end in pipes)
+    finally:
+        os._exit(code)
+print(os.waitpid(pid, 0)[1])
+"""
+
+
+def test_a_fork_after_the_end_leaves_open_what_has_the_old_numbers() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED_LATER], capture_output=True, text=True, check=False, timeout=600)
+    assert done.stdout.split() == ["0"], done.stderr
+
+
+
 def test_changes_on_the_way() -> None:
     def run(**options: Any) -> list[Any]:
         parts = {name: ps.from_sequence(range(100)).map(row).repeat() for name in "ab"}

@@ -276,6 +276,8 @@ class Crew:
 
     def forked(self) -> None:
         """In a child of this process: hold nothing open that tells workers that their parent lives."""
+        if self._closed:  # the numbers of what was open are others' by now
+            return
         for worker in self._workers:
             worker.process.returncode = 0  # it is no child of this one
             worker.wire.close()
