@@ -162,7 +162,10 @@ class Loader(Shows):
         if steps is not None:
             return steps
         if (reason := why_not(session.base)) is not None:
-            raise TypeError(f"the length of a pass is not known before it is run: {reason}")
+            raise TypeError(
+                f"the length of a pass is not known before it is run: {reason} (DataLoader takes "
+                "penstock.frames.torch.IterableDataset(ds))"
+            )
         raise TypeError("the dataset never ends: Loader(epoch_length=n) gives its passes a length")
 
     def __bool__(self) -> bool:

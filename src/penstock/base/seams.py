@@ -291,7 +291,9 @@ def place() -> tuple[int, int]:
 def place_in(group: object) -> tuple[int, int]:
     """This process's rank in a torch `DeviceMesh` or `ProcessGroup`, and how many there are."""
     torch = sys.modules.get("torch.distributed")
-    if torch is not None and isinstance(group, torch.ProcessGroup):
+    if torch is not None and group == torch.GroupMember.NON_GROUP_MEMBER:
+        ranks = list[int]()
+    elif torch is not None and isinstance(group, torch.ProcessGroup):
         ranks = torch.get_process_group_ranks(group)
     elif torch is not None and isinstance(group, torch.device_mesh.DeviceMesh):
         ranks = cast("Any", group).mesh.flatten().tolist()  # a part of a mesh is the one in which this process lies
