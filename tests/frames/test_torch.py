@@ -69,13 +69,8 @@ def test_a_saved_state_goes_on_with_the_next_item() -> None:
     pytest.importorskip("torchdata")
     jobs = [
         {"do": "stateful", "name": name, "workers": workers, "how": "fork", "kind": kind, "at": at}
-        for name, ats in [
-            ("batches", (0, 1, 6, 13)),
-            ("filtered", (0, 5, 11)),
-            ("packed", (4,)),
-            ("mixed streams", (7,)),
-        ]
-        for workers, at in product((0, 2, 3), ats)
+        for name, ats in [("batches", (0, 6, 13)), ("filtered", (5, 11)), ("packed", (4,))]
+        for workers, at in product((0, 3), ats)
         for kind in kinds(name)
     ]
     for job, (before, rest, after) in zip(jobs, done([{**job} for job in jobs]), strict=True):

@@ -539,9 +539,10 @@ print(os.waitpid(pid, 0)[1])
 
 
 def test_a_fork_after_the_end_leaves_open_what_has_the_old_numbers() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKED_LATER], capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED_LATER], capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.stdout.split() == ["0"], done.stderr
-
 
 
 def test_changes_on_the_way() -> None:
