@@ -86,7 +86,7 @@ def passes(
 
 def stateful(name: str, workers: int, how: str, kind: str, at: int) -> Any:
     """What comes after a state that was saved after `at` items, through JSON where torchdata's part of it is plain."""
-    from torchdata.stateful_dataloader import StatefulDataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader  # pyright: ignore[reportMissingImports]
 
     def opened() -> Any:
         context: Any = {"num_workers": workers, "multiprocessing_context": how} if workers else {}

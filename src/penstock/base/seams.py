@@ -288,7 +288,7 @@ def place() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def place_in(group: object) -> tuple[int, int]:
+def rank_in(group: object) -> tuple[int, int]:
     """This process's rank in a torch `DeviceMesh` or `ProcessGroup`, and how many there are."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and group == torch.GroupMember.NON_GROUP_MEMBER:

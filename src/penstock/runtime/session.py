@@ -34,7 +34,6 @@ from ..schedule import Schedule, plain
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
 from ..streams.job import Executor
-from ..streams.lanes import InTurns
 from ..streams.quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
 from ..streams.work import Hired
 from ..types import Json
@@ -104,10 +103,7 @@ class Session:
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
         setting, room = self.setting, self.budget.most // 4
         out = Delivery(opened.stream, opened.builder.leaves, wide, setting.most, room, setting.form)
-        if cursor is None and self.group:
-            first = setting.turn * self.spread.size
-            cursor = first if opened.rows is None else min(first, opened.rows)
-        out.seek(self.epoch, cursor)
+        out.seek(self.epoch, opened.first if cursor is None else cursor)
         if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
         if last is not None and any(last.get(lane) != key for lane, key in opened.last(self.epoch, cursor).items()):
@@ -130,11 +126,8 @@ class Session:
         builder = self.compiled.builder
         hired = Hired(self.journal, builder.leaves, self.budget, executor, window, self.setting.most)
         if self.group:
-            return open_positions(builder, hired, self.spread)
-        opened = open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)
-        if self.setting.turns == 1:
-            return opened
-        return replace(opened, stream=InTurns(opened.stream, self.setting.turn, self.setting.turns))
+            return open_positions(builder, hired, self.spread, self.setting.turn)
+        return open_lanes(builder, hired, self.lanes, self.setting)
 
     def close(self) -> None:
         self.out.stream.close()

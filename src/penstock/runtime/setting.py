@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..base.hints import chosen
 from ..base.ints import whole
-from ..base.seams import installed_memory, neighbours, place, place_in
+from ..base.seams import installed_memory, neighbours, place, rank_in
 from ..errors import ConfigError
 from ..streams.deal import Remainder
 from ..streams.quarantine import POLICIES, OnError
@@ -51,7 +51,7 @@ def place_of(rank: int | None, world_size: int | None, mesh: object = None) -> t
     if mesh is not None:
         if rank is not None or world_size is not None:
             raise ConfigError(f"rank={rank}, world_size={world_size} and mesh=: the mesh says both; leave them out")
-        return place_in(mesh)
+        return rank_in(mesh)
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
     if rank is not None and world_size is not None:

@@ -120,7 +120,8 @@ def test_weights_hold_from_the_item_that_was_given_last(device: Any) -> None:
                 weights = {"a": 1, "b": step}
                 assert loader.set_weights(weights) == plain.set_weights(weights)
             if step == 20:
-                loader.seek(3), plain.seek(3)
+                loader.seek(3)
+                plain.seek(3)
             assert next(items).item == next(others)
             assert facts(loader) == facts(plain)
 
@@ -143,7 +144,8 @@ def test_whatever_is_done_to_it_it_gives_what_one_without_copies_gives(deeds: li
                     loader.load_state_dict(loader.state_dict())
                     plain.load_state_dict(plain.state_dict())
                 case "seek":
-                    loader.seek(n), plain.seek(n)
+                    loader.seek(n)
+                    plain.seek(n)
                 case "weights":
                     assert loader.set_weights({"a": n + 1, "b": 1}) == plain.set_weights({"a": n + 1, "b": 1})
                 case _:
