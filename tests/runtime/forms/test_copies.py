@@ -201,6 +201,7 @@ def test_an_empty_pass_and_a_loader_that_is_closed(device: Any) -> None:
         next(items)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns, where another test has loaded it
 def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(device: Any) -> None:
     device()
     with ps.Loader(numbers()) as loader:
