@@ -12,6 +12,7 @@ the number of ranks and workers, and asking what a step held all follow from it.
 from typing import TYPE_CHECKING, Any
 
 from .base.hints import unknown
+from .base.ragged import jagged, pad
 from .dataset import Dataset
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
 from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, zip
@@ -45,8 +46,10 @@ __all__ = [
     "from_sequence",
     "from_tokens",
     "interleave",
+    "jagged",
     "load",
     "mix",
+    "pad",
     "read",
     "restore",
     "save",

@@ -13,6 +13,7 @@ import numpy as np
 from .base.contract import fulfilled
 from .base.hints import guided
 from .base.ints import places, whole, within_reach
+from .base.sized import where_known
 from .base.tree import collate as default_collate
 from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
@@ -104,8 +105,11 @@ class Dataset(Shows):
         """
         return Plan(self.compiled, self._with)
 
+    @where_known
     def __len__(self) -> int:
-        require_indexed(self.flow, "len()", "iterate and count, or put that step behind")
+        require_indexed(
+            self.flow, "len()", "iterate and count (DataLoader takes penstock.frames.torch.IterableDataset(ds))"
+        )
         if self._size is None:
             raise IndexedError("len() of an endless dataset; .limit(n) gives it a length")
         return self._size

@@ -14,6 +14,7 @@ from .base.cursors import as_int
 from .base.hints import chosen, guided
 from .base.ints import whole
 from .base.seams import lock, process, world
+from .base.sized import where_known
 from .dataset import Dataset
 from .errors import ConfigError
 from .graph.going import going_on
@@ -22,6 +23,8 @@ from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.executors import EXECUTORS, ExecutorName, hired
+from .runtime.forms import FormName, form_of
+from .runtime.forms.copies import Copies
 from .runtime.iterator import refuse_copies
 from .runtime.metrics import flat, metrics_of
 from .runtime.session import Session
@@ -55,6 +58,8 @@ class Loader(Shows):
         rank: which share is ours. Found through torch.distributed, jax.distributed or the launcher (torchrun, MPI,
             srun) when not given; peers of one data-parallel group are given the same.
         world_size: how many shares there are (`WORLD_SIZE`).
+        mesh: in the place of both, the data-parallel group: a torch `DeviceMesh` (of several dimensions, taken in their
+            order) or `ProcessGroup`, of which this process is a member.
         lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
             multiple of every world size it may ever have. Fixed for a run; by default the least multiple of the world
             size that is at least 48, or what a loaded state says. 1 keeps everything in strict order.
@@ -71,6 +76,10 @@ class Loader(Shows):
             sample, when it was tried again. What a thread takes longer over is named in the log; for that the work is
             measured, as with `profile`. None waits for ever.
         profile: whether to measure what every step takes for every source, for `stats()` and `verdict()`.
+        to: what arrays come as: "numpy", or tensors for "torch" or "jax", over the same memory where that can be.
+        device: what the framework calls a device ("cuda:0"). Items are copied there ahead, while a step works on those
+            before. No state knows of copies.
+        pin_memory: whether tensors lie in pinned memory, and copies to a device come from there. For torch.
 
     Raises:
         ConfigError: for options that cannot be, and for ranks that would end at different steps.
@@ -93,6 +102,7 @@ class Loader(Shows):
         prefetch_bytes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        mesh: object = None,
         lanes: int | None = None,
         remainder: Remainder = "drop",
         epoch_length: int | None = None,
@@ -100,6 +110,9 @@ class Loader(Shows):
         max_errors: int = 100,
         timeout: float | None = None,
         profile: bool = False,
+        to: FormName = "numpy",
+        device: object = None,
+        pin_memory: bool = False,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"Loader: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
@@ -108,24 +121,27 @@ class Loader(Shows):
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
         self._placed = rank is not None
-        rank, world_size = place_of(rank, world_size)
+        rank, world_size = place_of(rank, world_size, mesh)
+        form = form_of(to, device, pin_memory)
         self._workers = 0 if executor == "inline" else workers
         self._executor = hired(executor, self._workers, timeout)
         window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
-        setting = Setting(rank, world_size, lanes, on_error, max_errors, window, None, prefetch_bytes, remainder)
+        setting = Setting(rank, world_size, lanes, on_error, max_errors, window, None, prefetch_bytes, remainder, form)
         timed = profile or (timeout is not None and executor == "threads")  # which says where a thread hangs
         self._closed, self._watch = False, Watch(executor, self._workers, self._executor, timed)
         self._pass: _Pass | None = None
-        self._told = False
+        self._told, self._form = False, form
+        self._copies = Copies(form.copy) if form is not None and form.copies else None
         self._lock, self._process = lock(), process()
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
             self._session = Session(compiled, setting, self._executor)
         except BaseException:
-            if self._executor:
-                self._executor.close()
+            for helper in (self._copies, self._executor):
+                if helper is not None:
+                    helper.close()
             raise
 
     def __iter__(self) -> Iterator[Any]:
@@ -133,9 +149,11 @@ class Loader(Shows):
             refuse_copies("iter(loader)")
         if self._pass is not None:
             self._pass.free = False
-        self._pass = _Pass(self, self._epoch_length is None and self._session.spread.remainder != "pad")
+        asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
+        self._pass = _Pass(self, not asked)
         return self._pass
 
+    @where_known
     def __len__(self) -> int:
         """How many items a `for` over a whole pass gives on this rank. TypeError where that is not known, or endless.
 
@@ -151,7 +169,10 @@ class Loader(Shows):
         if steps is not None:
             return steps
         if (reason := why_not(session.base)) is not None:
-            raise TypeError(f"the length of a pass is not known before it is run: {reason}")
+            raise TypeError(
+                f"the length of a pass is not known before it is run: {reason} (DataLoader takes "
+                "penstock.frames.torch.IterableDataset(ds))"
+            )
         raise TypeError("the dataset never ends: Loader(epoch_length=n) gives its passes a length")
 
     def __bool__(self) -> bool:
@@ -166,33 +187,34 @@ class Loader(Shows):
     def _next(self) -> Any:
         if self._closed:
             raise ConfigError("the loader is closed; make a new one and load the state into it")
-        if self._executor and process() != self._process:
+        if (self._executor or self._copies) and process() != self._process:
             raise ConfigError(
                 "the loader was opened before this process was forked, and its workers are not here: open one in each "
                 "process"
             )
         out, began = self._session.out, world.sched.now()
         out.fill()
+        value = self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
         self._watch.took(began, world.sched.now())
-        value = out.values[out.used]
-        if self._session.spread.remainder == "pad":
-            value = self._marked(value)
         more = 0 if self._epoch_length is None else self._session.setting.world_size
         out.used += 1  # no call stands behind it: an interrupt there would lose the item
         self._session.given += more
         return value
 
-    def _marked(self, batch: Any) -> Any:
-        """The next batch, with what is padding in it if it is a mapping."""
+    def _at(self, place: int) -> Any:
+        """An item that is at hand; of a mapping with what is padding in it, where there may be some."""
         session = self._session
-        if not isinstance(batch, Mapping):
+        batch = session.out.values[place]
+        if session.spread.remainder != "pad" or not isinstance(batch, Mapping):
             return batch
         if "valid" in batch:
             raise ConfigError(
                 "remainder='pad' notes in 'valid' which rows of a batch are padding, and the batch has a 'valid' of "
                 "its own: rename that with .map(...)"
             )
-        valid = session.spread.valid(as_int(session.out.cursor()), session.epoch, session.rows())
+        valid: Any = session.spread.valid(as_int(session.out.before(place)), session.epoch, session.rows())
+        if self._form is not None:
+            (valid,) = self._form.values([valid])
         return {**cast("Mapping[str, Any]", batch), "valid": valid}
 
     @contextmanager
@@ -379,8 +401,9 @@ class Loader(Shows):
         if not self._closed:
             self._closed, self._session.out.stop = True, 0
             self._session.close()
-            if self._executor:
-                self._executor.close()
+            for helper in (self._copies, self._executor):
+                if helper is not None:
+                    helper.close()
 
     def __enter__(self) -> Self:
         return self

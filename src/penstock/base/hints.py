@@ -63,7 +63,7 @@ INSTEAD = {
     "num_workers": "workers are the loader's: ps.Loader(ds, workers=n)",
     "persistent_workers": "workers live as long as the loader",
     "worker_init_fn": "workers are threads of this process",
-    "pin_memory": "batches are NumPy arrays; pin the tensors that are made of them",
+    "pin_memory": "the form of batches is the loader's: ps.Loader(ds, to='torch', pin_memory=True)",
     "streaming": "files are read as they are needed",
     "strict": "on_mismatch='adopt' goes on with a state of another pipeline",
 }
@@ -77,8 +77,8 @@ NAMES = {
         "split": "slices, ds[:n] and ds[n:]",
         "train_test_split": "slices, ds[:n] and ds[n:], of ds.shuffle(seed=n)",
         "random_split": "slices, ds[:n] and ds[n:], of ds.shuffle(seed=n)",
-        "with_format": "tensors into .map(fn), after .batch(n)",
-        "set_format": "tensors into .map(fn), after .batch(n)",
+        "with_format": "ps.Loader(ds, to='torch')",
+        "set_format": "ps.Loader(ds, to='torch')",
         "tokenize": ".map(fn) with a tokenizer, such as penstock.text.Tokenise(file)",
         "decode": ".map(fn) with a decoder, such as penstock.images.Decode()",
         "prefetch": "ps.Loader(ds, workers=n, prefetch=n)",
@@ -129,7 +129,11 @@ NAMES = {
     },
 }
 
-OPERATORS = {"Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"}}
+_IN_WORKERS = "penstock.frames.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in its place"
+OPERATORS = {
+    "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
+    "Loader": {"__getitem__": _IN_WORKERS, "__reduce_ex__": _IN_WORKERS},
+}
 
 
 def few(names: Iterable[object], most: int = 3) -> str:

@@ -20,8 +20,10 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 from weakref import WeakSet
+
+from ..errors import ConfigError
 
 
 class Stat(NamedTuple):
@@ -289,6 +291,22 @@ def place() -> tuple[int, int]:
         if not {"RANK", "WORLD_SIZE"} & os.environ.keys() and rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank_in(group: object) -> tuple[int, int]:
+    """This process's rank in a torch `DeviceMesh` or `ProcessGroup`, and how many there are."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and group == torch.GroupMember.NON_GROUP_MEMBER:
+        ranks = list[int]()
+    elif torch is not None and isinstance(group, torch.ProcessGroup):
+        ranks = torch.get_process_group_ranks(group)
+    elif torch is not None and isinstance(group, torch.device_mesh.DeviceMesh):
+        ranks = cast("Any", group).mesh.flatten().tolist()  # a part of a mesh is the one in which this process lies
+    else:
+        raise ConfigError(f"mesh={group!r}: a DeviceMesh or a ProcessGroup of torch, such as mesh['dp']")
+    if (own := torch.get_rank()) not in ranks:
+        raise ConfigError(f"mesh={group!r}: this process, rank {own}, is no member of it")
+    return ranks.index(own), len(ranks)
 
 
 def worker() -> tuple[int, int] | None:

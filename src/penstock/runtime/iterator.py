@@ -145,7 +145,8 @@ def refuse_copies(what: str) -> None:
     if here is not None and here[1] > 1:
         raise ConfigError(
             f"{what} in worker {here[0]} of {here[1]} of a torch DataLoader would give every sample {here[1]} times: "
-            f"use ps.Loader(ds, workers={here[1]}) in its place, or give DataLoader the dataset itself, which has "
-            "ds[i]; where the workers have their shares, say so in each: ps.Loader(ds, rank=..., world_size=...), "
-            "counted over ranks and workers, or rank=0, world_size=1 where the data itself was split"
+            f"use ps.Loader(ds, workers={here[1]}) in its place, or give DataLoader "
+            "penstock.frames.torch.IterableDataset(ds); where the workers have their shares, say so in each: "
+            "ps.Loader(ds, rank=..., world_size=...), counted over ranks and workers, or rank=0, world_size=1 where "
+            "the data itself was split"
         )

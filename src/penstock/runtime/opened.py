@@ -14,11 +14,12 @@ from ..graph.tail import laned, tail_of
 from ..ops.limit import FirstPass
 from ..streams.barren import Barren
 from ..streams.deal import Spread
-from ..streams.lanes import Lanes
+from ..streams.lanes import InTurns, Lanes
 from ..streams.opening import Opening
 from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
 from ..streams.work import Hired
+from .setting import Setting
 
 LANES = 48
 
@@ -52,19 +53,23 @@ class Opened:
     """For a pass and a cursor: digests of what came last, by lane."""
     rows: int | None = None
     """The positions of a pass, where they are shared out and it ends."""
+    first: int | None = None
+    """The cursor where a pass begins, where that is a position."""
 
 
-def open_positions(builder: Builder, hired: Hired, spread: Spread) -> Opened:
+def open_positions(builder: Builder, hired: Hired, spread: Spread, turn: int) -> Opened:
     """An indexed flow: the positions of this rank."""
     rows = builder.op(tail_of(builder.root).flow)
     opening = Opening(builder.leaves, hired, spread, rows=rows)
     stream = opening.open(builder.op(builder.root), ONCE)
-    return Opened(stream, builder, opening.furthest, lambda epoch, at: {"0": opening.last_key(epoch, at)}, opening.size)
+    size, first = opening.size, turn * spread.size
+    first = first if size is None else min(first, size)
+    return Opened(stream, builder, opening.furthest, lambda epoch, at: {"0": opening.last_key(epoch, at)}, size, first)
 
 
-def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int) -> Opened:
+def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> Opened:
     """Any other flow: the lanes of this rank in turn, and over them the tail. The tree is compiled once for all."""
-    found, parts = laned(builder.root), dict[int, Opening]()
+    found, parts, rank, ranks = laned(builder.root), dict[int, Opening](), setting.rank, setting.world_size
     top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
     mine, readers, barren = range(rank, lanes, ranks), dict[int, Reader](), Barren(lanes // ranks, endless(found.flow))
     here = len(mine)
@@ -90,4 +95,7 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, rank: int, ranks: int
         return {**dict.fromkeys(at["at"]), **{lane: parts[int(lane)].last_key(epoch, given[lane]) for lane in given}}
 
     tail = Opening(builder.leaves, hired, Spread(), given=(rows, stream if limit is None else FirstPass(stream)))
-    return Opened(tail.open(top, ONCE), builder, furthest, last)
+    given = tail.open(top, ONCE)
+    if setting.turns > 1:
+        given = InTurns(given, setting.turn, setting.turns)
+    return Opened(given, builder, furthest, last)

@@ -55,7 +55,7 @@ class Session:
         self._base = self.compiled = compiled
         self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
-        self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder)
+        self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder, setting.turns)
         self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
         if not self.group and (misfit := misfit_of(self.lanes, setting.world_size)):
             raise ConfigError(misfit)
@@ -90,8 +90,9 @@ class Session:
         """The current tree, opened where the cursor says; an error where `last` tells of other items before that."""
         opened = self._opened(self.setting.window, self.executor)
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
-        out = Delivery(opened.stream, opened.builder.leaves, wide, self.setting.most, self.budget.most // 4)
-        out.seek(self.epoch, cursor)
+        setting, room = self.setting, self.budget.most // 4
+        out = Delivery(opened.stream, opened.builder.leaves, wide, setting.most, room, setting.form)
+        out.seek(self.epoch, opened.first if cursor is None else cursor)
         if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
         if last is not None and any(last.get(lane) != key for lane, key in opened.last(self.epoch, cursor).items()):
@@ -115,8 +116,8 @@ class Session:
         builder, most = found.builder, self.setting.most
         hired = Hired(self.journal, builder.leaves, self.budget, executor, window, most, clock=found.clock)
         if self.group:
-            return open_positions(builder, hired, self.spread)
-        return open_lanes(builder, hired, self.lanes, self.setting.rank, self.setting.world_size)
+            return open_positions(builder, hired, self.spread, self.setting.turn)
+        return open_lanes(builder, hired, self.lanes, self.setting)
 
     def close(self) -> None:
         self.out.stream.close()
@@ -142,9 +143,9 @@ class Session:
         with suppress(StopIteration):
             self.out.fill()
 
-    def next_pass(self) -> None:
-        """Go to the beginning of the next pass."""
-        self.epoch += 1
+    def next_pass(self, passes: int = 1) -> None:
+        """Go to the beginning of the next pass, or of one after that."""
+        self.epoch += passes
         self.flow = changed(self.base, self.changes, self.epoch)
         self._open(None)
 

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 from ..base.hints import chosen
 from ..base.ints import whole
-from ..base.seams import installed_memory, neighbours, place
+from ..base.seams import installed_memory, neighbours, place, rank_in
 from ..errors import ConfigError
 from ..streams.deal import Remainder
 from ..streams.quarantine import POLICIES, OnError
+from .forms import Form
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps."""
+    """How a run is done. None of it may change an item or a cursor, but for `lanes`, which a run keeps. Of `turns`
+    workers that share what a rank gives, each takes one item in turn, from item `turn` on.
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -25,6 +28,9 @@ class Setting:
     most: int | None = None
     prefetch_bytes: int | None = None
     remainder: Remainder = "drop"
+    form: Form | None = None
+    turn: int = 0
+    turns: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0), ("prefetch_bytes", 1)):
@@ -40,8 +46,12 @@ class Setting:
         return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // neighbours())
 
 
-def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Our place among the ranks: as given, else as the launcher says."""
+def place_of(rank: int | None, world_size: int | None, mesh: object = None) -> tuple[int, int]:
+    """Our place among the ranks: as given, in a data-parallel group, else as the launcher says."""
+    if mesh is not None:
+        if rank is not None or world_size is not None:
+            raise ConfigError(f"rank={rank}, world_size={world_size} and mesh=: the mesh says both; leave them out")
+        return rank_in(mesh)
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
     if rank is not None and world_size is not None:

@@ -45,13 +45,15 @@ class Spread:
     """One rank's share of the positions of a program: `group` rows of every global step.
 
     What is left at the end of a pass and fills no step is left out ("drop"), filled up from the beginning of the pass
-    ("pad"), or dealt out so that the first ranks have full groups ("keep").
+    ("pad"), or dealt out so that the first ranks have full groups ("keep"). Where workers take turns, our next step is
+    `turns` steps on.
     """
 
     rank: int = 0
     world_size: int = 1
     group: int = 1
     remainder: Remainder = "keep"
+    turns: int = 1
 
     @property
     def size(self) -> int:
@@ -59,9 +61,14 @@ class Spread:
         return self.group * self.world_size
 
     @property
+    def stride(self) -> int:
+        """The rows from one step of ours to the next."""
+        return self.size * self.turns
+
+    @property
     def plain(self) -> bool:
         """Whether all positions are ours, one after the other."""
-        return self.world_size == 1 and self.remainder != "pad"
+        return self.world_size == self.turns == 1 and self.remainder != "pad"
 
     def steps(self, rows: int) -> int:
         """The global steps that so many rows give."""
@@ -78,10 +85,10 @@ class Spread:
         """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole groups."""
         count = max(1, min(-(-many // self.group), _CELLS // self.size))
         if rows is not None:
-            count = min(count, self.steps(rows - at))
+            count = min(count, -(-self.steps(rows - at) // self.turns))
             if not count and not at and self.remainder != "keep":
                 raise self._no_step(rows)
-        starts = at + np.arange(count) * self.size
+        starts = at + np.arange(count) * self.stride
         first = epoch * rows if rows is not None else 0
         full = starts if rows is None or self.remainder == "pad" else starts[starts + self.size <= rows]
         mine = range(self.rank * self.group, (self.rank + 1) * self.group)
@@ -109,9 +116,9 @@ class Spread:
         )
 
 
-def spread_of(rank: int, world_size: int, group: int | None, remainder: Remainder) -> Spread:
+def spread_of(rank: int, world_size: int, group: int | None, remainder: Remainder, turns: int = 1) -> Spread:
     """The share of a rank; all of it for lanes, which have no group. Who is alone has the last, short batch too."""
     chosen(remainder, REMAINDERS, "remainder={}")
     if group is None:
         return Spread()
-    return Spread(rank, world_size, group, "keep" if world_size == 1 and remainder == "drop" else remainder)
+    return Spread(rank, world_size, group, "keep" if world_size == 1 and remainder == "drop" else remainder, turns)

@@ -83,7 +83,7 @@ class Positions:
         group = self.spread.group
         n = min(-(-n // group) * group, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
-        trail = Stepped(self._at, group, self.spread.size, self.op.size)
+        trail = Stepped(self._at, group, self.spread.stride, self.op.size)
         self._used += n
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)

@@ -14,7 +14,7 @@ from ..base.seams import world
 from ..types import Json
 from .barren import Barren
 from .stream import Stream, Tap, joined
-from .trail import After, Chunk, Fixed, Offset, Trail
+from .trail import After, Chunk, Every, Fixed, Offset, Trail
 from .work import Pace
 
 
@@ -231,3 +231,28 @@ def _found(cursor: Any) -> _Found:
         return _Found(turn, drawn, at, set(map(as_int, cursor.get("ended", []))))
     except (KeyError, TypeError, AttributeError) as error:
         raise bad_cursor(cursor, "the cursors of lanes") from error
+
+
+class InTurns:
+    """Of a rank's items one in turn: item `turn`, and every `turns`-th after it. The cursor stands before the next of
+    them, so the others are gone through: what they are made of depends on the data.
+    """
+
+    def __init__(self, stream: Stream, turn: int, turns: int) -> None:
+        self._tap, self._turn, self._turns = Tap(stream), turn, turns
+
+    def cursor(self) -> Json:
+        return self._tap.cursor()
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._tap.seek(epoch, cursor)
+        if cursor is None and self._turn:
+            self._tap.take(self._turn)
+
+    def close(self) -> None:
+        self._tap.stream.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        values, rows, trail = self._tap.take(n * self._turns)
+        picks = np.arange(0, len(values), self._turns)
+        return Chunk(values[:: self._turns], rows.take(picks), Every(trail, self._turns, len(values)))
