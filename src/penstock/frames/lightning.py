@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ConfigError, missing_extra
 from ..loader import Loader
-from .trainers import rest_or_next, states_of_all
+from .trainers import require_ranks, rest_or_next, states_of_all
 
 try:
     import lightning.pytorch as lightning
@@ -57,12 +57,7 @@ class TrainLoader(lightning.Callback):
         if not self._fitting or self._made is not None:
             return
         loader = self._make()
-        ranks = loader._session.setting.world_size  # pyright: ignore[reportPrivateUsage]
-        if not loader._placed and ranks != trainer.world_size:  # pyright: ignore[reportPrivateUsage]
-            raise ConfigError(
-                f"the loader was made for {ranks} ranks, the trainer has {trainer.world_size}: make it inside the "
-                "function given to TrainLoader, where they are known, or give it rank= and world_size="
-            )
+        require_ranks(loader, trainer.world_size)
         self._made = loader
         self._trained = self._moment()
 

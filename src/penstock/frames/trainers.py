@@ -43,6 +43,42 @@ def states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list({json.dumps(each): each for each in found}.values())
 
 
+class AllRanks:
+    """The place of a run on all ranks together, for trainers that keep what one object says of itself.
+
+    Saving and loading are calls of all ranks; a state loads on any number of them. For Accelerate:
+    `accelerator.register_for_checkpointing(AllRanks(loader))`.
+
+    Args:
+        loader: of this rank.
+
+    >>> import penstock as ps
+    >>> loader = ps.Loader(ps.from_sequence(range(10)))
+    >>> place = AllRanks(loader)
+    >>> first = next(iter(loader))
+    >>> state = place.state_dict()
+    >>> again = ps.Loader(ps.from_sequence(range(10)))
+    >>> AllRanks(again).load_state_dict(state)
+    >>> first, next(iter(again))
+    (0, 1)
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all ranks, plain JSON."""
+        return {"ranks": states_of_all(self._loader.state_dict())}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go where the ranks were.
+
+        Args:
+            state_dict: what `state_dict()` gave.
+        """
+        self._loader.load_state_dict(state_dict["ranks"])
+
+
 def rest_or_next(loader: Loader) -> Iterator[Any]:
     """The rest of the pass; where nothing is left of it, the next one.
 
@@ -64,3 +100,24 @@ def rest_or_next(loader: Loader) -> Iterator[Any]:
             yield item
         if begun:
             return
+
+
+def require_ranks(loader: Loader, world_size: int) -> None:
+    """Refuse a loader that looked for its ranks before they were known, and so would give every process everything.
+
+    Args:
+        loader: what is trained on.
+        world_size: how many processes the trainer has.
+
+    Raises:
+        ConfigError: where the loader found other ranks by itself.
+
+    >>> import penstock as ps
+    >>> require_ranks(ps.Loader(ps.from_sequence(range(10))), 1)
+    """
+    found = loader._session.setting.world_size  # pyright: ignore[reportPrivateUsage]
+    if not loader._placed and found != world_size:  # pyright: ignore[reportPrivateUsage]
+        raise ConfigError(
+            f"the loader was made for world_size={found}, and the trainer has {world_size} processes: make it when "
+            "they are known (after torch.distributed was initialised), or give it rank= and world_size="
+        )
