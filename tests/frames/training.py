@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ import torch
 
 import penstock as ps
 
-BATCHES, ACCUMULATE, EVERY = 22, 2, 6  # batches trained; to an optimizer step; to a checkpoint
+BATCHES = 22
+"""What every run trains, in the end."""
 
 
 def document(i: int) -> np.ndarray:
@@ -40,24 +43,36 @@ def tensors(key: str, batch: Any) -> dict[str, torch.Tensor]:
 
 
 def opened(flow: str, world: int) -> ps.Loader:
-    """Batches of 8 documents or packed rows on all ranks together, 10 to an epoch."""
+    """Batches of 8 documents or packed rows on all ranks together: 10 to an epoch, or without end."""
     if flow == "rows":
-        ds = mixed().limit(80).map(lambda i: {"ids": i}).batch(8 // world).map(partial(tensors, "ids"))
+        ds = mixed().limit(80).shuffle(seed=1).map(lambda i: {"ids": i}).batch(8 // world).map(partial(tensors, "ids"))
         return ps.Loader(ds, workers=2)
+    if flow == "ends":  # nobody knows where: on one rank
+        ds = mixed().limit(80).shuffle(seed=1).filter(lambda i: i % 3).map(lambda i: {"ids": i}).batch(8).map(partial(tensors, "ids"))
+        return ps.Loader(ds, lanes=4)
     packed = mixed().map(document).filter(lambda ids: ids[0] % 3).pack(16).batch(8 // world)
-    return ps.Loader(packed.map(partial(tensors, "tokens")), epoch_length=10 * world, lanes=12)
+    return ps.Loader(packed.map(partial(tensors, "tokens")), lanes=12)
 
 
 @dataclass
 class Run:
-    """One run: on how many ranks, where its checkpoints lie, whether it goes on, and after which batch it dies."""
+    """One run: on how many ranks, where its checkpoints lie, from which one it goes on, after which batch it dies.
+
+    `step` batches make a step of the optimizer, `every` steps a checkpoint.
+    """
 
     trainer: str
     flow: str
     world: int
     folder: str
-    resume: bool
-    kill: int
+    begin: str = ""
+    kill: int = 0
+    step: int = 2
+    every: int = 3
+
+    @property
+    def steps(self) -> int:
+        return BATCHES // self.step
 
     def loader(self) -> ps.Loader:
         return opened(self.flow, self.world)
@@ -100,12 +115,16 @@ def by_lightning(run: Run) -> None:
             return torch.optim.SGD(self.parameters(), 0.1)
 
     train = TrainLoader(run.loader)
+    saved = ModelCheckpoint(
+        run.folder, "checkpoint-{step}", auto_insert_metric_name=False, save_top_k=-1, every_n_train_steps=run.every
+    )
+    saved.FILE_EXTENSION = ""
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=run.world, strategy="ddp" if run.world > 1 else "auto", max_steps=BATCHES // ACCUMULATE,
-        accumulate_grad_batches=ACCUMULATE, logger=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[train, ModelCheckpoint(run.folder, save_last=True, every_n_train_steps=EVERY // ACCUMULATE)],
+        accelerator="cpu", devices=run.world, strategy="ddp" if run.world > 1 else "auto", max_steps=run.steps,
+        accumulate_grad_batches=run.step, logger=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[train, saved], use_distributed_sampler=True,
     )  # fmt: skip
-    trainer.fit(Module(), train, ckpt_path=str(Path(run.folder, "last.ckpt")) if run.resume else None)
+    trainer.fit(Module(), train, ckpt_path=run.begin or None)
 
 
 def by_accelerate(run: Run) -> None:
@@ -113,27 +132,23 @@ def by_accelerate(run: Run) -> None:
 
     from penstock.frames.trainers import AllRanks
 
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATE)
-    model = Model(run)
-    loader = run.loader()
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=run.step)
+    model, loader = Model(run), run.loader()
     model, optimizer, train = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), loader)
     accelerator.register_for_checkpointing(AllRanks(loader))
     done = 0
-    if run.resume:
-        last = max(Path(run.folder).glob("batch-*"), key=lambda path: int(path.name[6:]))
-        accelerator.load_state(str(last))
-        done = int(last.name[6:])
+    if run.begin:
+        accelerator.load_state(run.begin)
+        done = int(run.begin.rpartition("-")[2]) * run.step
     while done < BATCHES:
-        for batch in train:
+        for batch in islice(train, BATCHES - done):
             with accelerator.accumulate(model):
                 accelerator.backward(model(**batch)["loss"])
                 optimizer.step()
                 optimizer.zero_grad()
             done += 1
-            if done % EVERY == 0:
-                accelerator.save_state(str(Path(run.folder, f"batch-{done}")))
-            if done == BATCHES:
-                break
+            if done % (run.step * run.every) == 0:
+                accelerator.save_state(str(Path(run.folder, f"checkpoint-{done // run.step}")))
 
 
 def by_transformers(run: Run) -> None:
@@ -145,30 +160,35 @@ def by_transformers(run: Run) -> None:
         pass
 
     arguments = TrainingArguments(
-        run.folder, learning_rate=0.1, lr_scheduler_type="constant", optim="sgd", max_steps=BATCHES // ACCUMULATE,
-        gradient_accumulation_steps=ACCUMULATE, save_steps=EVERY // ACCUMULATE, report_to=[], use_cpu=True,
+        run.folder, learning_rate=0.1, lr_scheduler_type="constant", optim="sgd", max_steps=run.steps,
+        gradient_accumulation_steps=run.step, save_steps=run.every, report_to=[], use_cpu=True,
         disable_tqdm=True, logging_strategy="no", max_grad_norm=0, ddp_backend="gloo" if run.world > 1 else None,
     )  # fmt: skip
-    Trained(Model(run), arguments, train_loader=run.loader()).train(resume_from_checkpoint=run.resume)
+    Trained(Model(run), arguments, train_loader=run.loader()).train(resume_from_checkpoint=run.begin or None)
 
 
-TRAINERS: dict[str, Callable[[Run], None]] = {
-    "lightning": by_lightning, "accelerate": by_accelerate, "transformers": by_transformers,
-}  # fmt: skip
+TRAINERS: dict[str, tuple[Callable[[Run], None], str]] = {
+    "lightning": (by_lightning, "lightning.pytorch"),
+    "accelerate": (by_accelerate, "accelerate"),
+    "transformers": (by_transformers, "transformers.trainer"),
+}
+"""What runs, and what every run would import."""
 
 
 def rank_of(run: Run, rank: int, port: int) -> None:
     """One rank of a run, in a process of its own."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": run.world, "LOCAL_WORLD_SIZE": run.world, "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1", "GROUP_RANK": "0"}
-    TRAINERS[run.trainer](run)
+    TRAINERS[run.trainer][0](run)
     os._exit(0)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    for asked in json.load(sys.stdin):
-        run = Run(**asked)
+    runs = [Run(**asked) for asked in json.load(sys.stdin)]
+    for name in {TRAINERS[run.trainer][1] for run in runs}:
+        import_module(name)
+    for run in runs:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
