@@ -32,9 +32,13 @@ def document(i: int) -> np.ndarray:
 
 
 def mixed() -> ps.Dataset:
-    sizes = {"a": (0, 40), "b": (1_000, 30), "c": (2_000, 26)}
+    sizes = {"a": (0, 40), "b": (1_000, 30), "c": (1_500, 26)}
     flows = {name: ps.from_sequence(range(at, at + n)).shuffle() for name, (at, n) in sizes.items()}
     return ps.mix(flows, {"a": 3, "b": 2, "c": 1}, seed=4)
+
+
+def packed(length: int) -> ps.Dataset:
+    return mixed().map(document).filter(lambda ids: ids[0] % 3).pack(length)
 
 
 def tensors(key: str, batch: Any) -> dict[str, torch.Tensor]:
@@ -50,8 +54,7 @@ def opened(flow: str, world: int) -> ps.Loader:
     if flow == "ends":  # nobody knows where: on one rank
         ds = mixed().limit(80).shuffle(seed=1).filter(lambda i: i % 3).map(lambda i: {"ids": i}).batch(8).map(partial(tensors, "ids"))
         return ps.Loader(ds, lanes=4)
-    packed = mixed().map(document).filter(lambda ids: ids[0] % 3).pack(16).batch(8 // world)
-    return ps.Loader(packed.map(partial(tensors, "tokens")), lanes=12)
+    return ps.Loader(packed(16).batch(8 // world).map(partial(tensors, "tokens")), lanes=12)
 
 
 @dataclass
@@ -78,22 +81,31 @@ class Run:
         return opened(self.flow, self.world)
 
 
+class Note:
+    """What a rank trained, and the loss, goes to a file of the rank; then it may be time to die."""
+
+    def __init__(self, run: Run) -> None:
+        self.file, self.left = Path(run.folder, f"rank-{os.environ['RANK']}.jsonl").open("a"), run.kill
+
+    def __call__(self, ids: torch.Tensor, loss: torch.Tensor) -> None:
+        self.file.write(json.dumps([ids.tolist(), loss.item()]) + "\n")
+        self.file.flush()
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Model(torch.nn.Module):
-    """One weight; what it was given and lost goes to a file of the rank."""
+    """One weight."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.linear, self.left = torch.nn.Linear(1, 1), run.kill
-        self.log = Path(run.folder, f"rank-{os.environ['RANK']}.jsonl").open("a")
+        self.linear, self.note = torch.nn.Linear(1, 1), Note(run)
 
     def forward(self, ids: torch.Tensor, x: torch.Tensor) -> dict[str, torch.Tensor]:
         loss = (self.linear(x[..., None])[..., 0] - 2 * x).pow(2).mean()
-        self.log.write(json.dumps([ids.tolist(), loss.item()]) + "\n")
-        self.log.flush()
-        self.left -= 1
-        if not self.left:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.note(ids, loss)
         return {"loss": loss}
 
 
@@ -167,10 +179,17 @@ def by_transformers(run: Run) -> None:
     Trained(Model(run), arguments, train_loader=run.loader()).train(resume_from_checkpoint=run.begin or None)
 
 
+def by_torchtitan(run: Run) -> None:
+    from frames.titan import train
+
+    train(run, packed, Note(run), BATCHES)
+
+
 TRAINERS: dict[str, tuple[Callable[[Run], None], str]] = {
     "lightning": (by_lightning, "lightning.pytorch"),
     "accelerate": (by_accelerate, "accelerate"),
     "transformers": (by_transformers, "transformers.trainer"),
+    "torchtitan": (by_torchtitan, "torchtitan"),
 }
 """What runs, and what every run would import."""
 
