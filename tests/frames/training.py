@@ -185,11 +185,18 @@ def by_torchtitan(run: Run) -> None:
     train(run, packed, Note(run), BATCHES)
 
 
+def by_olmo(run: Run) -> None:
+    from frames.olmo import train
+
+    train(run, packed, Model(run), BATCHES)
+
+
 TRAINERS: dict[str, tuple[Callable[[Run], None], str]] = {
     "lightning": (by_lightning, "lightning.pytorch"),
     "accelerate": (by_accelerate, "accelerate"),
     "transformers": (by_transformers, "transformers.trainer"),
     "torchtitan": (by_torchtitan, "torchtitan"),
+    "olmo_core": (by_olmo, "olmo_core.train"),
 }
 """What runs, and what every run would import."""
 
