@@ -28,9 +28,9 @@ def train(run: Run, packed: Any, model: torch.nn.Module, batches: int) -> None:
         model: takes samples and their values.
         batches: how many to train.
     """
-    from olmo_core.train import Duration, LoadStrategy, TrainerConfig, prepare_training_environment
-    from olmo_core.train.callbacks import CheckpointerCallback
-    from olmo_core.train.train_module import BasicTrainModule
+    from olmo_core.train import Duration, LoadStrategy, TrainerConfig, prepare_training_environment  # pyright: ignore[reportMissingImports]
+    from olmo_core.train.callbacks import CheckpointerCallback  # pyright: ignore[reportMissingImports]
+    from olmo_core.train.train_module import BasicTrainModule  # pyright: ignore[reportMissingImports]
 
     class Module(BasicTrainModule):
         def train_batch(self, batch: Any, dry_run: bool = False) -> None:

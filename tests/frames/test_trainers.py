@@ -30,7 +30,8 @@ def train(runs: list[Run]) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "training.py")],
         input=json.dumps([asdict(run) for run in runs]),
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"},
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"},
         capture_output=True,
         text=True,
         timeout=500,
@@ -60,7 +61,12 @@ def test_killed_in_the_middle_of_an_epoch_and_resumed(trainer: str, flow: str, t
         return Run(trainer, flow, world, str(tmp_path / name), str(begin), kill)
 
     third, sixth = tmp_path / "killed" / "checkpoint-3", tmp_path / "two-killed" / "checkpoint-6"
-    full, killed, again, on_two = run("full", 1), run("killed", 1, 9), run("again", 1, 0, third), run("two", 2, 0, third)
+    full, killed, again, on_two = (
+        run("full", 1),
+        run("killed", 1, 9),
+        run("again", 1, 0, third),
+        run("two", 2, 0, third),
+    )
     two_killed, on_one, back = run("two-killed", 2, 17), run("one", 1, 0, sixth), run("back", 2, 0, sixth)
     train([full, killed, again, on_two, two_killed, on_one, back])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,12 @@ def on_cpu() -> None:
         "reset_peak_memory_stats": nothing,
         "empty_cache": nothing,
     }
-    vars(torch.cpu).update(stubs)
-    vars(torch._utils)["_get_available_device_type"] = lambda: "cpu"
+    for name, stub in stubs.items():
+        setattr(torch.cpu, name, stub)
+    setattr(import_module("torch._utils"), "_get_available_device_type", lambda: "cpu")  # noqa: B010
 
-    from torchtitan.distributed import utils
-    from torchtitan.models.common.attention import FlexAttention
+    from torchtitan.distributed import utils  # pyright: ignore[reportMissingImports]
+    from torchtitan.models.common.attention import FlexAttention  # pyright: ignore[reportMissingImports]
 
     def attention(q: Any, k: Any, v: Any, enable_gqa: bool = False, **kwargs: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=enable_gqa), None
@@ -67,9 +69,9 @@ def train(run: Run, packed: Any, told: Any, batches: int) -> None:
         batches: how many to train.
     """
     on_cpu()
-    from torchtitan.components.tokenizer import BaseTokenizer
-    from torchtitan.models.llama3.config_registry import llama3_debugmodel
-    from torchtitan.trainer import Trainer
+    from torchtitan.components.tokenizer import BaseTokenizer  # pyright: ignore[reportMissingImports]
+    from torchtitan.models.llama3.config_registry import llama3_debugmodel  # pyright: ignore[reportMissingImports]
+    from torchtitan.trainer import Trainer  # pyright: ignore[reportMissingImports]
 
     class Tokenizer(BaseTokenizer):
         @dataclass(kw_only=True, slots=True)
@@ -98,8 +100,6 @@ def train(run: Run, packed: Any, told: Any, batches: int) -> None:
     training.steps, training.seq_len, training.disable_cuda_graphs = batches // run.step, ROW, True
     training.local_batch_size, training.global_batch_size = 8 // run.world, 8 * run.step
     training.mixed_precision_param = "float32"
-    config.parallelism.data_parallel_replicate_degree = run.world
-    config.parallelism.data_parallel_shard_degree = 1
     config.compile.enable = False
     trainer = Watched(config=config)
     trainer.train()

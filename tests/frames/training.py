@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +53,15 @@ def opened(flow: str, world: int) -> ps.Loader:
         ds = mixed().limit(80).shuffle(seed=1).map(lambda i: {"ids": i}).batch(8 // world).map(partial(tensors, "ids"))
         return ps.Loader(ds, workers=2)
     if flow == "ends":  # nobody knows where: on one rank
-        ds = mixed().limit(80).shuffle(seed=1).filter(lambda i: i % 3).map(lambda i: {"ids": i}).batch(8).map(partial(tensors, "ids"))
+        ds = (
+            mixed()
+            .limit(80)
+            .shuffle(seed=1)
+            .filter(lambda i: i % 3)
+            .map(lambda i: {"ids": i})
+            .batch(8)
+            .map(partial(tensors, "ids"))
+        )
         return ps.Loader(ds, lanes=4)
     return ps.Loader(packed(16).batch(8 // world).map(partial(tensors, "tokens")), lanes=12)
 
@@ -110,8 +119,8 @@ class Model(torch.nn.Module):
 
 
 def by_lightning(run: Run) -> None:
-    import lightning.pytorch as lightning
-    from lightning.pytorch.callbacks import ModelCheckpoint
+    import lightning.pytorch as lightning  # pyright: ignore[reportMissingImports]
+    from lightning.pytorch.callbacks import ModelCheckpoint  # pyright: ignore[reportMissingImports]
 
     from penstock.frames.lightning import TrainLoader
 
@@ -140,7 +149,7 @@ def by_lightning(run: Run) -> None:
 
 
 def by_accelerate(run: Run) -> None:
-    from accelerate import Accelerator
+    from accelerate import Accelerator  # pyright: ignore[reportMissingImports]
 
     from penstock.frames.trainers import AllRanks
 
@@ -203,7 +212,13 @@ TRAINERS: dict[str, tuple[Callable[[Run], None], str]] = {
 
 def rank_of(run: Run, rank: int, port: int) -> None:
     """One rank of a run, in a process of its own."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": run.world, "LOCAL_WORLD_SIZE": run.world, "MASTER_PORT": port}
+    place = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": run.world,
+        "LOCAL_WORLD_SIZE": run.world,
+        "MASTER_PORT": port,
+    }
     os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1", "GROUP_RANK": "0"}
     TRAINERS[run.trainer][0](run)
     os._exit(0)
@@ -223,6 +238,8 @@ def main() -> None:
             if not (process := os.fork()):
                 try:
                     rank_of(run, rank, port)
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(1)
             ranks.append(process)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from ..errors import ConfigError, missing_extra
 from ..loader import Loader
 from .trainers import require_ranks, rest_or_next, states_of_all
 
 try:
-    import lightning.pytorch as lightning
+    from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 except ImportError:
-    raise missing_extra("lightning", "lightning", "penstock.frames.lightning") from None
+    raise missing_extra("lightning", "trainers", "penstock.frames.lightning") from None
+
+_Callback = cast(Any, Callback)
 
 
-class TrainLoader(lightning.Callback):
+class TrainLoader(_Callback):
     """A loader for `Trainer.fit` that is also a callback of the trainer, which tells it what was trained.
 
     Lightning fetches a batch before it is trained, where it cannot know which is the last; such a batch is no part of

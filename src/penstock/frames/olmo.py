@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import missing_extra
 from ..loader import Loader
@@ -36,11 +36,13 @@ def data_loader(loader: Loader, work_dir: str | Path, global_batch_size: int) ->
 @cache
 def _data_loader() -> Any:
     try:
-        from olmo_core.data.data_loader import DataLoaderBase
+        from olmo_core.data.data_loader import DataLoaderBase  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
         raise missing_extra("ai2-olmo-core", "olmo", "penstock.frames.olmo") from None
 
-    class PenstockDataLoader(DataLoaderBase):
+    base = cast(Any, DataLoaderBase)
+
+    class PenstockDataLoader(base):
         def __init__(self, loader: Loader, work_dir: str | Path, global_batch_size: int) -> None:
             setting = loader._session.setting  # pyright: ignore[reportPrivateUsage]
             super().__init__(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from ..errors import missing_extra
 from ..loader import Loader
@@ -58,13 +58,15 @@ def data_loader(make: Callable[[Place], Loader]) -> Any:
 @cache
 def _data_loader() -> Any:
     try:
-        from torchtitan.components.dataloader import BaseDataLoader
+        from torchtitan.components.dataloader import BaseDataLoader  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
         raise missing_extra("torchtitan", "torchtitan", "penstock.frames.torchtitan") from None
 
-    class PenstockDataLoader(BaseDataLoader):
+    base = cast(Any, BaseDataLoader)
+
+    class PenstockDataLoader(base):
         @dataclass(kw_only=True, slots=True)
-        class Config(BaseDataLoader.Config):
+        class Config(base.Config):
             make: Callable[[Place], Loader]
 
         def __init__(

@@ -1,4 +1,4 @@
-"""transformers: a loader in the place of the training data of its Trainer, and of TRL's, resumed with its checkpoints."""
+"""transformers: its Trainer, and TRL's, trains on a loader and resumes it with its own checkpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from ..base.seams import write_whole
 from ..errors import StateError, missing_extra
@@ -17,13 +17,11 @@ try:
     from torch import Generator
     from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
     from transformers import TrainerCallback
-    from transformers.trainer_utils import get_last_checkpoint
+    from transformers.trainer_utils import get_last_checkpoint  # pyright: ignore[reportUnknownVariableType]
 except ImportError as error:
-    raise missing_extra(error.name or "transformers", "hf", "penstock.frames.transformers") from None
+    raise missing_extra(error.name or "transformers", "trainers", "penstock.frames.transformers") from None
 
-_Trainer: Any = object
-if TYPE_CHECKING:
-    from transformers import Trainer as _Trainer
+_Trainer = cast(Any, object)  # beside the Trainer that it is mixed into
 
 FILE = "penstock.json"
 """The file in the folder of a checkpoint that has the states of all ranks."""
@@ -56,7 +54,9 @@ class FromLoader(_Trainer):
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The loader, as a `DataLoader` whose indices only count: the Trainer skips indices, and no data with them."""
         steps = BatchSampler(_Steps(self._loader), batch_size=1, drop_last=False)
-        aside = Generator()  # a DataLoader draws from the process's own otherwise, and would change what a resumed run draws
+        aside = (
+            Generator()
+        )  # a DataLoader draws from the process's own otherwise, and would change what a resumed run draws
         return DataLoader(_Batches(self._loader), batch_sampler=steps, collate_fn=_as_it_is, generator=aside)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ class FromLoader(_Trainer):
             StateError: for a checkpoint without the states of the loader.
         """
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
+            resume_from_checkpoint = cast(str | None, get_last_checkpoint(self.args.output_dir)) or True
         if isinstance(resume_from_checkpoint, str):
             self._loader.load_state_dict(_saved_in(Path(resume_from_checkpoint)))
         return super().train(resume_from_checkpoint, *args, **kwargs)
