@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import penstock as ps
 from penstock.frames.trainers import AllRanks, require_ranks, rest_or_next, states_of_all
@@ -20,7 +21,18 @@ pytest.importorskip("torch")
 from frames.training import BATCHES, Run
 
 HERE = Path(__file__).parent
-LOCAL = ("lightning", "accelerate", "transformers")
+SAMPLE = [("lightning", "lanes"), ("accelerate", "lanes"), ("transformers", "rows")]
+NIGHTLY = [
+    ("lightning", "rows"),
+    ("accelerate", "rows"),
+    ("transformers", "lanes"),
+    ("torchtitan", "lanes"),
+    ("olmo_core", "lanes"),
+]
+
+
+RUNS = {"full": 1, "dying": 2, "one": 1}
+"""Of Ray Train: on how many workers."""
 
 
 def train(runs: list[Run]) -> None:
@@ -39,6 +51,11 @@ def train(runs: list[Run]) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+def saved(trainer: str, step: int) -> str:
+    """Where a trainer writes what it had after so many steps of two batches each."""
+    return {"torchtitan": f"checkpoint/step-{step}", "olmo_core": f"step{2 * step}"}.get(trainer, f"checkpoint-{step}")
+
+
 def told(run: Run) -> list[list[tuple[Any, float]]]:
     """Of every rank what it trained: the samples of each batch, and the loss."""
     files = [Path(run.folder, f"rank-{rank}.jsonl") for rank in range(run.world)]
@@ -52,15 +69,16 @@ def global_steps(run: Run) -> tuple[list[list[Any]], list[float]]:
     return ids, [sum(loss for _, loss in batch) / len(batch) for batch in batches]
 
 
-@pytest.mark.parametrize("flow", ["rows", "lanes"])
-@pytest.mark.parametrize("trainer", LOCAL)
+@pytest.mark.parametrize(("trainer", "flow"), [*SAMPLE, *NIGHTLY])
 def test_killed_in_the_middle_of_an_epoch_and_resumed(trainer: str, flow: str, tmp_path: Path) -> None:
     pytest.importorskip(trainer)
+    if (trainer, flow) in NIGHTLY and settings().derandomize:
+        pytest.skip("each trainer once in a normal run; the rest with --hypothesis-profile=nightly")
 
     def run(name: str, world: int, kill: int = 0, begin: Path | str = "") -> Run:
         return Run(trainer, flow, world, str(tmp_path / name), str(begin), kill)
 
-    third, sixth = tmp_path / "killed" / "checkpoint-3", tmp_path / "two-killed" / "checkpoint-6"
+    third, sixth = tmp_path / "killed" / saved(trainer, 3), tmp_path / "two-killed" / saved(trainer, 6)
     full, killed, again, on_two = (
         run("full", 1),
         run("killed", 1, 9),
@@ -87,12 +105,12 @@ def test_killed_in_the_middle_of_an_epoch_and_resumed(trainer: str, flow: str, t
 def test_saved_at_any_batch_of_passes_without_a_length(trainer: str, tmp_path: Path) -> None:
     pytest.importorskip(trainer)
     full = Run(trainer, "ends", 1, str(tmp_path / "full"), step=1, every=1)
-    saved = [tmp_path / "full" / f"checkpoint-{step}" for step in (1, 6, 7, 8, 13, 14, 21)]  # 7 batches make a pass
-    rests = [Run(trainer, "ends", 1, str(tmp_path / path.name), str(path), step=1, every=99) for path in saved]
+    kept = [tmp_path / "full" / f"checkpoint-{step}" for step in (1, 6, 7, 8, 13, 14, 21)]  # 7 batches make a pass
+    rests = [Run(trainer, "ends", 1, str(tmp_path / path.name), str(path), step=1, every=99) for path in kept]
     train([full, *rests])
     [expected] = told(full)
     assert len(expected) == BATCHES
-    assert [told(rest) for rest in rests] == [[expected[int(path.name[11:]) :]] for path in saved]
+    assert [told(rest) for rest in rests] == [[expected[int(path.name[11:]) :]] for path in kept]
 
 
 def test_a_pass_that_was_counted_out_is_followed_by_the_next() -> None:
@@ -122,3 +140,24 @@ def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:
     with pytest.raises(ps.ConfigError, match="made for world_size=1, and the trainer has 2"):
         require_ranks(ps.Loader(rows), 2)
     require_ranks(ps.Loader(rows, rank=0, world_size=1), 2)  # peers of one data-parallel group
+
+
+def test_ray_train_begins_killed_workers_anew(tmp_path: Path) -> None:
+    pytest.importorskip("ray.train", exc_type=ImportError)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "ray_training.py"), str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    full, dying, one = [Run("ray", "lanes", world, str(tmp_path / name)) for name, world in RUNS.items()]
+    ids, losses = global_steps(full)
+    there, lost = global_steps(dying)
+    assert there[:11] == ids[:11]
+    again = len(ids) - len(there[11:])  # Ray may not have taken in the last checkpoint before the death
+    assert again in (4, 8)
+    assert there[11:] == ids[again:] and lost[11:] == pytest.approx(losses[again:], rel=1e-5)
+    there, lost = global_steps(one)
+    assert there == ids[4:] and lost == pytest.approx(losses[4:], rel=1e-5)

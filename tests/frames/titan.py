@@ -100,7 +100,7 @@ def train(run: Run, packed: Any, told: Any, batches: int) -> None:
     training.steps, training.seq_len, training.disable_cuda_graphs = batches // run.step, ROW, True
     training.local_batch_size, training.global_batch_size = 8 // run.world, 8 * run.step
     training.mixed_precision_param = "float32"
-    config.compile.enable = False
+    config.parallelism.spmd_backend = "partial_dtensor"
     trainer = Watched(config=config)
     trainer.train()
     trainer.close()

@@ -45,7 +45,7 @@ def _data_loader() -> Any:
     class PenstockDataLoader(base):
         def __init__(self, loader: Loader, work_dir: str | Path, global_batch_size: int) -> None:
             setting = loader._session.setting  # pyright: ignore[reportPrivateUsage]
-            super().__init__(
+            super().__init__(  # pyright: ignore[reportUnknownMemberType]
                 work_dir=work_dir, global_batch_size=global_batch_size, dp_world_size=setting.world_size,
                 dp_rank=setting.rank,
             )  # fmt: skip

@@ -46,7 +46,7 @@ class FromLoader(_Trainer):
     """
 
     def __init__(self, *args: Any, train_loader: Loader, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]
         require_ranks(train_loader, self.args.world_size)
         self._loader = train_loader
         self.add_callback(_Saved(train_loader))
@@ -74,7 +74,8 @@ class FromLoader(_Trainer):
             resume_from_checkpoint = cast(str | None, get_last_checkpoint(self.args.output_dir)) or True
         if isinstance(resume_from_checkpoint, str):
             self._loader.load_state_dict(_saved_in(Path(resume_from_checkpoint)))
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        trainer: Any = super()  # of the Trainer that this is mixed into
+        return trainer.train(resume_from_checkpoint, *args, **kwargs)
 
 
 class _Saved(TrainerCallback):
