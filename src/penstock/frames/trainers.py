@@ -1,0 +1,123 @@
+"""What trainers need of a loader beyond a `for`: the states of all ranks together, and passes that are counted out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import ConfigError, missing_extra
+from ..loader import Loader
+
+
+def states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The states of all ranks, for `Loader.load_state_dict`: one where it says everything, else each of them.
+
+    Ranks differ in the cursors of lanes and in journals of bad samples; torch.distributed then gathers them, so all
+    ranks call this together.
+
+    Args:
+        state: what `state_dict()` of this rank's loader gave.
+
+    Raises:
+        ConfigError: where ranks differ and torch.distributed is not initialised.
+
+    >>> import penstock as ps
+    >>> loader = ps.Loader(ps.from_sequence(range(10)), rank=0, world_size=2)
+    >>> len(states_of_all(loader.state_dict()))
+    1
+    """
+    if "journal_of" not in state and ("lanes" not in state or len(state["at"]) == state["lanes"]):
+        return [state]
+    try:
+        from torch import distributed
+    except ImportError:
+        raise missing_extra("torch", "torch", "gathering the states of all ranks") from None
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise ConfigError(
+            "every rank has lanes or a journal of its own, and torch.distributed, which would gather them, is not "
+            "initialised: keep the state_dict() of each rank's loader, and load the list of them"
+        )
+    found: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(found, state)  # pyright: ignore[reportUnknownMemberType]
+    return list({json.dumps(each): each for each in found}.values())
+
+
+class AllRanks:
+    """The place of a run on all ranks together, for trainers that keep what one object says of itself.
+
+    Saving and loading are calls of all ranks; a state loads on any number of them. For Accelerate:
+    `accelerator.register_for_checkpointing(AllRanks(loader))`.
+
+    Args:
+        loader: of this rank.
+
+    >>> import penstock as ps
+    >>> loader = ps.Loader(ps.from_sequence(range(10)))
+    >>> place = AllRanks(loader)
+    >>> first = next(iter(loader))
+    >>> state = place.state_dict()
+    >>> again = ps.Loader(ps.from_sequence(range(10)))
+    >>> AllRanks(again).load_state_dict(state)
+    >>> first, next(iter(again))
+    (0, 1)
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all ranks, plain JSON."""
+        return {"ranks": states_of_all(self._loader.state_dict())}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go where the ranks were.
+
+        Args:
+            state_dict: what `state_dict()` gave.
+        """
+        self._loader.load_state_dict(state_dict["ranks"])
+
+
+def rest_or_next(loader: Loader) -> Iterator[Any]:
+    """The rest of the pass; where nothing is left of it, the next one.
+
+    Trainers count the items of a pass and never ask for one more, so they begin a pass with a loader that stands at the
+    end of the last.
+
+    Args:
+        loader: what to iterate over.
+
+    >>> import penstock as ps
+    >>> loader = ps.Loader(ps.from_sequence(range(3)))
+    >>> [[next(items) for _ in range(3)] for items in (rest_or_next(loader), rest_or_next(loader))]
+    [[0, 1, 2], [0, 1, 2]]
+    """
+    begun = False
+    for _ in range(2):
+        for item in loader:
+            begun = True
+            yield item
+        if begun:
+            return
+
+
+def require_ranks(loader: Loader, world_size: int) -> None:
+    """Refuse a loader that looked for its ranks before they were known, and so would give every process everything.
+
+    Args:
+        loader: what is trained on.
+        world_size: how many processes the trainer has.
+
+    Raises:
+        ConfigError: where the loader found other ranks by itself.
+
+    >>> import penstock as ps
+    >>> require_ranks(ps.Loader(ps.from_sequence(range(10))), 1)
+    """
+    found = loader._session.setting.world_size  # pyright: ignore[reportPrivateUsage]
+    if not loader._placed and found != world_size:  # pyright: ignore[reportPrivateUsage]
+        raise ConfigError(
+            f"the loader was made for world_size={found}, and the trainer has {world_size} processes: make it when "
+            "they are known (after torch.distributed was initialised), or give it rank= and world_size="
+        )

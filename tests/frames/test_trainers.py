@@ -1,0 +1,164 @@
+"""Trainers are killed in the middle of an epoch, and go on as if they had not been: their own loops, real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+import penstock as ps
+from penstock.frames.trainers import AllRanks, require_ranks, rest_or_next, states_of_all
+
+pytest.importorskip("torch")
+
+from frames.training import BATCHES, Run
+
+HERE = Path(__file__).parent
+SAMPLE = [("lightning", "lanes"), ("accelerate", "lanes"), ("transformers", "rows")]
+NIGHTLY = [
+    ("lightning", "rows"),
+    ("accelerate", "rows"),
+    ("transformers", "lanes"),
+    ("torchtitan", "lanes"),
+    ("olmo_core", "lanes"),
+]
+
+
+RUNS = {"full": 1, "dying": 2}
+"""Of Ray Train: on how many workers."""
+
+
+def train(runs: list[Run]) -> None:
+    """Do the runs, one after the other, in a process that forks a process for each rank."""
+    for run in runs:
+        Path(run.folder).mkdir()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "training.py")],
+        input=json.dumps([asdict(run) for run in runs]),
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def saved(trainer: str, step: int) -> str:
+    """Where a trainer writes what it had after so many steps of two batches each."""
+    return {"torchtitan": f"checkpoint/step-{step}", "olmo_core": f"step{2 * step}"}.get(trainer, f"checkpoint-{step}")
+
+
+def told(run: Run) -> list[list[tuple[Any, float]]]:
+    """Of every rank what it trained: the samples of each batch, and the loss."""
+    files = [Path(run.folder, f"rank-{rank}.jsonl") for rank in range(run.world)]
+    return [[tuple(json.loads(line)) for line in file.read_text().splitlines()] for file in files]
+
+
+def global_steps(run: Run) -> tuple[list[list[Any]], list[float]]:
+    """The samples that all ranks trained together in each batch, sorted, and their mean loss."""
+    batches = list(zip(*told(run), strict=True))
+    ids = [sorted(row for rows, _ in batch for row in rows) for batch in batches]
+    return ids, [sum(loss for _, loss in batch) / len(batch) for batch in batches]
+
+
+@pytest.mark.parametrize(("trainer", "flow"), [*SAMPLE, *NIGHTLY])
+def test_killed_in_the_middle_of_an_epoch_and_resumed(trainer: str, flow: str, tmp_path: Path) -> None:
+    pytest.importorskip(trainer)
+    if (trainer, flow) in NIGHTLY and settings().derandomize:
+        pytest.skip("each trainer once in a normal run; the rest with --hypothesis-profile=nightly")
+
+    def run(name: str, world: int, kill: int = 0, begin: Path | str = "") -> Run:
+        return Run(trainer, flow, world, str(tmp_path / name), str(begin), kill)
+
+    third, sixth = tmp_path / "killed" / saved(trainer, 3), tmp_path / "two-killed" / saved(trainer, 6)
+    full, killed, again, on_two = (
+        run("full", 1),
+        run("killed", 1, 9),
+        run("again", 1, 0, third),
+        run("two", 2, 0, third),
+    )
+    two_killed, on_one, back = run("two-killed", 2, 17), run("one", 1, 0, sixth), run("back", 2, 0, sixth)
+    alone = trainer == "torchtitan"  # its FSDP reduces by an operation that gloo lacks
+    train([full, killed, again] if alone else [full, killed, again, on_two, two_killed, on_one, back])
+
+    [expected] = told(full)
+    assert len(expected) == BATCHES and len({json.dumps(ids) for ids, _ in expected}) == BATCHES
+    assert told(killed) == [expected[:9]]
+    assert told(again) == [expected[6:]]  # the third step was saved, of two batches each
+    if alone:
+        return
+    ids, losses = global_steps(full)
+    assert [len(part) for part in told(two_killed)] == [17, 17]
+    for other, done in ((on_two, 6), (on_one, 12), (back, 12)):
+        there, lost = global_steps(other)
+        assert there == ids[done:]
+        assert lost == pytest.approx(losses[done:], rel=1e-5)
+    assert told(back)[0][: 17 - 12] == told(two_killed)[0][12:]
+
+
+@pytest.mark.parametrize("trainer", ["lightning", "transformers"])
+def test_saved_at_any_batch_of_passes_without_a_length(trainer: str, tmp_path: Path) -> None:
+    pytest.importorskip(trainer)
+    full = Run(trainer, "ends", 1, str(tmp_path / "full"), step=1, every=1)
+    kept = [tmp_path / "full" / f"checkpoint-{step}" for step in (1, 6, 7, 8, 13, 14, 21)]  # 7 batches make a pass
+    rests = [Run(trainer, "ends", 1, str(tmp_path / path.name), str(path), step=1, every=99) for path in kept]
+    train([full, *rests])
+    [expected] = told(full)
+    assert len(expected) == BATCHES
+    assert [told(rest) for rest in rests] == [[expected[int(path.name[11:]) :]] for path in kept]
+
+
+def test_a_pass_that_was_counted_out_is_followed_by_the_next() -> None:
+    loader = ps.Loader(ps.from_sequence(range(3)).shuffle())
+    passes = [[next(items) for _ in range(3)] for items in [rest_or_next(loader), rest_or_next(loader)]]
+    assert [sorted(part) for part in passes] == [[0, 1, 2]] * 2
+    assert len(list(rest_or_next(loader))) == 3
+    items = rest_or_next(loader)
+    first = next(items)
+    assert sorted([first, *rest_or_next(loader)]) == [0, 1, 2]
+    assert list(rest_or_next(ps.Loader(ps.from_sequence([])))) == []
+
+
+def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
+    rows = ps.from_sequence(range(100)).repeat()
+    alike = ps.Loader(rows, rank=0, world_size=2).state_dict()
+    assert states_of_all(alike) == [alike]
+    lanes = ps.Loader(rows.filter(lambda x: x % 2), rank=0, world_size=2)
+    with pytest.raises(ps.ConfigError, match="not initialised: keep the state_dict"):
+        AllRanks(lanes).state_dict()
+    alone = ps.Loader(rows.filter(lambda x: x % 2)).state_dict()
+    assert states_of_all(alone) == [alone]
+
+
+def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:
+    rows = ps.from_sequence(range(100))
+    with pytest.raises(ps.ConfigError, match="made for world_size=1, and the trainer has 2"):
+        require_ranks(ps.Loader(rows), 2)
+    require_ranks(ps.Loader(rows, rank=0, world_size=1), 2)  # peers of one data-parallel group
+
+
+def test_ray_train_begins_killed_workers_anew(tmp_path: Path) -> None:
+    pytest.importorskip("ray.train", exc_type=ImportError)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "ray_training.py"), str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    full, dying = [Run("ray", "lanes", world, str(tmp_path / name)) for name, world in RUNS.items()]
+    ids, losses = global_steps(full)
+    there, lost = global_steps(dying)
+    assert there[:11] == ids[:11]
+    again = len(ids) - len(there[11:])  # Ray may not have taken in the last checkpoint before the death
+    assert again in (4, 8)
+    assert there[11:] == ids[again:] and lost[11:] == pytest.approx(losses[again:], rel=1e-5)
