@@ -10,6 +10,7 @@ from ..base.cursors import as_int, lane_number
 from ..errors import StateError
 from ..graph.recipe import difference
 from ..types import Json
+from .settling import levelled
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
 
@@ -32,6 +33,7 @@ def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
     """One state out of those of all ranks."""
+    bodies = levelled(bodies)
     body = bodies[0]
     cursors, last = dict[int, Json](), dict[str, Json]()
     for other in bodies:
