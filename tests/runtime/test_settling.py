@@ -212,7 +212,7 @@ def test_any_ranks_go_on_where_any_ranks_were(data: st.DataObject) -> None:
             rank = data.draw(st.integers(0, ranks - 1), "rank")
             for uid, value in loaders[rank].take(data.draw(st.integers(1, 5), "k")):
                 assert uid not in settled and all(uid not in each for each in flight)
-                epoch, item = address_of(uid)
+                epoch, item = address_of(uid, "{}")
                 position = epoch * (reference.plan.size or 0) + item
                 indices = [sample.index for sample in reference.plan.at(position)]
                 assert indices == (value if batch > 1 else [value])
@@ -225,13 +225,13 @@ def test_any_ranks_go_on_where_any_ranks_were(data: st.DataObject) -> None:
                     settled[uid] = fate
         states = json.loads(json.dumps([loader.state_dict() for loader in loaders]))
     alone, taken = resumed(make, states), list[str]()
-    furthest = max((address_of(uid) for uid in settled), default=Address(0, 0))
-    while len(taken) < 400 and (not taken or address_of(taken[-1]) <= furthest):
+    furthest = max((address_of(uid, "{}") for uid in settled), default=Address(0, 0))
+    while len(taken) < 400 and (not taken or address_of(taken[-1], "{}") <= furthest):
         taken += [uid for uid, _ in alone.take(7)]
         if size == 0 or (not taken and alone.state_dict()["epoch"] > furthest.epoch + 1):
             break
     assert not settled.keys() & set(taken) and len(set(taken)) == len(taken)
-    assert [address_of(uid) for uid in taken] == sorted(address_of(uid) for uid in taken)
+    assert [address_of(uid, "{}") for uid in taken] == sorted(address_of(uid, "{}") for uid in taken)
     count = reference.plan.size
     due = {
         Address(epoch, item).uid

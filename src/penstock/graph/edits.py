@@ -14,7 +14,7 @@ from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
 from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
-from ..orders import Gap, Pick, Repeat, Replay, Slice, Told
+from ..orders import Gap, Pick, Repeat, RepeatEach, Replay, Slice, Told
 from ..schedule import Schedule
 from ..types import Json
 from .build import Builder
@@ -147,6 +147,8 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
             return replace(
                 flow, flows=tuple(_without(child, builder, edits, place) for child, place in inputs_of(flow, path))
             )
+        case Reorder(below, RepeatEach()):  # whole groups are left out
+            return replace(flow, flow=_without(below, builder, edits, path))
         case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
             mine = [edit for edit in edits if edit.source == leaf.name]
             since, laps = tuple(edit.since for edit in mine), tuple(edit.lap for edit in mine)

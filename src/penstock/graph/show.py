@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from ..base.tree import collate
 from ..mixing import SetWeights
 from ..mixing.rules import By, Chain, Cycle, Turns, Weighted
-from ..orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
+from ..orders import BlockShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..types import Sizer, is_source
@@ -199,6 +199,8 @@ def _order(order: Any, seed: int | None) -> str:
             return _call("skip", count)
         case Repeat(epochs):
             return _call("repeat", epochs)
+        case RepeatEach(n):
+            return _call("repeat_each", n)
         case Replay(epochs):
             return _call("repeat", epochs, reshuffle=False)
         case Without(_, indices):

@@ -113,7 +113,7 @@ class Questions(Shows):
         if isinstance(position, slice):
             return self._samples(self._places(position))
         if isinstance(position, str):
-            position = self._place_of(address_of(position))
+            position = self._place_of(address_of(position, "plan.at({!r})"))
         place = whole(position, "plan.at({})")
         within_reach(place)
         return tuple(self._samples(np.asarray([place])))

@@ -35,18 +35,18 @@ class Address(NamedTuple):
     def uid(self) -> str:
         """The address as text.
 
-        >>> Address(0, 17).uid, address_of("0:17")
+        >>> Address(0, 17).uid, address_of("0:17", "settle({!r})")
         ('0:17', Address(epoch=0, item=17))
         """
         return f"{self.epoch}:{self.item}"
 
 
-def address_of(uid: str) -> Address:
-    """The address that a uid is."""
+def address_of(uid: str, where: str) -> Address:
+    """The address that a uid is; an error says `where` it was given."""
     epoch, _, item = uid.partition(":") if isinstance(uid, str) else ("", "", "")  # pyright: ignore[reportUnnecessaryIsInstance]
     if epoch.isdecimal() and item.isdecimal() and (found := Address(int(epoch), int(item))).uid == uid:
         return found
-    raise ConfigError(f"{uid!r} is no uid; take() gives each item with its own, such as '0:17'")
+    raise ConfigError(f"{where.format(uid)}: that is no uid; take() gives each item with its own, such as '0:17'")
 
 
 class Ledger:
@@ -70,7 +70,7 @@ class Ledger:
     def settle(self, uid: str, settlement: Settlement) -> Address:
         """What became of an item. One that waits may be settled too: its result was kept over a crash."""
         chosen(settlement, SETTLEMENTS, "settle(uid, {})")
-        address = address_of(uid)
+        address = address_of(uid, "settle({!r})")
         if address in self.waiting and settlement == "requeue":
             raise ConfigError(f"settle({uid!r}, 'requeue'): it waits to be given again already")
         if address not in self.flight and address not in self.waiting:
