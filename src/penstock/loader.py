@@ -34,7 +34,7 @@ from .runtime.taking import TakenItem, Taking
 from .schedule import Schedule
 from .streams.deal import Remainder
 from .streams.quarantine import OnError, journal_to_json
-from .types import Flags
+from .types import Flags, Json
 
 
 @guided
@@ -346,6 +346,25 @@ class Loader(Shows):
         """
         with self._lock:
             self._taken().settle(uid, settlement)
+
+    def settled_log(self) -> list[dict[str, Json]]:
+        """Of `mix(count="settled")`: the draws that were put in for what was lost, since this was asked last. Plain
+        records, to be appended to a file before each state is saved; `ds.plan.replay(records)` is the run again.
+
+        Raises:
+            ConfigError: of a run that does not count what is settled.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaa"), "b": ps.from_sequence("bbb")}, count="settled")
+        >>> loader = ps.Loader(ds)
+        >>> [item.value for item in loader.take(4)]
+        ['a', 'b', 'a', 'b']
+        >>> loader.settle("0:0", "filtered")
+        >>> loader.settled_log(), [item.value for item in loader.take(3)]
+        ([{'from': 0}, {'position': 4, 'source': 'a'}], ['a', 'b', 'a'])
+        """
+        with self._lock:
+            return self._taken().log()
 
     def _taken(self) -> Taking:
         """The run as one that is taken from."""

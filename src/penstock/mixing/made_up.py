@@ -8,7 +8,8 @@ positions and sources, and with it the order is a function of the position as ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
@@ -17,58 +18,13 @@ import numpy as np
 
 from ..base.ints import distinct
 from ..errors import StateError
-from ..types import Ints, Json
+from ..types import Ints
+from .events import MadeUp
 from .mixture import Mixture
 
 ShareOf: TypeAlias = Literal["drawn", "settled"]
 
 SHARE_OF: tuple[ShareOf, ...] = get_args(ShareOf)
-
-
-@dataclass(frozen=True)
-class MadeUp:
-    """The draws put in: `counts` of each source before position `at`, and from there on those of `draws`, positions
-    with sources. `known` are draws before `at` that are still needed: position, source, and which of its draws.
-    """
-
-    at: int
-    counts: Mapping[str, int]
-    draws: tuple[tuple[int, str], ...]
-    known: tuple[tuple[int, str, int], ...] = ()
-
-    def to_json(self) -> dict[str, Json]:
-        """Plain JSON; `made_up_from_json` reads it back."""
-        draws, known = dict[str, list[Json]](), dict[str, list[Json]]()
-        for position, name in self.draws:
-            draws.setdefault(name, []).append(position)
-        for position, name, k in self.known:
-            known.setdefault(name, []).append([position, k])
-        return {"event": "made_up", "at": self.at, "counts": dict(self.counts), "draws": draws, "known": known}
-
-
-def made_up_from_json(data: Any) -> MadeUp:
-    """What `to_json` wrote."""
-    counts = {str(name): _number(count) for name, count in data["counts"].items()}
-    draws = sorted((_number(place), str(name)) for name, places in data["draws"].items() for place in places)
-    known = sorted(
-        (_number(place), str(name), _number(k)) for name, pairs in data["known"].items() for place, k in pairs
-    )
-    at, places, before = _number(data["at"]), [place for place, _ in draws], [place for place, *_ in known]
-    if (
-        len({*places, *before}) < len(places) + len(before)
-        or any(p < at for p in places)
-        or any(p >= at for p in before)
-    ):
-        raise StateError("the draws of a mixture that were made up for are not in order; the state is damaged")
-    if sum(counts.values()) > at:
-        raise StateError("more draws of a mixture were made up for than were made; the state is damaged")
-    return MadeUp(at, counts, tuple(draws), tuple(known))
-
-
-def _number(saved: Any) -> int:
-    if type(saved) is not int or not 0 <= saved < 1 << 53:
-        raise StateError(f"a draw of a mixture in the state is {saved!r}; it is damaged")
-    return saved
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,3 +196,9 @@ def from_log(records: Sequence[Any]) -> MadeUp:
             case _:
                 raise StateError(f"{str(record)[:80]} is no record of a log of settled items, or comes twice")
     return MadeUp(0, {}, tuple(sorted(found.items())))
+
+
+def fits_log(made: MadeUp, log: MadeUp) -> bool:
+    """Whether what a state tells of the draws put in is a part of a log."""
+    before = Counter(name for position, name in log.draws if position < made.at)
+    return Counter(made.counts) == before and {*made.draws} <= {*log.draws}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby, islice, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from ..base.cursors import as_int
-from ..graph.edits import changed
+from ..errors import ConfigError
+from ..graph.edits import Change, changed, settled_mixture
+from ..mixing import Corrected, MadeUp, Mixture
+from ..ops.mix import MixOp
 from ..streams.work import Hired
+from ..types import Json
 from .delivery import Delivery
 from .opened import open_listed
 from .session import Session
@@ -32,6 +36,7 @@ class Taking:
     """
 
     def __init__(self, session: Session, filled: Callable[[], Delivery]) -> None:
+        self._shares = Shares(session) if settled_mixture(session.flow) else None
         self._session, self._filled = session, filled
         self._values, self._over = dict[Address, Any](), False
         cursor, before = session.out.cursor(), session.spread
@@ -48,6 +53,8 @@ class Taking:
         failure; none where the pass has no more, and asked again those of the next one.
         """
         ledger = self._session.ledger
+        if self._shares:
+            self._shares.refresh()
         self._recall(k)
         try:
             self._draw(k - len(ledger.waiting))
@@ -64,7 +71,18 @@ class Taking:
 
     def settle(self, uid: str, settlement: Settlement) -> None:
         """What became of an item."""
-        self._values.pop(self._session.ledger.settle(uid, settlement), None)
+        self._values.pop(address := self._session.ledger.settle(uid, settlement), None)
+        if self._shares and settlement in ("filtered", "failed"):
+            self._shares.lose(address)
+
+    def log(self) -> list[dict[str, Json]]:
+        """What was put in for what was lost, since this was asked last."""
+        if not self._shares:
+            raise ConfigError(
+                "settled_log() is of a mix(count='settled'): no other pipeline changes by what is settled"
+            )
+        found, self._shares.log = self._shares.log, []
+        return found
 
     def _recall(self, k: int) -> None:
         """Have the values of the first `k` that wait at hand, up to one that fails."""
@@ -106,6 +124,43 @@ class Taking:
                     return False
                 self._session.next_pass()
                 self._over = False
+
+
+class Shares:
+    """The shares of a mixture by what was trained: for what is lost, draws are put in. `log` tells them."""
+
+    def __init__(self, session: Session) -> None:
+        if session.setting.world_size > 1:
+            raise ConfigError(
+                "take() of mix(count='settled') runs on one rank, which hands on what it takes: ranks cannot see what "
+                "others lost"
+            )
+        drawing = cast("MixOp", session.compiled.builder.mixed[()]).schedule
+        if not isinstance(drawing, Corrected):
+            drawing = Corrected(cast("Mixture", drawing), MadeUp(0, {}, ()))
+        self._session, self._drawing, self._stale = session, drawing, False
+        frontier = as_int(session.out.cursor())
+        owed = [draw for draw in drawing.made.draws if draw[0] >= frontier]
+        self.log: list[dict[str, Json]] = [{"from": frontier}, *({"position": at, "source": name} for at, name in owed)]
+
+    def lose(self, address: Address) -> None:
+        """One more of the same source comes next."""
+        session, drawing = self._session, self._drawing
+        name = drawing.names[int(drawing.at(np.asarray([address.item]))[0][0])]
+        needed = np.asarray([open_.item for open_ in session.ledger.open], np.int64)
+        made = drawing.lost([name], as_int(session.out.cursor()), needed)
+        others = [edit for edit in session.changes if not (isinstance(edit, Change) and isinstance(edit.event, MadeUp))]
+        self._drawing, self._stale = Corrected(drawing.mixture, made), True
+        session.changes = (*others, Change((), 0, made))
+        self.log.append({"position": made.draws[-1][0], "source": name})
+
+    def refresh(self) -> None:
+        """Have the run go on by what was put in."""
+        session = self._session
+        if self._stale:
+            session.flow = changed(session.base, session.changes, session.epoch)
+            session.reopen(session.out.cursor())
+            self._stale = False
 
 
 def _named(session: Session, epoch: int, items: list[int]) -> Delivery:
