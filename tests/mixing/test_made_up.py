@@ -50,7 +50,9 @@ def test_every_question_is_answered_by_one_order(
     drawings = [(whole, 0)]
     pending = [place for place, _ in draws if place >= at]
     if pending == [*range(at, at + len(pending))]:  # `lost` puts all that is owed next: where it is, nothing changes
-        drawings.append((Corrected(mix, event_from_json(json.loads(json.dumps(short.to_json())))), at))
+        read = event_from_json(json.loads(json.dumps(short.to_json())))
+        assert read == short and isinstance(read, MadeUp)
+        drawings.append((Corrected(mix, read), at))
     for drawing, first in drawings:
         places = np.random.default_rng(1).permutation(np.arange(first, 90))
         source, k = drawing.at(places)
@@ -59,11 +61,11 @@ def test_every_question_is_answered_by_one_order(
         for position in range(first, 90, 7):
             drawn = Counter(source for source, _ in expected[:position])
             assert drawing.counts(position).tolist() == [drawn[i] for i in range(3)]
-    known = sorted({*(p for p in needed if p < at), *([at - 1] if at else [])})
+    known: list[int] = sorted({*(p for p in needed if p < at), *([at - 1] if at else [])})
     early = Corrected(mix, short)
     if known:
         source, k = early.at(np.asarray(known))
-        assert [*zip(source.tolist(), k.tolist(), strict=True)] == [expected[p] for p in known]
+        assert [*zip(source.tolist(), k.tolist(), strict=True)] == [expected[int(p)] for p in known]
     for position in {*range(at)} - {*known}:
         with pytest.raises(ps.StateError, match=r"plan.replay\(log\)"):
             early.at(np.asarray([position]))
@@ -179,7 +181,8 @@ def test_what_was_given_is_what_the_plan_of_the_state_says() -> None:
 
 def test_what_cannot_be_counted_so_is_refused() -> None:
     flows = {name: ps.from_sequence(name * 9) for name in "ab"}
-    for options in ({"stop": "first_exhausted"}, {"max_epochs": 2}, {"unit": "tokens"}):
+    wrong: list[dict[str, Any]] = [{"stop": "first_exhausted"}, {"max_epochs": 2}, {"unit": "tokens"}]
+    for options in wrong:
         with pytest.raises(ps.ConfigError, match="settled"):
             ps.mix(flows, count="settled", **options)
     with pytest.raises(ps.ConfigError, match="settled"):

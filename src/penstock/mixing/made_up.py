@@ -102,14 +102,15 @@ class Corrected:
         put, sources = self._put
         taken = int(np.searchsorted(put, frontier))
         counts = self._counts + np.bincount(sources[:taken], minlength=len(self.names))
-        owed = [*(self.names[i] for i in sources[taken:].tolist()), *names]
-        needed = distinct(np.append(needed, frontier - 1) if frontier else needed)
-        known = zip(needed.tolist(), *(each.tolist() for each in self.at(needed)), strict=True)
+        owed = [self.names[i] for i in map(int, sources[taken:])] + list(names)
+        told = distinct(np.append(needed, frontier - 1) if frontier else needed)
+        source, k = self.at(told)
+        named = [self.names[i] for i in map(int, source)]
         return MadeUp(
             frontier,
             dict(zip(self.names, counts.tolist(), strict=True)),
             tuple(enumerate(owed, frontier)),
-            tuple((position, self.names[source], k) for position, source, k in known),
+            tuple(zip(told.tolist(), named, k.tolist(), strict=True)),
         )
 
     # ------------------------------------------------------------ inside
