@@ -19,25 +19,21 @@ Make = Callable[[], ps.Dataset]
 
 @dataclass
 class Rollouts:
-    """A run on some ranks, which settles what it takes. `settled` is what became of which uid, `given` how often each
-    was given.
+    """A run on some ranks, which settles what it takes: half is filtered, some fails, some is asked for again. `settled`
+    is what became of which uid.
     """
 
     make: Make
     ranks: int = 1
     in_flight: int = 64
     seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
-    lost: Callable[[Any], float] = lambda value: 0.5
     settled: list[list[Any]] = field(default_factory=list[list[Any]])
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.over = [False] * self.ranks
         self.flight: list[dict[str, Any]] = [{} for _ in range(self.ranks)]
-        self.loaders = [
-            ps.Loader(self.make(), rank=rank, world_size=self.ranks, **self.options) for rank in range(self.ranks)
-        ]
+        self.loaders = [ps.Loader(self.make(), rank=rank, world_size=self.ranks) for rank in range(self.ranks)]
 
     def load(self, saved: dict[str, Any] | None) -> Rollouts:
         """Go on from a checkpoint, whatever the ranks were then."""
@@ -74,7 +70,7 @@ class Rollouts:
             self.over[rank] = False
             self.loaders[rank].settle(uid, "requeue")
             return True
-        settlement = "failed" if dice < 0.1 else "filtered" if self.random.random() < self.lost(value) else "trained"
+        settlement = "failed" if dice < 0.1 else "filtered" if dice < 0.55 else "trained"
         self.loaders[rank].settle(uid, settlement)
         self.settled.append([uid, value, settlement])
         return True

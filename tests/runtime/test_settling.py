@@ -442,15 +442,13 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed(seed: int) ->
     dice, saved, deaths, done = random.Random(seed), None, 0, False
     while not done:
         run = Rollouts(prompts, dice.choice([1, 2, 3]), seed=dice.randrange(1 << 30)).load(saved)
-        life = 1 << 30 if deaths >= 50 else dice.randint(1, 40)
-        done = not all(run.step() for _ in range(life)) if deaths < 50 else not all(iter(run.step, False))
-        if deaths >= 50:
-            done = True
+        life = dice.randint(1, 40) if deaths < 50 else 1 << 30
+        done = any(not run.step() for _ in range(life))
         saved = run.save() if done or dice.random() < 0.7 else saved
         assert all(len(json.dumps(state["settling"])) < 4096 for state in (saved or {"states": []})["states"])
         deaths += not done
         run.close()
-    assert deaths >= 30 and saved is not None
+    assert deaths == 50 and saved is not None
     check_done(saved)
 
 

@@ -109,7 +109,7 @@ class _Told(NamedTuple):
             saved = body["settling"]
             rank, ranks = map(as_int, as_list(saved["of"]))
             rows, items = (None if saved[name] is None else as_int(saved[name]) for name in ("rows", "items"))
-            found = [Address(as_int(epoch), as_int(item)) for epoch, items in saved["open"] for item in items]
+            found = [Address(as_int(lap), as_int(item)) for lap, some in saved["open"] for item in some]
             epoch, at, group = as_int(body["epoch"]), as_int(body["at"]), as_int(saved["group"])
             if rank >= ranks or group < 1 or found != sorted(set(found)):
                 raise ValueError(f"rank {rank} of {ranks}, items of {group} rows, {len(found)} open")
