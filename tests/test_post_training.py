@@ -56,6 +56,7 @@ def trained(folder: Path, steps: int, resume: bool) -> list[list[str]]:
     return seen
 
 
+@pytest.mark.filterwarnings("ignore")  # of the trainer about itself
 def test_the_trainer_goes_on_with_the_next_groups(tmp_path: Path) -> None:
     due = [row["prompt"] for row in prompts().repeat_each(4)]
     assert [*chain(*trained(tmp_path, 2, False))] == due[:16]
