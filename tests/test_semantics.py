@@ -109,8 +109,8 @@ def test_repeat_each_gives_every_sample_some_times_in_a_row() -> None:
         [*enumerate([0, 0, 1, 1, 2, 2, 3, 3])]
     ]
     endless = numbers(3).repeat().repeat_each(2)
-    assert list(endless[:8]) == [0, 0, 1, 1, 2, 2, 0, 0] and endless.plan.counts(7)["data"] == 7
-    left = ds.repeat_each(3).plan.exclude([("data", one[0][0][0])]).dataset
+    assert list(endless[:8]) == [0, 0, 1, 1, 2, 2, 0, 0] and sum(endless.plan.counts(7).values()) == 7
+    left = ds.repeat_each(3).plan.exclude([(ds.plan.sources[0], one[0][0][0])]).dataset
     assert all(a == b == c for a, b, c in zip(*[iter([x for x, _ in left])] * 3, strict=True))
     with pytest.raises(ps.IndexedError, match="flat_map"):
         numbers(3).filter(bool).repeat_each(2)
