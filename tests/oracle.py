@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import count, islice
 
-INDEXED = {"seq", "tokens", "map", "map_batched", "map_with_index", "random_map", "shuffle", "window", "repeat", "slice", "select",
+INDEXED = {"seq", "tokens", "map", "map_batched", "map_with_index", "random_map", "shuffle", "window", "repeat", "repeat_each", "slice", "select",
            "shard", "limit", "skip", "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
 
 
@@ -25,7 +25,20 @@ def leaf(d):
 
 def lengths_known(d):
     """Documents of a token store under steps that only order them."""
-    orders = ("shuffle", "window", "repeat", "slice", "select", "shard", "limit", "skip", "concat", "seed", "mix")
+    orders = (
+        "shuffle",
+        "window",
+        "repeat",
+        "repeat_each",
+        "slice",
+        "select",
+        "shard",
+        "limit",
+        "skip",
+        "concat",
+        "seed",
+        "mix",
+    )
     return d[0] == "tokens" or (d[0] in orders and all(map(lengths_known, children(d))))
 
 
@@ -91,6 +104,8 @@ def passes(d, k, orders):
         case ("repeat", _, n, again):
             for j in range(n * k, n * k + n) if n is not None else count():
                 yield from below(j if again else 0)
+        case ("repeat_each", _, n):
+            yield from (x for x in below() for _ in range(n))
         case ("slice", child, a, b, c):
             yield from islice(below(0), a, b, c) if endless(child) else list(below(0))[a:b:c]
         case ("shard", _, i, n):

@@ -283,7 +283,7 @@ def called() -> Iterator[tuple[str, str, inspect.Signature]]:
 
 CALLED = {name: (text, signature.parameters) for name, text, signature in called()}
 # Texts that are names of the user's, and what any object may be.
-TEXTS = {"name", "source", "lengths", "split", "mask"}
+TEXTS = {"name", "source", "lengths", "split", "mask", "uid"}
 ANYTHING = {("from_sequence", "seq")}
 
 

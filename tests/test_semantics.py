@@ -101,6 +101,23 @@ def test_repeat_takes_the_passes_of_its_input_in_turn(stream: bool) -> None:
     assert epochs(ds.repeat(2), 3) == [single[0] + single[1], single[2] + single[3], single[4] + single[5]]
 
 
+def test_repeat_each_gives_every_sample_some_times_in_a_row() -> None:
+    ds = numbers(7).shuffle(seed=1).random_map(lambda x, rng: (x, int(rng.integers(1000))))
+    one, many = epochs(ds, 3), epochs(ds.repeat_each(3), 3)
+    assert many == [[x for x in each for _ in range(3)] for each in one]
+    assert epochs(numbers(4).repeat_each(2).map_with_index(lambda i, x: (i, x)), 1) == [
+        [*enumerate([0, 0, 1, 1, 2, 2, 3, 3])]
+    ]
+    endless = numbers(3).repeat().repeat_each(2)
+    assert list(endless[:8]) == [0, 0, 1, 1, 2, 2, 0, 0] and sum(endless.plan.counts(7).values()) == 7
+    left = ds.repeat_each(3).plan.exclude([(ds.plan.sources[0], one[0][0][0])]).dataset
+    assert all(a == b == c for a, b, c in zip(*[iter([x for x, _ in left])] * 3, strict=True))
+    with pytest.raises(ps.IndexedError, match="flat_map"):
+        numbers(3).filter(bool).repeat_each(2)
+    with pytest.raises(ps.ConfigError, match="repeat_each"):
+        numbers(3).repeat_each(0)
+
+
 def test_repeat_without_reshuffle_keeps_the_first_order_but_not_the_random_numbers() -> None:
     ds = numbers(9).shuffle(seed=1).random_map(lambda x, rng: (x, float(rng.random())))
     found = list(ds.repeat(3, reshuffle=False))

@@ -181,7 +181,9 @@ def ordered(draw: Draw, name: str, pack: bool) -> Grown:
     flow = of(("documents" if pack or draw(st.integers(0, 4)) == 0 else "numbers", draw(st.integers(1, 12)), name))
     for _ in range(draw(st.integers(0, 3))):
         n = len(flow.ds)
-        match draw(st.sampled_from(["shuffle", "block", "window", "slice", "select", "shard", "repeat", "replay"])):
+        match draw(
+            st.sampled_from(["shuffle", "block", "window", "slice", "select", "shard", "repeat", "replay", "each"])
+        ):
             case "shuffle":
                 flow = flow.then("shuffle", seed=draw(st.sampled_from([None, 0, 1])))
             case "block":
@@ -197,6 +199,8 @@ def ordered(draw: Draw, name: str, pack: bool) -> Grown:
                 flow = flow.then("shard", draw(st.integers(0, 1)), 2)
             case "repeat" if n < 30:
                 flow = flow.then("repeat", draw(st.integers(1, 3)))
+            case "each" if n < 30:
+                flow = flow.then("repeat_each", draw(st.integers(1, 3)))
             case "replay" if n < 30:
                 flow = flow.then("repeat", draw(st.integers(1, 3)), reshuffle=False)
     return flow
@@ -245,7 +249,8 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
         flow = flow.then("pack", draw(st.integers(4, 12)), method)
     for _ in range(draw(st.integers(0, 2))):
         size = flow.ds._size
-        match draw(st.sampled_from(["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "map", "random"])):
+        steps = ["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "each", "map", "random"]
+        match draw(st.sampled_from(steps)):
             case "shuffle" if size:
                 flow = flow.then("shuffle", seed=4)
             case "slice" if size is None or size > 2:
@@ -260,6 +265,8 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
                 flow = flow.then("batch", draw(st.integers(1, 4)), drop_remainder=True, collate=list)
             case "repeat" if size:
                 flow = flow.then("repeat")
+            case "each" if size is None or size < 60:
+                flow = flow.then("repeat_each", draw(st.integers(1, 3)))
             case "map":
                 flow = flow.then("map", fused)
             case "random":

@@ -29,7 +29,7 @@ from .graph.show import Shown, Shows, length, shown
 from .graph.tail import batched
 from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op
-from .orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
+from .orders import BlockShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
 from .pack import DType, Long, Method, Missing, Packing, Rebatch, feature_packing, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
@@ -284,6 +284,26 @@ class Dataset(Shows):
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
         within_reach(self._size, epochs or 1)
         return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
+
+    def repeat_each(self, n: int) -> Dataset:
+        """Each sample `n` times, adjacent: a group of rollouts for each prompt, say. Random steps do the same to all.
+
+        Args:
+            n: how many times.
+
+        Raises:
+            IndexedError: after a step without positions.
+
+        >>> import penstock as ps
+        >>> list(ps.from_sequence("ab").repeat_each(3))
+        ['a', 'a', 'a', 'b', 'b', 'b']
+        """
+        n = whole(n, "repeat_each({})", 1)
+        require_indexed(
+            self.flow, "repeat_each()", "use .flat_map(lambda sample: [sample] * n), or put it before that step"
+        )
+        within_reach(self._size or 0, n)
+        return self._with(Reorder(self.flow, RepeatEach(n)))
 
     def slice(self, *bounds: int | None) -> Dataset:
         """`ds.slice(start, stop, step)` is `ds[start:stop:step]`: a fixed set of samples, the same in every pass.

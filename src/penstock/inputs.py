@@ -21,7 +21,7 @@ from .graph.history import history
 from .graph.indexed import why_not
 from .graph.lengths import weighed
 from .graph.nodes import Mix, Read
-from .mixing import Stop
+from .mixing import SHARE_OF, ShareOf, Stop
 from .mixing.rules import By, Weighted
 from .schedule import COUNTED, Counted, Schedule, by_name, plain
 from .sources import open_files
@@ -204,6 +204,7 @@ def mix(
     unit: Counted = "samples",
     max_epochs: float | Mapping[str, float] | None = None,
     temperature: float | None = None,
+    count: ShareOf = "drawn",
     rule: Mixing | None = None,
 ) -> Dataset:
     """Datasets drawn from by weight, in random order, and exactly: after any number of samples each count is within 2
@@ -222,6 +223,8 @@ def mix(
         unit: what weights are shares of, "samples" or "tokens".
         max_epochs: the most passes over an input, for all or by name.
         temperature: makes weights of the sizes; 1 is in proportion, more is more even.
+        count: what has the shares: what is "drawn", or what `Loader.settle` said was trained ("settled"): for each
+            sample that is filtered or fails, one more of its source then comes next.
         rule: a `penstock.types.Mixing` of your own, which decides instead of all of these; it knows the inputs by their
             numbers in the order of their names.
 
@@ -236,7 +239,7 @@ def mix(
     names = _names(datasets)
     flows = tuple(datasets[name].flow for name in names)
     if rule is not None:
-        if (weights, seed, block_size, stop, unit, max_epochs, temperature) != _ALONE:
+        if (weights, seed, block_size, stop, unit, max_epochs, temperature, count) != _ALONE:
             raise ConfigError("mix(rule=...): the rule decides alone; give it nothing but the datasets")
         if not names:
             raise ConfigError("mix: no inputs")
@@ -246,11 +249,17 @@ def mix(
             f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, ...}}, or a Schedule"
         )
     chosen(unit, COUNTED, "mix(unit={})")
+    chosen(count, SHARE_OF, "mix(count={})")
     given = _plain(weights) if isinstance(weights, Mapping) else weights
     caps = _plain(max_epochs) if isinstance(max_epochs, Mapping) else plain(max_epochs)
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
-    weighted = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature))
+    weighted = Weighted(given, whole(seed, "mix(seed={})"), block, stop, unit, caps, plain(temperature), count=count)
     flow = Mix(flows, names, weighted)
+    if count == "settled" and (why_not(flow) is not None or (stop, unit, caps) != ("restart", "samples", None)):
+        raise ConfigError(
+            "mix(count='settled'): samples of indexed inputs, in a mixture that never ends: without max_epochs, with "
+            "unit='samples' and stop='restart'"
+        )
     if why_not(flow) is None:
         flow = replace(flow, rule=replace(weighted, lengths=weighed(flow, weighted.seed, unit == "tokens")))
         Builder(flow).op(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
@@ -260,7 +269,7 @@ def mix(
     return Dataset(flow)
 
 
-_ALONE = (None, 0, 1, "restart", "samples", None, None)
+_ALONE = (None, 0, 1, "restart", "samples", None, None, "drawn")
 """The arguments of `mix` that go with a rule of the user's: none was given."""
 
 

@@ -22,6 +22,7 @@ from .graph.indexed import require_indexed, why_not
 from .graph.show import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
 from .plan.steps import rows_of, rows_op
+from .runtime.delivery import Delivery
 from .runtime.executors import EXECUTORS, ExecutorName, hired
 from .runtime.forms import FormName, form_of
 from .runtime.forms.copies import Copies
@@ -29,14 +30,16 @@ from .runtime.iterator import refuse_copies
 from .runtime.metrics import flat, metrics_of
 from .runtime.session import Session
 from .runtime.setting import Setting, place_of
+from .runtime.settling import Settlement
 from .runtime.show import shown_run
 from .runtime.states import OnMismatch
+from .runtime.taking import TakenItem, Taking
 from .runtime.verdict import Verdict
 from .runtime.watch import Watch
 from .schedule import Schedule
 from .streams.deal import Remainder
 from .streams.quarantine import OnError, journal_to_json
-from .types import Flags
+from .types import Flags, Json
 
 
 @guided
@@ -134,6 +137,7 @@ class Loader(Shows):
         self._pass: _Pass | None = None
         self._told, self._form = False, form
         self._copies = Copies(form.copy) if form is not None and form.copies else None
+        self._taking: Taking | None = None
         self._lock, self._process = lock(), process()
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
@@ -147,6 +151,8 @@ class Loader(Shows):
     def __iter__(self) -> Iterator[Any]:
         if not self._placed or process() != self._process:
             refuse_copies("iter(loader)")
+        if self._session.spread.whole or self._session.ledger.used:
+            raise ConfigError("items of this run are taken, and not settled by a `for`: go on with loader.take(k)")
         if self._pass is not None:
             self._pass.free = False
         asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
@@ -184,7 +190,7 @@ class Loader(Shows):
         items = attempt(lambda: len(self), None)
         return shown_run("Loader", self._session, items, [*notes, "closed" if self._closed else ""])
 
-    def _next(self) -> Any:
+    def _check_open(self) -> None:
         if self._closed:
             raise ConfigError("the loader is closed; make a new one and load the state into it")
         if (self._executor or self._copies) and process() != self._process:
@@ -192,10 +198,18 @@ class Loader(Shows):
                 "the loader was opened before this process was forked, and its workers are not here: open one in each "
                 "process"
             )
+
+    def _filled(self) -> Delivery:
+        """What gives the items, with one at hand."""
+        self._check_open()
         out, began = self._session.out, world.sched.now()
         out.fill()
-        value = self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
         self._watch.took(began, world.sched.now())
+        return out
+
+    def _next(self) -> Any:
+        out = self._filled()
+        value = self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
         more = 0 if self._epoch_length is None else self._session.setting.world_size
         out.used += 1  # no call stands behind it: an interrupt there would lose the item
         self._session.given += more
@@ -287,7 +301,8 @@ class Loader(Shows):
             StateError: for a state that is damaged, or of another pipeline, data or lanes.
         """
         with self._alone():
-            self._session.load(state, on_mismatch)
+            self._session.load(state, on_mismatch, takes=True)
+            self._taking = None
 
     def seek(self, step: int) -> None:
         """Go to a global step of the run, counted over all passes: its item on this rank comes next. Takes no reading,
@@ -311,9 +326,96 @@ class Loader(Shows):
         """
         with self._alone():
             session, step = self._session, whole(step, "seek({})", 0)
+            if session.ledger.used:
+                raise ConfigError(
+                    f"seek({step}): items were taken, and what is in flight would be lost; make a new loader"
+                )
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
             rows = rows_of(session.flow, rows_op(session.compiled.op), session.sizes, step, None)
             session.go(step, rows.start)
+
+    def take(self, k: int) -> list[TakenItem]:
+        """The next `k` items of this rank, for who finishes them out of order: each with its address in the plan.
+        The state then stands below what nobody settled: a resume gives exactly that again, in order, and then goes on.
+
+        Items are those of the plan (`plan.at(uid)`), dealt to the ranks whole; ranks take as fast as they like. What is
+        to be given again comes first. The list is shorter at the end of a pass and before an item that fails, and empty
+        where the pass has no more: the call after that begins the next one. What a `for` gave before counts as settled.
+
+        Args:
+            k: how many.
+
+        Raises:
+            ConfigError: with `epoch_length` and `remainder="pad"`, which are for a `for`.
+            IndexedError: where the number of items depends on the data: filter what was taken, by `settle`.
+
+        >>> import penstock as ps
+        >>> ds = ps.from_sequence("abcde")
+        >>> loader = ps.Loader(ds)
+        >>> [item.value for item in loader.take(3)]
+        ['a', 'b', 'c']
+        >>> loader.settle("0:1", "trained")
+        >>> again = ps.Loader(ds)
+        >>> again.load_state_dict(loader.state_dict())
+        >>> [item.value for item in again.take(4)]
+        ['a', 'c', 'd', 'e']
+        """
+        with self._lock:
+            return self._taken().take(whole(k, "take({})", 1))
+
+    def settle(self, uid: str, settlement: Settlement) -> None:
+        """What became of an item that was taken. Settled once, it is never given again; but "requeue" says that it
+        is to be: by the next `take`, before anything new, under the same uid.
+
+        Args:
+            uid: of the item, as `take` gave it.
+            settlement: "trained", "filtered", "failed", or "requeue".
+
+        Raises:
+            ConfigError: for a uid that is not in flight on this rank: settled before, or never taken.
+
+        >>> import penstock as ps
+        >>> loader = ps.Loader(ps.from_sequence("abc"))
+        >>> for item in loader.take(2):
+        ...     loader.settle(item.uid, "trained" if item.value == "a" else "requeue")
+        >>> loader.take(2)
+        [TakenItem(uid='0:1', value='b'), TakenItem(uid='0:2', value='c')]
+        """
+        with self._lock:
+            self._taken().settle(uid, settlement)
+
+    def settled_log(self) -> list[dict[str, Json]]:
+        """Of `mix(count="settled")`: the draws that were put in for what was lost, since this was asked last. Plain
+        records, to be appended to a file before each state is saved; `ds.plan.replay(records)` is the run again.
+
+        Raises:
+            ConfigError: of a run that does not count what is settled.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaa"), "b": ps.from_sequence("bbb")}, count="settled")
+        >>> loader = ps.Loader(ds)
+        >>> [item.value for item in loader.take(4)]
+        ['a', 'b', 'a', 'b']
+        >>> loader.settle("0:0", "filtered")
+        >>> loader.settled_log(), [item.value for item in loader.take(3)]
+        ([{'from': 0}, {'position': 4, 'source': 'a'}], ['a', 'b', 'a'])
+        """
+        with self._lock:
+            return self._taken().log()
+
+    def _taken(self) -> Taking:
+        """The run as one that is taken from."""
+        self._check_open()
+        if self._taking is None:
+            require_indexed(self._session.base, "take()", "take what comes before, and settle(uid, 'filtered')")
+            if self._epoch_length is not None or self._session.spread.remainder == "pad":
+                raise ConfigError(
+                    "take() gives every item of a pass once; epoch_length and remainder='pad' are for `for`"
+                )
+            if self._pass is not None:
+                self._pass.free, self._pass = False, None
+            self._taking = Taking(self._session, self._filled)
+        return self._taking
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:
         """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on; returns the position.
@@ -333,7 +435,11 @@ class Loader(Shows):
             return self._session.set_weights(weights, at)
 
     def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of."""
+        """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of. Of
+        items that were taken `plan.at(uid)` tells them.
+        """
+        if self._session.ledger.used:
+            raise ConfigError("keys() are those of the last item of a `for`; of one that was taken ask plan.at(uid)")
         return self._session.out.keys()
 
     @property
@@ -435,8 +541,8 @@ class _Pass(Iterator[Any]):
     def _one(self, loader: Loader) -> Any:
         if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
-                "a later iter(loader) took over from this one: a loader has one position; for two runs at a time make "
-                "two loaders"
+                "a later iter(loader) or take() took over from this one: a loader has one position; for two "
+                "runs at a time make two loaders"
             )
         if self._over or loader._full():  # pyright: ignore[reportPrivateUsage]
             self._over = True

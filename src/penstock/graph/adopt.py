@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ..base.spelling import canonical
 from ..errors import ConfigError, StateError
-from ..mixing import Adopt, mixture_from_json, mixture_to_json
+from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from ..ops.passes import PassesOp
@@ -56,6 +56,8 @@ class Adopted(NamedTuple):
 
 def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
     """How the mixtures of a tree go on in a pass where those that a state tells of stand, each input where it was."""
+    if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
+        raise StateError("draws were made up for what was lost: a mixture that counts what is settled is not adopted")
     pasts = _pasts(saved, edits)
     builder = _compiled(base)
     streams = _woven(builder)

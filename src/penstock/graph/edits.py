@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
-from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
+from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
-from ..orders import Gap, Pick, Repeat, Replay, Slice, Told
+from ..orders import Gap, Pick, Repeat, RepeatEach, Replay, Slice, Told
 from ..schedule import Schedule
 from ..types import Json
 from .build import Builder
@@ -147,6 +147,8 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
             return replace(
                 flow, flows=tuple(_without(child, builder, edits, place) for child, place in inputs_of(flow, path))
             )
+        case Reorder(below, RepeatEach()):  # whole groups are left out
+            return replace(flow, flow=_without(below, builder, edits, path))
         case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
             mine = [edit for edit in edits if edit.source == leaf.name]
             since, laps = tuple(edit.since for edit in mine), tuple(edit.lap for edit in mine)
@@ -169,14 +171,41 @@ def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path 
             inner = tuple(_remixed(child, changes, None, place) for child, place in inputs_of(flow, path))
             mine = [change for change in changes if change.path == path]
             if mine and isinstance(rule, Weighted):
-                last = max((i for i, change in enumerate(mine) if change.past), default=0)
-                events = tuple((change.lap, change.event) for change in mine[last:])
-                rule = replace(rule, events=events, past=mine[last].past, now=now)
+                rule = _with_events(rule, mine, now)
             return Mix(inner, names, rule)
         case Reorder(below, Slice() | Pick() | Replay() | Repeat()):
             return replace(flow, flow=_remixed(below, changes, None, under(flow, path)))
         case _:
             return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))
+
+
+def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Weighted:
+    """The rule with these events in its log."""
+    if isinstance(made := mine[-1].event, MadeUp):
+        if len(mine) > 1 or rule.count != "settled":
+            raise StateError("draws were made up for in a mixture that was changed, or counts what is drawn")
+        found = replace(rule, made=made)
+        vars(found)["compiled"] = rule.compiled  # what was worked out of the mixture itself is the same
+        return found
+    last = max((i for i, change in enumerate(mine) if change.past), default=0)
+    events = tuple((change.lap, change.event) for change in mine[last:])
+    return replace(rule, events=events, past=mine[last].past, now=now)
+
+
+def settled_mixture(flow: Flow) -> bool:
+    """Whether shares are those of what was trained, in a mixture with nothing but functions above it. Refused where it
+    is anywhere else.
+    """
+    if not any(isinstance(mix.rule, Weighted) and mix.rule.count == "settled" for mix in mixtures(flow).values()):
+        return False
+    while isinstance(flow, Each) and flow.kind in ("map", "index", "random", "source"):
+        flow = flow.flow
+    if isinstance(flow, Mix) and isinstance(flow.rule, Weighted) and flow.rule.count == "settled":
+        return True
+    raise ConfigError(
+        "take() of mix(count='settled') needs a mixture with nothing but functions above it: batch what was trained, "
+        "and put orders into its inputs"
+    )
 
 
 def locate_mixture(flow: Flow, weights: Any) -> Path:
@@ -187,7 +216,10 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
         raise ConfigError("set_weights: the pipeline has no mixture; make one with ps.mix({name: dataset}, weights)")
     exact = [path for path, mix in found.items() if set(mix.names) == asked]
     if len(exact) == 1 or (not exact and len(found) == 1):
-        return (exact or list(found))[0]
+        path = (exact or list(found))[0]
+        if isinstance(rule := found[path].rule, Weighted) and rule.count == "settled":
+            raise ConfigError("set_weights: mix(count='settled') keeps its weights; give it a Schedule")
+        return path
     listed = "; ".join("/".join(map(str, path)) + ": " + ", ".join(mix.names) for path, mix in found.items())
     raise ConfigError(
         f"set_weights names {sorted(asked)}, which fits {len(exact)} of the mixtures of the pipeline ({listed})"

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.random import key_of
 from ..errors import ConfigError, StateError
-from ..mixing import Event, Mixture, SetWeights
+from ..mixing import Corrected, Event, MadeUp, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
 from ..ops.mix import MixOp
 from ..ops.op import Op
@@ -131,6 +131,7 @@ class History:
     events: tuple[tuple[int, Event], ...]
     past: Past | None
     now: int | None
+    made: MadeUp | None = None
 
     @cached_property
     def passes(self) -> tuple[tuple[int, OnePass], ...]:
@@ -175,7 +176,8 @@ def history(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...
     """The mixture of a weighted mix, with what happened to it."""
     if (key := (names, sizes, path)) not in rule.compiled:
         rule.compiled[key] = _history(rule, names, sizes, path)
-    return rule.compiled[key]
+    found = rule.compiled[key]
+    return found if rule.made is None else replace(found, made=rule.made)
 
 
 def _history(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...], path: Path) -> History:
@@ -216,6 +218,8 @@ def by_pass(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> Mi
         base = parts[-1].drawn(lap - laps[i - 1]) if i and parts[-1].size is not None else None
         parts.append(MixOp(inputs, schedule, leaves, at, base=base))
     sizes = [part.size for part in parts]
+    if found.made is not None:
+        return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
     if len(parts) == 1 or sizes[0] is None:
         return parts[0]
     if None in sizes:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from ..base.tree import collate
 from ..mixing import SetWeights
 from ..mixing.rules import By, Chain, Cycle, Turns, Weighted
-from ..orders import BlockShuffle, Gap, Pick, Repeat, Replay, Shuffle, Slice, WindowShuffle
+from ..orders import BlockShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..types import Sizer, is_source
@@ -206,6 +206,8 @@ def _order(order: Any, seed: int | None) -> str:
             return _call("skip", count)
         case Repeat(epochs):
             return _call("repeat", epochs)
+        case RepeatEach(n):
+            return _call("repeat_each", n)
         case Replay(epochs):
             return _call("repeat", epochs, reshuffle=False)
         case Without(_, indices):
@@ -294,6 +296,7 @@ def _rule(mix: Mix) -> str:
                 block_size=None if rule.block_size == 1 else rule.block_size,
                 max_epochs=_named(dict(caps)) if isinstance(caps, tuple) else caps,
                 temperature=rule.temperature,
+                count=None if rule.count == "drawn" else rule.count,
                 changes=len(rule.events) or None,
             )
         case _:

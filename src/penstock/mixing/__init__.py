@@ -6,20 +6,27 @@ blocks of more than one draw a permutation of that (`blocks`). What changes its 
 (`events`).
 """
 
-from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
+from .events import Adopt, Event, Exhausted, MadeUp, SetWeights, event_from_json
+from .made_up import SHARE_OF, Corrected, ShareOf, fits_log, from_log
 from .mixture import Mixture
 from .saved import mixture_from_json, mixture_to_json
 from .timeline import STOPS, Stop
 
 __all__ = [
+    "SHARE_OF",
     "STOPS",
     "Adopt",
+    "Corrected",
     "Event",
     "Exhausted",
+    "MadeUp",
     "Mixture",
     "SetWeights",
+    "ShareOf",
     "Stop",
     "event_from_json",
+    "fits_log",
+    "from_log",
     "mixture_from_json",
     "mixture_to_json",
 ]

@@ -58,7 +58,28 @@ class Adopt:
         return {"event": "adopt", "at": self.at, "counts": dict(self.counts)}
 
 
-Event: TypeAlias = SetWeights | Exhausted | Adopt
+@dataclass(frozen=True)
+class MadeUp:
+    """The draws put in: `counts` of each source before position `at`, and from there on those of `draws`, positions
+    with sources. `known` are draws before `at` that are still needed: position, source, and which of its draws.
+    """
+
+    at: int
+    counts: Mapping[str, int]
+    draws: tuple[tuple[int, str], ...]
+    known: tuple[tuple[int, str, int], ...] = ()
+
+    def to_json(self) -> dict[str, Json]:
+        """Plain JSON; `event_from_json` reads it back."""
+        draws, known = dict[str, list[Json]](), dict[str, list[Json]]()
+        for position, name in self.draws:
+            draws.setdefault(name, []).append(position)
+        for position, name, k in self.known:
+            known.setdefault(name, []).append([position, k])
+        return {"event": "made_up", "at": self.at, "counts": dict(self.counts), "draws": draws, "known": known}
+
+
+Event: TypeAlias = SetWeights | Exhausted | Adopt | MadeUp
 
 
 def event_from_json(data: Any) -> Event:
@@ -73,9 +94,35 @@ def event_from_json(data: Any) -> Event:
                 return Exhausted(int(data["at"]), str(data["source"]), int(data["count"]))
             case "adopt":
                 return Adopt(int(data["at"]), {str(name): int(count) for name, count in data["counts"].items()})
+            case "made_up":
+                return _made_up(data)
             case other:
                 raise StateError(f"unknown event {other!r} in the state of a mixture; it is of a newer version")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, StateError):
             raise
         raise StateError(f"an event of a mixture cannot be read ({error!r}); the state is damaged") from error
+
+
+def _made_up(data: Any) -> MadeUp:
+    counts = {str(name): _number(count) for name, count in data["counts"].items()}
+    draws = sorted((_number(place), str(name)) for name, places in data["draws"].items() for place in places)
+    known = sorted(
+        (_number(place), str(name), _number(k)) for name, pairs in data["known"].items() for place, k in pairs
+    )
+    at, places, before = _number(data["at"]), [place for place, _ in draws], [place for place, *_ in known]
+    if (
+        len({*places, *before}) < len(places) + len(before)
+        or any(p < at for p in places)
+        or any(p >= at for p in before)
+    ):
+        raise StateError("the draws of a mixture that were made up for are not in order; the state is damaged")
+    if sum(counts.values()) > at:
+        raise StateError("more draws of a mixture were made up for than were made; the state is damaged")
+    return MadeUp(at, counts, tuple(draws), tuple(known))
+
+
+def _number(saved: Any) -> int:
+    if type(saved) is not int or not 0 <= saved < 1 << 53:
+        raise StateError(f"a draw of a mixture in the state is {saved!r}; it is damaged")
+    return saved

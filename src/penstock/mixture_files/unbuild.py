@@ -66,6 +66,8 @@ def _mixture(
     pack: Mapping[str, Any] | None,
     caches: set[str | None],
 ) -> MixtureFile:
+    if rule.count != "drawn":
+        raise ConfigError(f"dump: {at or 'the mixture'} counts what is settled, which a mixture file cannot say")
     if rule.events or rule.past:
         raise ConfigError(f"dump: {at or 'the mixture'} was changed during a run; its state holds the changes")
     caps = dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else {}

@@ -6,7 +6,19 @@ above it is -1. "Laps" count the times a fixed order was gone through again.
 """
 
 from .parts import Gap, Pick, Slice, Stride
-from .passes import Repeat, Replay, Told
+from .passes import Repeat, RepeatEach, Replay, Told
 from .shuffle import BlockShuffle, Shuffle, WindowShuffle
 
-__all__ = ["BlockShuffle", "Gap", "Pick", "Repeat", "Replay", "Shuffle", "Slice", "Stride", "Told", "WindowShuffle"]
+__all__ = [
+    "BlockShuffle",
+    "Gap",
+    "Pick",
+    "Repeat",
+    "RepeatEach",
+    "Replay",
+    "Shuffle",
+    "Slice",
+    "Stride",
+    "Told",
+    "WindowShuffle",
+]

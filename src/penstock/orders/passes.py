@@ -1,4 +1,4 @@
-"""Orders of many passes: each in its own order, or each as the first."""
+"""Orders of what comes more than once: passes, each in its own order or as the first, and samples."""
 
 from __future__ import annotations
 
@@ -48,6 +48,25 @@ class Replay:
 
     def describe(self) -> Json:
         return {"order": "replay", "epochs": self.epochs}
+
+
+@dataclass(frozen=True)
+class RepeatEach:
+    """Each sample `n` times, adjacent."""
+
+    n: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return _times(below, self.n)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return positions // self.n, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return positions * self.n
+
+    def describe(self) -> Json:
+        return {"order": "repeat_each", "n": self.n}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ..base.ints import whole
 from ..errors import ConfigError
 from ..ops.each import EachOp
 from ..ops.op import Op
-from ..ops.order import GapOp, RoundOp
+from ..ops.order import GapOp, RepeatEachOp, RoundOp
 from ..ops.without import WithoutOp
 from .records import Sample
 
@@ -19,7 +19,7 @@ def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[
     """The lap and the position of a source's own flow from which on nothing was given before a position of an op."""
     if position == 0:
         return lap, 0
-    if op.leaf is not None and not isinstance(op, EachOp | GapOp | WithoutOp):
+    if op.leaf is not None and not isinstance(op, EachOp | GapOp | RepeatEachOp | WithoutOp):
         return lap, position
     for below in op.before(position, lap):
         own_order = not below.first and not (isinstance(op, RoundOp) and op.flow.goes_round(op.size or 1))

@@ -11,16 +11,18 @@ from ..base.hints import guided
 from ..base.ints import within_reach
 from ..errors import ConfigError, StateError
 from ..graph.compiled import Compiled
-from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json
+from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow
 from ..graph.recipe import difference
 from ..graph.tail import tail_of
+from ..mixing import MadeUp, fits_log, from_log
 from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
 from ..runtime.sizes import sizes_from_json
 from ..runtime.states import entries_of, merged
 from ..streams.quarantine import journal_from_json, journal_to_json
+from ..types import Json
 from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample
@@ -100,6 +102,31 @@ class Plan(Questions, Generic[D]):
         noted = [entry for each in bodies for entry in entries_of(each, "journal")]
         body["journal"] = journal_to_json(journal_from_json(noted))
         return Plan(base, self._wrap, edits, body)
+
+    def replay(self, log: Iterable[Mapping[str, Json]]) -> Plan[D]:
+        """The plan of a run of `mix(count="settled")`, with all that was put in for what was lost: `.dataset` gives the
+        run again, without the trainer.
+
+        Args:
+            log: the records of `Loader.settled_log()`, of all lives of the run, one after the other.
+
+        Raises:
+            StateError: for what is no such log, or not that of the run.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("a"), "b": ps.from_sequence("b")}, count="settled")
+        >>> [ds.plan.replay([{"from": 0}, {"position": 1, "source": "a"}]).at(p)[0].source for p in range(4)]
+        ['a', 'a', 'b', 'a']
+        """
+        if not settled_mixture(self._base.flow):
+            raise ConfigError("plan.replay: a log is of a mix(count='settled')")
+        event, edits = from_log(list(log)), list[Edit]()
+        for edit in self._edits:
+            if not isinstance(edit, Change) or not isinstance(saved := edit.event, MadeUp):
+                edits.append(edit)
+            elif not fits_log(saved, event):
+                raise StateError("the log is of another run, or lacks a part: the state tells of other draws put in")
+        return Plan(self._base, self._wrap, (*edits, Change((), 0, event)), self._body)
 
     @property
     def position(self) -> int:

@@ -23,6 +23,7 @@ from ..ops.op import Op
 from ..ops.pack import passes_of
 from ..ops.packed import PackedOp
 from ..ops.tally import Tally
+from ..runtime.settling import Address, address_of
 from ..runtime.sizes import Size
 from ..schedule import COUNTED, Counted
 from ..streams.quarantine import JournalEntry, SampleDraw
@@ -79,13 +80,13 @@ class Questions(Shows):
         return self._compiled.size
 
     @overload
-    def at(self, position: int, /) -> tuple[Sample, ...]: ...
+    def at(self, position: int | str, /) -> tuple[Sample, ...]: ...
     @overload
     def at(self, position: slice, /) -> Samples: ...
     @overload
     def at(self, /, *, step: int, world_size: int | None = None) -> tuple[Sample, ...]: ...
     def at(
-        self, position: int | slice | None = None, /, *, step: int | None = None, world_size: int | None = None
+        self, position: int | str | slice | None = None, /, *, step: int | None = None, world_size: int | None = None
     ) -> tuple[Sample, ...] | Samples:
         """The samples that a position is made of, in order; of a slice of positions as columns.
 
@@ -94,7 +95,7 @@ class Questions(Shows):
         which takes an item.
 
         Args:
-            position: of an item, from 0 on over all passes; or a slice of positions.
+            position: of an item, from 0 on over all passes; the uid of one that was taken; or a slice of positions.
             step: a global step in its place.
             world_size: on how many ranks, for a plan that is of no run.
 
@@ -113,9 +114,17 @@ class Questions(Shows):
             return tuple(self._of_step(whole(step, "plan.at(step={})", 0), world_size))
         if isinstance(position, slice):
             return self._samples(self._places(position))
+        if isinstance(position, str):
+            position = self._place_of(address_of(position, "plan.at({!r})"))
         place = whole(position, "plan.at({})")
         within_reach(place)
         return tuple(self._samples(np.asarray([place])))
+
+    def _place_of(self, address: Address) -> int:
+        """The position of an item of a pass."""
+        if (address.epoch and self.size is None) or (self.size is not None and address.item >= self.size):
+            raise IndexError(f"{address.uid}: the plan has no such item; it is of another dataset")
+        return address.epoch * (self.size or 0) + address.item
 
     def table(self, start: int, stop: int) -> Any:
         """Positions `start` to `stop - 1` as a `pyarrow.Table`: position, source, epoch, index, and of packed

@@ -14,7 +14,7 @@ from penstock.dataset import Dataset
 from penstock.errors import ConfigError, IndexedError
 from penstock.graph.build import Builder
 from penstock.graph.nodes import Flow, only_input
-from penstock.mixing import Mixture
+from penstock.mixing import Corrected, Mixture
 from penstock.mixing.asked import asked
 from penstock.mixture_files import MixtureFile, build, read_model
 from penstock.mixture_files import said as problems_said
@@ -129,7 +129,7 @@ class Target:
         found = self._builder.op(self.plan.flow)
         while isinstance(found, OneInput):
             found = found.flow
-        assert isinstance(found, MixOp) and isinstance(found.schedule, Mixture)
+        assert isinstance(found, MixOp) and isinstance(found.schedule, Mixture | Corrected)
         size = found.schedule.size
         return found.schedule.weights_at(sample if size is None else min(sample, size - 1))
 

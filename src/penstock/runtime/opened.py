@@ -14,11 +14,13 @@ from ..graph.tail import laned, tail_of
 from ..ops.limit import FirstPass
 from ..streams.barren import Barren
 from ..streams.deal import Spread
+from ..streams.feed import Listed
 from ..streams.lanes import InTurns, Lanes
 from ..streams.opening import Opening
 from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
-from ..streams.work import Hired
+from ..streams.work import Hired, Work
+from ..types import Ints
 from .setting import Setting
 
 LANES = 48
@@ -65,6 +67,12 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, turn: int) ->
     size, first = opening.size, turn * spread.size
     first = first if size is None else min(first, size)
     return Opened(stream, builder, opening.furthest, lambda epoch, at: {"0": opening.last_key(epoch, at)}, size, first)
+
+
+def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stream:
+    """Some items of a pass of an indexed flow, in the order in which they are named."""
+    op = builder.op(builder.root)
+    return Work(Listed(op, epoch, items), op, [], hired)
 
 
 def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> Opened:

@@ -41,6 +41,7 @@ from .cursor import seal, unseal
 from .delivery import Delivery
 from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions
 from .setting import Setting
+from .settling import Ledger, ledger_from
 from .sizes import Size, logged, size_of, sizes_from_json
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another, out_of_order
 
@@ -65,7 +66,7 @@ class Session:
         self.changes: tuple[Edit, ...] = ()
         self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
         self.journal = Journal(setting.on_error, setting.max_errors)
-        self.notes = list[str]()
+        self.notes, self.ledger = list[str](), Ledger()
         self.budget = Budget(setting.bytes_ahead)
         self._items, self._samples = 0, Counter[str]()
         self._hold(*self._reached(None))
@@ -82,7 +83,7 @@ class Session:
 
     # ------------------------------------------------------------ items
 
-    def _open(self, cursor: Json) -> None:
+    def reopen(self, cursor: Json) -> None:
         """Open the current tree, and go where the cursor says."""
         self._go_on(*self._reached(cursor))
 
@@ -147,7 +148,7 @@ class Session:
         """Go to the beginning of the next pass, or of one after that."""
         self.epoch += passes
         self.flow = changed(self.base, self.changes, self.epoch)
-        self._open(None)
+        self.reopen(None)
 
     def rows(self) -> int | None:
         """The rows of a pass of an indexed flow."""
@@ -158,7 +159,7 @@ class Session:
         item = whole(item, "seek({})", 0)
         within_reach(item, self.group or 1)
         row, rows = item * (self.group or 1), self.rows()
-        self._open((row if rows is None else min(row, rows)) if self.group else None)
+        self.reopen((row if rows is None else min(row, rows)) if self.group else None)
         with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
             for _ in progress.each(range(0 if self.group else item)):
                 self.out.next()
@@ -171,7 +172,7 @@ class Session:
         try:
             self.flow, self.given = changed(self.base, self.changes, self.epoch), 0
             self.sizes = logged([size for size in self.sizes if size.step <= step], row, self._size, rows)
-            self._open(place)
+            self.reopen(place)
             self._before = step - self.items
         except BaseException:
             vars(self).update(before)
@@ -193,6 +194,7 @@ class Session:
         cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
         journal, given, sizes, lanes = dict(self.journal.entries), self.given, self.sizes, self.lanes
         step, before = self.step, self.adopted
+        told = {"settling": self.ledger.told(self.spread, self.rows(), self.compiled.size)} if self.ledger.used else {}
 
         def state() -> dict[str, Any]:
             at = cursor()
@@ -210,22 +212,20 @@ class Session:
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            if self.group:
-                body["sizes"] = [size.to_json() for size in sizes]
-            else:
-                body["lanes"] = lanes
+            body |= {"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes}
+            body |= told
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
                 body["journal_of"] = [self.setting.rank, self.setting.world_size]
             return seal(body)
 
         return state
 
-    def load(self, states: Any, on_mismatch: OnMismatch) -> None:
-        """Go where a state says. Whatever is wrong with it, the run then stays where it was."""
+    def load(self, states: Any, on_mismatch: OnMismatch, takes: bool = False) -> None:
+        """Go where a state says, or stay if anything is wrong; `takes`: what it leaves open can be given again."""
         chosen(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
         before = dict(vars(self))
         try:
-            self._load(states, on_mismatch == "adopt")
+            self._load(states, on_mismatch == "adopt", takes)
         except BaseException as error:
             changes = self.changes
             vars(self).update(before)
@@ -236,7 +236,7 @@ class Session:
             what = "the changes in the state do" if changes and isinstance(error, ConfigError) else "the state does"
             raise StateError(f"{what} not fit this pipeline: {error}") from error
 
-    def _load(self, states: Any, adopt: bool) -> None:
+    def _load(self, states: Any, adopt: bool, takes: bool) -> None:
         bodies = [unseal(state) for state in (states if isinstance(states, list | tuple) else [states])]  # pyright: ignore[reportUnknownVariableType]
         if not bodies:
             raise StateError("an empty list of states; pass one state, or those of all ranks")
@@ -251,7 +251,7 @@ class Session:
             found = adopted(base, changes, body["mixtures"], self.epoch, self._places(body, cursors))
             self.adopted += (str(body["fingerprint"]),)
             changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
-            cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
+            cursors, takes = all_moved(rows.flow, cursors, taken, self.epoch, rows.path), False
         notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
         notes += [] if adopt else code_notes(body["code"], self._facts["code"])
         notes += whose_journals_are_missing(bodies)
@@ -264,7 +264,7 @@ class Session:
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
-        self.notes = logged_notes(notes)
+        self.notes, self.ledger = logged_notes(notes), ledger_from(body, self.spread, takes)
         self._go_on(opened, out)
         self._before = as_int(body["step"]) - self.items
 
@@ -324,9 +324,10 @@ class Session:
         if isinstance(weights, Mapping):
             weights = {name: plain(weight) for name, weight in weights.items()}
         path = locate_mixture(self.base, weights)
-        if at is None and self.setting.world_size > 1 and not self.group:
+        if at is None and self.setting.world_size > 1 and (self.spread.whole or not self.group):
             raise ConfigError(
-                "set_weights over several ranks with lanes needs at=, the same on all: ranks cannot see each other"
+                "set_weights over several ranks with lanes, or that take, needs at=, the same on all: ranks cannot see "
+                "each other"
             )
         events = [(edit.lap, edit.event.at) for edit in self.changes if isinstance(edit, Change) and edit.path == path]
         cursor, builder = self.out.cursor(), self._run.builder
@@ -345,7 +346,7 @@ class Session:
         before = self.flow, self.changes
         try:
             self.flow, self.changes = flow, (*self.changes, change)
-            self._open(cursor)
+            self.reopen(cursor)
         except BaseException:
             self.flow, self.changes = before
             raise

@@ -11,6 +11,7 @@ from ..base.spelling import fingerprint
 from ..errors import StateError
 from ..graph.recipe import difference
 from ..types import Json
+from .settling import levelled
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
 
@@ -44,6 +45,7 @@ def ranks_differ(state: Any) -> bool:
 
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
     """One state out of those of all ranks."""
+    bodies = levelled(bodies)
     body = bodies[0]
     cursors, last = dict[int, Json](), dict[str, Json]()
     for other in bodies:

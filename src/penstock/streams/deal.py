@@ -46,7 +46,7 @@ class Spread:
 
     What is left at the end of a pass and fills no step is left out ("drop"), filled up from the beginning of the pass
     ("pad"), or dealt out so that the first ranks have full groups ("keep"). Where workers take turns, our next step is
-    `turns` steps on.
+    `turns` steps on. `whole` keeps the rows of a group together: neighbours, as they are without ranks.
     """
 
     rank: int = 0
@@ -54,6 +54,7 @@ class Spread:
     group: int = 1
     remainder: Remainder = "keep"
     turns: int = 1
+    whole: bool = False
 
     @property
     def size(self) -> int:
@@ -84,6 +85,9 @@ class Spread:
     def positions(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
         """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole groups."""
         count = max(1, min(-(-many // self.group), _CELLS // self.size))
+        if self.whole:
+            places = (self.groups(at, epoch, rows, count)[:, None] * self.group + np.arange(self.group)).ravel()
+            return places if rows is None else places[places < rows]
         if rows is not None:
             count = min(count, -(-self.steps(rows - at) // self.turns))
             if not count and not at and self.remainder != "keep":
@@ -100,6 +104,12 @@ class Spread:
             some = range(min(mine.start, left), min(mine.stop, left))
             places = np.append(places, last + dealt(starts[-1:] + first, left, some))
         return np.where(places < rows, places, (places - rows) % max(rows, 1))
+
+    def groups(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
+        """The numbers of our next groups of a pass that stands at row `at`, dealt whole: about `many` of them."""
+        each = Spread(self.rank, self.world_size)
+        groups = None if rows is None else -(-rows // self.group)
+        return each.positions(-(-at // self.group), epoch, groups, many)
 
     def valid(self, at: int, epoch: int, rows: int | None) -> Flags:
         """Which of our rows of the step at `at` are no padding."""

@@ -59,6 +59,12 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
+def of_pass(op: Indexed, epoch: int, places: Ints) -> tuple[Ints, Ints]:
+    """Places of a pass as positions of an op, and how often it was gone through before."""
+    shift, lap = (epoch * op.size, 0) if op.size is not None else (0, epoch)
+    return places + shift, np.full_like(places, lap)
+
+
 class Positions:
     """The positions of an op, one pass at a time, in whole groups but for the last of a pass."""
 
@@ -104,9 +110,30 @@ class Positions:
 
     def rows_at(self, places: Ints, epoch: int) -> Rows:
         """The samples behind places of a pass."""
-        size = self.op.size
-        shift, lap = (epoch * size, 0) if size is not None else (0, epoch)
-        return self.op.locate(places + shift, np.full_like(places, lap))
+        return self.op.locate(*of_pass(self.op, epoch, places))
+
+    def close(self) -> None:
+        pass
+
+
+class Listed:
+    """Some positions of a pass of an op, in the order in which they are named."""
+
+    def __init__(self, op: Indexed, epoch: int, places: Ints) -> None:
+        self._rows = op.locate(*of_pass(op, epoch, places))
+        self._used = 0
+
+    def cursor(self) -> Json:
+        return self._used
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._used = 0 if cursor is None else as_int(cursor)
+
+    def next(self, n: int, /) -> Unit | None:
+        start, self._used = self._used, min(self._used + n, len(self._rows))
+        return (
+            Unit(None, self._rows.slice(start, self._used), Stepped(start, 1, 1, None)) if self._used > start else None
+        )
 
     def close(self) -> None:
         pass

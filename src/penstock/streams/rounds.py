@@ -14,7 +14,7 @@ from ..base.ints import distinct
 from ..base.random import key_of, permutations, tweaked
 from ..base.rows import Rows, empty_rows
 from ..types import Ints, Json
-from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit
+from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, of_pass
 from .trail import Stepped
 
 _KEY = key_of("lanes")
@@ -103,9 +103,7 @@ class Rounds:
         return self.share.places(rounds + before // self.share.lanes, run) - before
 
     def _located(self, places: Ints, epoch: int) -> Rows:
-        size = self.op.size
-        shift, lap = (epoch * size, 0) if size is not None else (0, epoch)
-        return self.op.locate(places + shift, np.full_like(places, lap))
+        return self.op.locate(*of_pass(self.op, epoch, places))
 
     def rows_at(self, rounds: Ints, epoch: int) -> Rows:
         """The samples of rounds of a pass."""

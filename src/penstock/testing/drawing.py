@@ -131,7 +131,7 @@ def _options(flow: _Flow, left: int, endless: bool, streams: bool) -> list[_Step
         found += [_skip_map, _filter, _spread, _group, _tokens, _pack] if streams else []
         found += [_repeat_for_ever] if flow.full and endless and not flow.once else []
     if flow.indexed:
-        found += [_slice, _slice]
+        found += [_slice, _slice, _repeat_each]
         found += [] if flow.endless else [_select]
         found += [_window] if flow.endless else [_shuffle, _shuffle, _window, _shard]
     if left:
@@ -239,6 +239,11 @@ def _repeat(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     n, again = dice.between(1, 3), not f.indexed or dice.coin()
     length = None if f.length is None else n * f.length
     return f.then("repeat", n, again, length=length, batches=f.batches, lengths=f.lengths)
+
+
+def _repeat_each(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
+    n = dice.between(1, 3)
+    return f.then("repeat_each", n, length=f.length and n * f.length, batches=f.batches, lengths=f.lengths)
 
 
 def _repeat_for_ever(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:

@@ -13,7 +13,8 @@ from ...base.cursors import as_int, as_list
 from ...errors import ConfigError
 from ...schedule import Counted, Schedule
 from ...types import Json
-from ..events import Event, Exhausted, event_from_json
+from ..events import Event, Exhausted, MadeUp, event_from_json
+from ..made_up import ShareOf
 from ..mixture import Mixture
 from ..timeline import Stop
 from .rule import MANY, Draws, LaneShare, Outcome, Rule
@@ -24,6 +25,7 @@ class Weighted(Rule):
     """By weight: see `penstock.mixing`. `events` are the changes made during a run, each with the pass in which it was
     made; cursors carry them. `now` is the pass in which the run stands, where that is a pass of the mixture. `lengths`
     are the mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
+    `count` says what has the shares, and `made` what was put in for draws that were lost.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -37,6 +39,8 @@ class Weighted(Rule):
     past: Past | None = None
     now: int | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
+    count: ShareOf = "drawn"
+    made: MadeUp | None = None
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
@@ -72,6 +76,7 @@ class Weighted(Rule):
             "mix": "weighted", "weights": asked, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
             "unit": self.unit, "max_epochs": caps, "temperature": self.temperature,
             **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
+            **({} if self.count == "drawn" else {"count": self.count}),
         }  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,0 +1,172 @@
+"""Items by their addresses, for trainers that finish them out of order: the next of a rank, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby, islice, takewhile
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ..base.cursors import as_int
+from ..errors import ConfigError
+from ..graph.edits import Change, changed, settled_mixture
+from ..mixing import Corrected, MadeUp, Mixture
+from ..ops.mix import MixOp
+from ..streams.work import Hired
+from ..types import Json
+from .delivery import Delivery
+from .opened import open_listed
+from .session import Session
+from .settling import Address, Settlement, whole_items
+
+
+class TakenItem(NamedTuple):
+    """An item and its address in the plan, which is the same in every run of the pipeline: `plan.at(uid)`."""
+
+    uid: str
+    value: Any
+
+
+class Taking:
+    """A session that is taken from. `filled` has the next item at hand, and throws at the end of the pass.
+
+    Values of items that are at hand but were not given out yet are kept until they are: an exception in between loses
+    none.
+    """
+
+    def __init__(self, session: Session, filled: Callable[[], Delivery]) -> None:
+        self._shares = Shares(session) if settled_mixture(session.flow) else None
+        self._session, self._filled = session, filled
+        self._values, self._over = dict[Address, Any](), False
+        cursor, before = session.out.cursor(), session.spread
+        session.spread = whole_items(before, as_int(cursor), session.rows())
+        try:
+            session.reopen(cursor)
+        except BaseException:
+            session.spread = before
+            raise
+        session.ledger.used = True
+
+    def take(self, k: int) -> list[TakenItem]:
+        """The next `k` items: first those that wait to be given again. Fewer at the end of a pass and before a
+        failure; none where the pass has no more, and asked again those of the next one.
+        """
+        ledger = self._session.ledger
+        if self._shares:
+            self._shares.refresh()
+        self._recall(k)
+        try:
+            self._draw(k - len(ledger.waiting))
+        except Exception:
+            if not ledger.waiting:
+                raise
+        ready = list(takewhile(self._values.__contains__, islice(ledger.waiting, k)))
+        found = [TakenItem(address.uid, self._values[address]) for address in ready]
+        ledger.give(ready)
+        for address in ready:
+            del self._values[address]
+        self._over = not found
+        return found
+
+    def settle(self, uid: str, settlement: Settlement) -> None:
+        """What became of an item."""
+        self._values.pop(address := self._session.ledger.settle(uid, settlement), None)
+        if self._shares and settlement in ("filtered", "failed"):
+            self._shares.lose(address)
+
+    def log(self) -> list[dict[str, Json]]:
+        """What was put in for what was lost, since this was asked last."""
+        if not self._shares:
+            raise ConfigError(
+                "settled_log() is of a mix(count='settled'): no other pipeline changes by what is settled"
+            )
+        found, self._shares.log = self._shares.log, []
+        return found
+
+    def _recall(self, k: int) -> None:
+        """Have the values of the first `k` that wait at hand, up to one that fails."""
+        wanted = [address for address in islice(self._session.ledger.waiting, k) if address not in self._values]
+        for epoch, some in groupby(wanted, lambda address: address.epoch):
+            addresses = list(some)
+            delivery = _named(self._session, epoch, [address.item for address in addresses])
+            try:
+                for address in addresses:
+                    self._values[address] = delivery.next()
+            except Exception:
+                if next(iter(self._session.ledger.waiting)) not in self._values:
+                    raise
+                return
+            finally:
+                delivery.stream.close()
+
+    def _draw(self, many: int) -> None:
+        """So many items that nobody was given before, or as many as the pass still has."""
+        session = self._session
+        waiting, values = session.ledger.waiting, self._values
+        while many > 0 and self._more():
+            out, epoch = session.out, session.epoch
+            at_hand = min(many, out.stop - out.used)
+            items = session.spread.groups(as_int(out.cursor()), epoch, session.rows(), at_hand)[:at_hand]
+            for address in [Address(epoch, item) for item in items.tolist()]:
+                waiting[address], values[address] = None, out.values[out.used]
+                out.used += 1  # no call stands between these: an interrupt there would lose the item
+            many -= len(items)
+
+    def _more(self) -> bool:
+        """Have something new at hand: of the next pass where the last answer was that this one has no more."""
+        while True:
+            try:
+                self._filled()
+                return True
+            except StopIteration:
+                if self._session.ledger.waiting or not self._over:
+                    return False
+                self._session.next_pass()
+                self._over = False
+
+
+class Shares:
+    """The shares of a mixture by what was trained: for what is lost, draws are put in. `log` tells them."""
+
+    def __init__(self, session: Session) -> None:
+        if session.setting.world_size > 1:
+            raise ConfigError(
+                "take() of mix(count='settled') runs on one rank, which hands on what it takes: ranks cannot see what "
+                "others lost"
+            )
+        drawing = cast("MixOp", session.compiled.builder.mixed[()]).schedule
+        if not isinstance(drawing, Corrected):
+            drawing = Corrected(cast("Mixture", drawing), MadeUp(0, {}, ()))
+        self._session, self._drawing, self._stale = session, drawing, False
+        frontier = as_int(session.out.cursor())
+        owed = [draw for draw in drawing.made.draws if draw[0] >= frontier]
+        self.log: list[dict[str, Json]] = [{"from": frontier}, *({"position": at, "source": name} for at, name in owed)]
+
+    def lose(self, address: Address) -> None:
+        """One more of the same source comes next."""
+        session, drawing = self._session, self._drawing
+        name = drawing.names[int(drawing.at(np.asarray([address.item]))[0][0])]
+        needed = np.asarray([open_.item for open_ in session.ledger.open], np.int64)
+        made = drawing.lost([name], as_int(session.out.cursor()), needed)
+        others = [edit for edit in session.changes if not (isinstance(edit, Change) and isinstance(edit.event, MadeUp))]
+        self._drawing, self._stale = Corrected(drawing.mixture, made), True
+        session.changes = (*others, Change((), 0, made))
+        self.log.append({"position": made.draws[-1][0], "source": name})
+
+    def refresh(self) -> None:
+        """Have the run go on by what was put in."""
+        session = self._session
+        if self._stale:
+            session.flow = changed(session.base, session.changes, session.epoch)
+            session.reopen(session.out.cursor())
+            self._stale = False
+
+
+def _named(session: Session, epoch: int, items: list[int]) -> Delivery:
+    """Some items of a pass, once more."""
+    flow = session.flow if epoch == session.epoch else changed(session.base, session.changes, epoch)
+    builder, setting = session.compiled.of(flow).builder, session.setting
+    hired = Hired(session.journal, builder.leaves, session.budget, session.executor, setting.window, setting.most)
+    stream = open_listed(builder, hired, epoch, np.asarray(items, np.int64))
+    return Delivery(stream, builder.leaves, len(items), None, session.budget.most // 4, setting.form)
