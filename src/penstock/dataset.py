@@ -25,7 +25,8 @@ from .graph.functions import Batched, OfPair, Renamed
 from .graph.indexed import STEP, require_indexed, why_not
 from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
 from .graph.seeds import seeded
-from .graph.show import Shown, Shows, length, shown
+from .graph.show import length, shown
+from .graph.shown import Shown, Shows
 from .graph.tail import batched
 from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op

@@ -19,7 +19,7 @@ from .dataset import Dataset
 from .errors import ConfigError
 from .graph.going import going_on
 from .graph.indexed import require_indexed, why_not
-from .graph.show import Shown, Shows, attempt, counted
+from .graph.shown import Shown, Shows, attempt, counted
 from .graph.tail import tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.delivery import Delivery

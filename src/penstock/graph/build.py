@@ -26,7 +26,7 @@ from ..ops.hold import HoldOp
 from ..ops.limit import LimitOp, RestOp
 from ..ops.mix import MixOp
 from ..ops.op import Op
-from ..ops.order import ordered
+from ..ops.ordered import ordered
 from ..ops.pack import PackOp
 from ..ops.passes import PassesOp
 from ..ops.read import ReadOp

@@ -9,7 +9,7 @@ from math import lcm
 import numpy as np
 
 from ..base.rows import Rows
-from ..orders import Gap, Pick, Repeat, RepeatEach, Replay, Slice, Told, WindowShuffle
+from ..orders import Gap, Pick, Replay, Slice, Told, WindowShuffle
 from ..types import Ints, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
 from .tally import Tally, by_lap, laps_of
@@ -90,47 +90,6 @@ class PassOp(OrderOp):
     def period(self) -> int:
         assert self.size is not None
         return self.size
-
-
-class RepeatEachOp(OrderOp):
-    """Each sample some times, adjacent."""
-
-    order: RepeatEach
-
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        n = self.order.n
-        below = self.flow.find(leaf, index, low // n, -(-high // n), lap)
-        found = (below[:, None] * n + np.arange(n)).ravel()
-        return found[(found >= low) & (found < high)]
-
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
-        if self.leaf is not None:
-            return number
-        found = self.flow.nth(leaf, number // self.order.n)
-        return np.where(found < 0, found, found * self.order.n + number % self.order.n)
-
-    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        n = self.order.n
-        first, last = -(-start // n), stop // n
-        if first > last:  # some of one sample
-            return self.flow.count(tally, last, last + 1, times * (stop - start))
-        edges = ((first - 1, first, first * n - start), (first, last, n), (last, last + 1, stop - last * n))
-        for a, b, many in edges:
-            if many:
-                self.flow.count(tally, a, b, times * many)
-
-    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        below, left = divmod(position, self.order.n)
-        self.flow.tokens(below, lengths, out, times * self.order.n)
-        lengths.between(self.flow, below, below + (left > 0), out, times * left)
-
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        below, left = divmod(position, self.order.n)
-        yield Before(self.flow, below + (left > 0), lap, ahead or left > 0)
-
-    @property
-    def period(self) -> int:
-        return self.flow.period * self.order.n
 
 
 class WindowOp(PassOp):
@@ -334,24 +293,3 @@ class ToldOp(PassOp):
     @property
     def leaf(self) -> int | None:
         return None
-
-
-def ordered(flow: Op, order: Order, key: int) -> OrderOp:
-    """The op of an order."""
-    match order:
-        case Repeat():
-            return OrderOp(flow, order, key)
-        case RepeatEach():
-            return RepeatEachOp(flow, order, key)
-        case WindowShuffle():
-            return WindowOp(flow, order, key)
-        case Slice() | Replay():
-            return RoundOp(flow, order, key)
-        case Pick():
-            return PickOp(flow, order, key)
-        case Gap():
-            return GapOp(flow, order, key)
-        case Told():
-            return ToldOp(flow, order, key)
-        case _:
-            return PassOp(flow, order, key)

@@ -17,7 +17,8 @@ from ..graph.build import Builder
 from ..graph.compiled import Compiled
 from ..graph.indexed import require_indexed
 from ..graph.nodes import Flow
-from ..graph.show import Shown, Shows, length, shown
+from ..graph.show import length, shown
+from ..graph.shown import Shown, Shows
 from ..graph.tail import tail_of
 from ..ops.op import Op
 from ..ops.pack import passes_of

@@ -10,7 +10,7 @@ from ..base.hints import guided
 from ..base.seams import worker
 from ..errors import ConfigError
 from ..graph.compiled import Compiled
-from ..graph.show import Shown, Shows, attempt
+from ..graph.shown import Shown, Shows, attempt
 from ..graph.tail import tail_of
 from .executors.threads import Threads
 from .session import Session

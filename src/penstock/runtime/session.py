@@ -81,8 +81,6 @@ class Session:
         """What the run is."""
         return self._base.description
 
-    # ------------------------------------------------------------ items
-
     def reopen(self, cursor: Json) -> None:
         """Open the current tree, and go where the cursor says."""
         self._go_on(*self._reached(cursor))
@@ -91,8 +89,8 @@ class Session:
         """The current tree, opened where the cursor says; an error where `last` tells of other items before that."""
         opened = self._opened(self.setting.window, self.executor)
         wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
-        setting, room = self.setting, self.budget.most // 4
-        out = Delivery(opened.stream, opened.builder.leaves, wide, setting.most, room, setting.form)
+        most, room, form = self.setting.most, self.budget.most // 4, self.setting.form
+        out = Delivery(opened.stream, opened.builder.leaves, wide, most, room, form)
         out.seek(self.epoch, opened.first if cursor is None else cursor)
         if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
@@ -136,8 +134,8 @@ class Session:
     @property
     def samples(self) -> Counter[str]:
         """Samples given out since the run was opened here, by source."""
-        names = [leaf.name for leaf in self.leaves]
-        return self._samples + Counter(dict(zip(names, self.out.given().tolist(), strict=True)))
+        given = zip(self.leaves, self.out.given().tolist(), strict=True)
+        return self._samples + Counter({leaf.name: many for leaf, many in given})
 
     def start(self) -> None:
         """Make the next item now, so that the workers are busy behind it."""
@@ -177,8 +175,6 @@ class Session:
         except BaseException:
             vars(self).update(before)
             raise
-
-    # ------------------------------------------------------------ state
 
     @cached_property
     def _facts(self) -> dict[str, Any]:

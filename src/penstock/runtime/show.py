@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ..base.cursors import as_int
 from ..graph.ends import endless
-from ..graph.show import Shown, attempt, counted, shown
+from ..graph.show import shown
+from ..graph.shown import Shown, attempt, counted
 from .session import Session
 
 
