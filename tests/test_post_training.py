@@ -18,7 +18,7 @@ def prompts() -> ps.Dataset:
 
 
 def test_the_sampler_makes_the_groups_of_repeat_each() -> None:
-    from trl.trainer.utils import RepeatSampler
+    from trl.trainer.utils import RepeatSampler  # pyright: ignore[reportMissingImports]
 
     ds, groups = prompts(), prompts().repeat_each(4)
     sampler: Any = RepeatSampler(ds, mini_repeat_count=4, batch_size=8, shuffle=False)  # pyright: ignore[reportUnknownVariableType]

@@ -139,7 +139,7 @@ def by_lightning(run: Run) -> None:
     saved = ModelCheckpoint(
         run.folder, "checkpoint-{step}", auto_insert_metric_name=False, save_top_k=-1, every_n_train_steps=run.every
     )
-    saved.FILE_EXTENSION = ""
+    saved.FILE_EXTENSION = ""  # pyright: ignore[reportAttributeAccessIssue]
     trainer = lightning.Trainer(
         accelerator="cpu", devices=run.world, strategy="ddp" if run.world > 1 else "auto", max_steps=run.steps,
         accumulate_grad_batches=run.step, logger=False, enable_progress_bar=False, enable_model_summary=False,

@@ -178,8 +178,8 @@ class CutOp(PackedOp):
         whole = int(ends[final]) == stop
         self._hold(stop, At(at.document + final + whole, stop if whole else int(ends[final] - tokens[final])))
         wanted = rows - rows[0]
-        lower: Ints = np.searchsorted(row, wanted)
-        upper: Ints = np.searchsorted(row, wanted, side="right")
+        lower = np.asarray(np.searchsorted(row, wanted), np.int64)
+        upper = np.asarray(np.searchsorted(row, wanted, side="right"), np.int64)
         bounds = bounds_of(upper - lower)
         pieces = np.repeat(lower - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
         return self.parts(documents.take(item[pieces]), first[pieces], end[pieces], bounds)

@@ -10,7 +10,8 @@ from ..base.ints import whole
 from ..errors import ConfigError
 from ..ops.each import EachOp
 from ..ops.op import Op
-from ..ops.order import GapOp, RepeatEachOp, RoundOp
+from ..ops.order import GapOp, RoundOp
+from ..ops.repeat_each import RepeatEachOp
 from ..ops.without import WithoutOp
 from .records import Sample
 

@@ -8,7 +8,7 @@ from ...errors import missing_extra
 from ...loader import Loader
 
 try:
-    from torchdata import nodes  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    from torchdata import nodes  # pyright: ignore[reportMissingImports, reportMissingTypeStubs, reportUnknownVariableType]
 except ImportError:
     raise missing_extra("torchdata", "torch", "penstock.frames.torch.nodes") from None
 
