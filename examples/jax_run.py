@@ -12,19 +12,18 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import penstock as ps
-from penstock.frames.jax import Sharded
 from penstock.frames.orbax import Restore, Save
 
 mesh = Mesh(jax.devices(), "data")
 rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 
 
-def batches() -> Sharded:
+def batches() -> ps.Loader:
     code = ps.from_sequence([f"def f{i}(x): return x + {i}\n" for i in range(300)])
     text = ps.from_sequence([f"Page {i} says a little. " * (1 + i % 3) for i in range(900)])
     train = ps.mix({"code": code.shuffle(), "text": text.shuffle()}, {"code": 0.3, "text": 0.7}, seed=42)
     tokens = train.map(lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int32))
-    return Sharded(ps.Loader(tokens.pack(64).batch(8)), rows)
+    return ps.Loader(tokens.pack(64).batch(8), to="jax", device=rows)
 
 
 def loss(model: dict[str, jax.Array], row: dict[str, jax.Array]) -> jax.Array:

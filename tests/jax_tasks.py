@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import penstock as ps
 from jax_crew import say
 from penstock.base.seams import place as found
-from penstock.frames.jax import Sharded, place
+from penstock.runtime.forms.jax import share_of
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[str, ...], list[Any]]] = {
     "data": ((8,), ("data",), ["data"]),
@@ -71,10 +71,9 @@ def layouts() -> Any:
     """Every layout: our place, and the first two batches of rows of ours, as global arrays."""
     out: dict[str, Any] = {"found": found(), "seen": {}}
     for name in LAYOUTS:
-        rank, world = place(sharding(name))
-        loader = ps.Loader(rows().batch(24 // world), rank=rank, world_size=world)
-        with Sharded(loader, sharding(name)) as batches:
-            steps = [next(batches) for _ in range(2)]
+        rank, world, _ = share_of(sharding(name))
+        with ps.Loader(rows().batch(24 // world), to="jax", device=sharding(name)) as batches:
+            steps = [step for _, step in zip(range(2), batches, strict=False)]
             out["seen"][name] = {
                 "place": [rank, world],
                 "x": [shown(step["x"]) for step in steps],
@@ -82,21 +81,28 @@ def layouts() -> Any:
                 "names": [step["name"] for step in steps],
                 "keys": batches.keys(),
             }
-    alone = ps.Loader(rows().batch(6))  # finds its rank by itself
-    out["itself"] = [shown(step["x"]) for step in Sharded(alone, sharding("data"))]
+    alone = ps.Loader(rows().batch(6), to="jax", device=sharding("data"))
+    out["itself"] = [shown(step["x"]) for step in alone]
     return out
 
 
 def refusals() -> Any:
     """What is said of layouts and loaders that cannot be."""
     refused = [
-        told(lambda: place(sharding("data and model", [0, 2, 1, 3, 4, 5, 6, 7]))),
-        told(lambda: Sharded(ps.Loader(rows().batch(6), rank=0, world_size=1), sharding("data"))),
-        told(lambda: Sharded(ps.Loader(rows().batch(6), remainder="keep"), sharding("data"))),
-        told(lambda: next(Sharded(ps.Loader(rows().batch(3)), sharding("data")))),
+        told(lambda: share_of(sharding("data and model", [0, 2, 1, 3, 4, 5, 6, 7]))),
+        told(lambda: opened_by("data", rows().batch(6), rank=0, world_size=1)),
+        told(lambda: opened_by("data", rows().batch(6), remainder="keep")),
+        told(lambda: next(iter(opened_by("data", rows().batch(3))))),
     ]
     few = NamedSharding(Mesh(np.array(jax.devices())[:6], "data"), PartitionSpec("data"))
-    return {"refused": refused, "few": told(lambda: place(few)) if jax.process_index() == 3 else list(place(few))}
+    return {
+        "refused": refused,
+        "few": told(lambda: share_of(few)) if jax.process_index() == 3 else list(share_of(few)[:2]),
+    }
+
+
+def opened_by(layout: str, ds: ps.Dataset, **options: Any) -> ps.Loader:
+    return ps.Loader(ds, to="jax", device=sharding(layout), **options)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -252,7 +258,7 @@ def training(asked: dict[str, Any]) -> Any:
 
     mesh = Mesh(np.array(jax.devices()), "data")
     rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
-    batches = Sharded(ps.Loader(flow(asked["mixture"], 8 // jax.process_count())), rows, ahead=3)
+    batches = ps.Loader(flow(asked["mixture"], 8 // jax.process_count()), to="jax", device=rows)
 
     def loss(w: Any, row: dict[str, Any]) -> Any:
         known = (row["segment_ids"][:, 1:] == row["segment_ids"][:, :-1]) & (row["segment_ids"][:, 1:] > 0)
@@ -272,8 +278,8 @@ def training(asked: dict[str, Any]) -> Any:
             like = {"w": jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=whole)}
             args = ocp.args.Composite(model=ocp.args.StandardRestore(like), data=Restore(batches))
             first, w = latest, manager.restore(latest, args=args)["model"]["w"]
-        for number in range(first, asked["steps"]):
-            value, w = step(w, next(batches))
+        for number, row in zip(range(first, asked["steps"]), batches, strict=False):
+            value, w = step(w, row)
             told.append([number, float(value), batches.keys()])
             say(told[-1])
             if number == asked.get("killed"):

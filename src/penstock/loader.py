@@ -80,8 +80,8 @@ class Loader(Shows):
             measured, as with `profile`. None waits for ever.
         profile: whether to measure what every step takes for every source, for `stats()` and `verdict()`.
         to: what arrays come as: "numpy", or tensors for "torch" or "jax", over the same memory where that can be.
-        device: what the framework calls a device ("cuda:0"). Items are copied there ahead, while a step works on those
-            before. No state knows of copies.
+        device: what the framework calls a device ("cuda:0"), where items are copied ahead, while a step works on those
+            before; no state knows of copies. For JAX also a `NamedSharding` of global arrays, which says the rank too.
         pin_memory: whether tensors lie in pinned memory, and copies to a device come from there. For torch.
 
     Raises:
@@ -124,8 +124,8 @@ class Loader(Shows):
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
         self._placed = rank is not None
-        rank, world_size = place_of(rank, world_size, mesh)
         form = form_of(to, device, pin_memory)
+        rank, world_size = place_of(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers
         self._executor = hired(executor, self._workers, timeout)
         window = (prefetch or 2 * self._workers) if self._workers else 0

@@ -56,7 +56,7 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
     [
         (lambda: DS.take(5), r"Dataset has no 'take'; write \.limit\(n\)"),
         (lambda: DS.split(0.1), r"slices, ds\[:n\] and ds\[n:\]"),
-        (lambda: DS.with_format("torch"), r"\.map"),
+        (lambda: DS.with_format("torch"), r"to='torch'"),
         (lambda: DS.tokenize, r"\.map"),
         (lambda: DS.decode, r"\.map"),
         (lambda: DS.prefetch(2), r"ps\.Loader\(ds, workers=n, prefetch=n\)"),

@@ -17,7 +17,6 @@ import penstock as ps
 from jax_crew import crew
 from jax_tasks import STEPS, WAYS, keys_of, opened, restore, restoring, save
 from penstock.errors import StateError
-from penstock.frames.jax import Sharded
 from penstock.frames.orbax import Checkpointable, Restore, Save
 
 ALL = [f"{name}/{way}" for name, ways in WAYS.items() for way in ways]
@@ -138,7 +137,7 @@ def test_files_that_are_missing_or_damaged_are_named(run: tuple[ps.Loader, Path]
 
 def test_what_was_copied_ahead_is_not_in_the_state(tmp_path: Path) -> None:
     here = NamedSharding(Mesh(np.array(jax.devices()[:1]), "data"), PartitionSpec("data"))
-    with Sharded(ps.Loader(numbers()), here, ahead=4) as batches, Sharded(ps.Loader(numbers()), here) as again:
+    with ps.Loader(numbers(), to="jax", device=here) as batches, ps.Loader(numbers(), to="jax", device=here) as again:
         seen = [np.asarray(batch).tolist() for _, batch in zip(range(5), batches, strict=False)]
         v1.save_checkpointables(str(tmp_path / "one"), {"data": Checkpointable(batches)})
         v1.load_checkpointables(str(tmp_path / "one"), {"data": Checkpointable(again)})

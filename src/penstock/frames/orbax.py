@@ -26,7 +26,7 @@ _EVERY_HOST = _ocp.options.MultiprocessingOptions(primary_host=None)
 
 
 class Stateful(Protocol):
-    """What stands somewhere and can go elsewhere: a `Loader`, or a `Sharded` one."""
+    """What stands somewhere and can go elsewhere: a `Loader`, or what a trainer has in its place."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Sequence[Mapping[str, Any]], on_mismatch: OnMismatch, /) -> None: ...
@@ -55,7 +55,7 @@ class Save(_ocp.args.CheckpointArgs):  # pyright: ignore[reportUntypedBaseClass]
     """Saves where a loader stands: `manager.save(step, args=ocp.args.Composite(model=..., data=Save(loader)))`.
 
     Args:
-        loader: a `Loader`, or what delivers for it (`Sharded`).
+        loader: a `Loader`, or what has a loader's states.
 
     >>> import penstock as ps, tempfile, orbax.checkpoint as ocp
     >>> folder, loader = tempfile.mkdtemp(), ps.Loader(ps.from_sequence(range(5)))
@@ -93,7 +93,7 @@ class Checkpointable:
     `load_checkpointables` with such a mapping.
 
     Args:
-        loader: a `Loader`, or what delivers for it (`Sharded`).
+        loader: a `Loader`, or what has a loader's states.
         on_mismatch: what a load does with a state of another pipeline: "error", or "adopt".
     """
 

@@ -38,6 +38,8 @@ class Setting:
                 object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
         if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
+        if self.remainder == "keep" and self.world_size > 1 and self.form is not None and self.form.place is not None:
+            raise ConfigError("remainder='keep' ends ranks at different steps, and a global batch needs all of them")
         chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
 
     @property
@@ -46,14 +48,22 @@ class Setting:
         return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // neighbours())
 
 
-def place_of(rank: int | None, world_size: int | None, mesh: object = None) -> tuple[int, int]:
-    """Our place among the ranks: as given, in a data-parallel group, else as the launcher says."""
+def place_of(rank: int | None, world_size: int | None, mesh: object, form: Form | None = None) -> tuple[int, int]:
+    """Our place among the ranks: as given, in a data-parallel group, where our devices hold rows, else as the launcher
+    says.
+    """
     if mesh is not None:
         if rank is not None or world_size is not None:
             raise ConfigError(f"rank={rank}, world_size={world_size} and mesh=: the mesh says both; leave them out")
-        return rank_in(mesh)
+        rank, world_size = rank_in(mesh)
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    return place()
+    held = None if form is None else form.place
+    if rank is None or world_size is None:
+        return held or place()
+    if held not in (None, (rank, world_size)):
+        raise ConfigError(
+            f"the loader is rank {rank} of {world_size}, and this process's devices hold share {held[0]} of {held[1]} "
+            "of the rows: leave out rank and world_size"
+        )
+    return rank, world_size

@@ -30,7 +30,7 @@ class Copied:
 class StandIn:
     """A device whose copies take a set time each, one after the other on a thread of its own."""
 
-    copies = True
+    copies, place = True, None
 
     def __init__(self, takes: float = 0.0, fails: Callable[[Any], bool] = lambda item: False) -> None:
         self.takes, self.fails, self.begun = takes, fails, list[Any]()

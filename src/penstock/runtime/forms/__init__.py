@@ -19,6 +19,11 @@ class Form(Protocol):
     @property
     def copies(self) -> bool: ...
 
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The rank and the world size of the rows that this process must give; None where any do."""
+        ...
+
     def values(self, items: list[Any], /) -> list[Any]:
         """The items in this form, where they lie."""
         ...
@@ -41,7 +46,11 @@ def form_of(to: FormName, device: object, pin_memory: bool) -> Form | None:
             )
         return None
     if to == "jax":
-        raise ConfigError("to='jax' is not there yet")
+        if pin_memory:
+            raise ConfigError("pin_memory=True is for to='torch'; JAX pins by itself")
+        from .jax import JaxForm
+
+        return JaxForm(device)
     from .torch import TorchForm
 
     return TorchForm(device, pin_memory)

@@ -41,6 +41,8 @@ class TorchForm:
             self._module = _torch.get_device_module(self._device)
             self._stream = self._module.Stream(self._device)
 
+    place = None
+
     @property
     def copies(self) -> bool:
         return self._pin or self._device is not None
