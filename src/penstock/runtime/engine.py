@@ -56,7 +56,7 @@ def compute(
     """
     if not items:
         return []
-    job = Job(Jobs(fn, items), [])
+    job = Job(Jobs(fn, items), [], names=(unit,))
     number = cores() if workers is None else whole(workers, "workers={}", 1)
     crew = hired(executor, 0 if executor == "inline" else min(number, len(items)))
     with Progress(what, len(items), unit) as progress:
