@@ -108,7 +108,8 @@ def test_killed_in_the_middle_of_an_epoch_and_resumed(trainer: str, flow: str, t
 def test_saved_at_any_batch_of_passes_without_a_length(trainer: str, tmp_path: Path) -> None:
     pytest.importorskip(trainer)
     full = Run(trainer, "ends", 1, str(tmp_path / "full"), step=1, every=1)
-    kept = [tmp_path / "full" / f"checkpoint-{step}" for step in (1, 6, 7, 8, 13, 14, 21)]  # 7 batches make a pass
+    steps = (6, 7, 8) if settings().derandomize else (1, 6, 7, 8, 13, 14, 21)  # 7 batches make a pass
+    kept = [tmp_path / "full" / f"checkpoint-{step}" for step in steps]
     rests = [Run(trainer, "ends", 1, str(tmp_path / path.name), str(path), step=1, every=99) for path in kept]
     train([full, *rests])
     [expected] = told(full)

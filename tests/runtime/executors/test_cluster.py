@@ -31,8 +31,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head without CPUs, and two nodes with two each."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for actors, which import what tests share
         found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         nodes = [found.add_node(num_cpus=2) for _ in range(2)]
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)
