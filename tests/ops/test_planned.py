@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -322,6 +323,8 @@ class Planned(RuleBasedStateMachine):
     @precondition(first_pass)
     @rule(pick=st.integers(0, 99))
     def exclude(self, pick: int) -> None:
+        if tuples_replaced(self.tree):  # see the test below
+            return
         plan = self.plan()
         source = plan.sources[pick % len(plan.sources)]
         try:
@@ -445,6 +448,46 @@ class Planned(RuleBasedStateMachine):
             mine, used = self.by_input().get(name, []), self.used[name]
             want = [key for keys in own_order(name, flow, used + len(mine) + 1) for key in keys]
             assert mine == want[used : used + len(mine)], (name, mine, want, used)
+
+
+def tuples_replaced(tree: Tree) -> bool:
+    """Whether bad samples may be exchanged for whole tuples of a zip."""
+    return "spoiled" in show(tree) and ".zip(" in show(tree)
+
+
+@pytest.mark.xfail(
+    raises=AssertionError,
+    strict=True,
+    reason="what took the place of a tuple is looked up in the run as it was edited since",
+)
+def test_an_exclusion_changes_no_tuple_that_took_the_place_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffled = ("shuffle", ("documents", 5, "bca"), (), (("seed", None),))
+    inner = (("a", ("numbers", 11, "baa"), 1), ("b", ("documents", 4, "bab"), 1))
+    first = ("mix", inner, 0, (("stop", "first_exhausted"), ("block_size", 1), ("max_epochs", None)))
+    ends = ("shuffle", ("slice", ("documents", 11, "bcc"), (8, 11, 1), ()), (), (("seed", None),))
+    parts = ("zip", (shuffled, ("documents", 5, "bcb"), ("shuffle", ends, (), (("seed", None),))))
+    blocks = ("shuffle", ("slice", ("documents", 12, "bbb"), (0, 12, 1), ()), (), (("seed", 1), ("block", (1, 3))))
+    tuples = ("zip", (first, ("concat", (("documents", 6, "bba"), blocks)), parts))
+    own = ("shuffle", ("shard", ("documents", 2, "c"), (0, 2), ()), (), (("seed", None),))
+    last = ("shuffle", own, (), (("seed", 1), ("block", (3, 1))))
+    a = ("shuffle", ("documents", 5, "a"), (), (("seed", None),))
+    tree = ("mix", (("a", a, 1), ("b", tuples, 2), ("c", last, 1)), 0, (("stop", "restart"), ("block_size", 1)))
+    monkeypatch.setitem(globals(), "note", lambda said: None)
+    monkeypatch.setitem(globals(), "tuples_replaced", lambda tree: False)
+    machine = Planned()
+    machine.start(tree=tree, spoiled=True, topology=(1, 3))
+    try:
+        machine.interrupt(calls=8, error=Interrupt)
+        for many in (3, 2):
+            machine.skip(ahead=0, many=many)
+        for calls, picks in ((4, [10]), (6, [74, 52]), (4, [83, 88]), (None, [20])):
+            for pick in picks:
+                machine.exclude(pick=pick)
+                machine.the_plan_knows_the_past_and_the_future()
+            if calls is not None:
+                machine.interrupt(calls=calls, error=Interrupt)
+    finally:
+        machine.teardown()
 
 
 def test_a_run_is_what_its_plan_says_whatever_is_done_to_it() -> None:

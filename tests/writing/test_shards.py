@@ -196,6 +196,8 @@ def test_workers_that_are_killed(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in files} == {name: want[name] for name in want if name[0] != "."}
 
 
+FIND = f"import sys\nsys.path.append({str(HERE)!r})\n"
+
 INTERRUPTED = """
 import sys, time
 from pathlib import Path
@@ -233,7 +235,7 @@ if __name__ == "__main__":
 @given(seed=st.integers(0, 1 << 30))
 def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("killed")
-    command = [sys.executable, "-c", KILLED, str(folder / "many")]
+    command = [sys.executable, "-c", FIND + KILLED, str(folder / "many")]
     dice = random.Random(seed)
     for samples in (dice.randrange(1, 150) for _ in range(3)):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -252,7 +254,7 @@ def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) ->
 
 
 def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    command = [sys.executable, "-c", FIND + INTERRUPTED, str(tmp_path)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None and child.stdout.readline() == "now\n"
     workers = psutil.Process(child.pid).children()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jax.sharding import NamedSharding
 
 
-class Share(NamedTuple):
+class Held(NamedTuple):
     """Which rows of a global batch a process holds: share `rank` of `world_size`, in `pieces` of equal size."""
 
     rank: int
@@ -24,7 +24,7 @@ class Share(NamedTuple):
     pieces: int
 
 
-def share_of(sharding: NamedSharding) -> Share:
+def share_of(sharding: NamedSharding) -> Held:
     """What this process holds of batches that are laid out so; processes that hold the same rows (over axes of the
     model) have one rank. The first entry of the layout says over which axes of the mesh rows are split.
     """
@@ -47,7 +47,7 @@ def share_of(sharding: NamedSharding) -> Share:
             "rows or none in common, and all as many; split the rows over other axes, or order the devices of the mesh "
             "so that a process holds whole pieces"
         )
-    return Share(shares.index(tuple(sorted(mine))), len(shares), len(mine))
+    return Held(shares.index(tuple(sorted(mine))), len(shares), len(mine))
 
 
 class JaxForm:
