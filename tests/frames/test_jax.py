@@ -266,7 +266,8 @@ def test_arrays_lie_on_a_device_where_no_layout_is_given() -> None:
     for device in (None, jax.devices()[0]):
         found = next(iter(ps.Loader(numbers().batch(4), to="jax", device=device)))
         assert isinstance(found, jax.Array) and found.tolist() == numbers().batch(4)[0].tolist()
-    for wrong in ({"device": "cpu:0"}, {"pin_memory": True}):
+    wrongs: list[dict[str, Any]] = [{"device": "cpu:0"}, {"pin_memory": True}]
+    for wrong in wrongs:
         with pytest.raises(ConfigError, match="device='cpu:0': for to='jax' a jax.Device|pin_memory=True is for"):
             ps.Loader(numbers(), to="jax", **wrong)
 
