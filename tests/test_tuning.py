@@ -74,7 +74,9 @@ def test_what_takes_more_memory_than_there_is_for_it_is_not_chosen() -> None:
     choice = ps.autotune(numbers(holds), seconds=1, max_workers=2, ram_budget=20 << 20)
     assert choice.options == {"executor": "threads", "workers": 1, "prefetch_bytes": 10 << 20}
     assert any(trial.executor == "processes" and trial.memory > 20 << 20 for trial in choice.trials)
-    large = ps.from_sequence(range(10_000)).map(lambda x: (time.sleep(0.001), np.ones(1 << 20))[1])
+    large = ps.from_sequence(range(10_000)).map(
+        lambda x: (time.sleep(0.001), np.ones(1 << 23))[1]
+    )  # larger than what is kept for later
     choice = ps.autotune(large, seconds=0.5, max_workers=2, ram_budget=1)
     assert "more memory than the budget" in choice.why and choice.options["workers"] == 1
 
