@@ -1,7 +1,8 @@
-"""How many examples a property test takes, how many were run, and how long a random recipe may run."""
+"""How many examples a property test takes, how many rounds a soak, and how many were run."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 from hypothesis import settings
@@ -14,3 +15,8 @@ def examples(at_ci: int) -> settings:
     """So many examples under the profile `ci`; `dev` takes a share of it."""
     profile = settings()  # what the command line chose
     return settings(max_examples=max(1, at_ci * profile.max_examples // 100))
+
+
+def rounds(at_ci: int, soak: int) -> int:
+    """How often to do something: `soak` times where `make soak` runs (`SOAK=1`)."""
+    return soak if os.environ.get("SOAK") else at_ci

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import penstock as ps
 from jax_crew import say
-from penstock.base.seams import place as found
+from penstock.base.machine import place as found
 from penstock.runtime.forms.jax import share_of
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[str, ...], list[Any]]] = {

@@ -11,10 +11,11 @@ import random
 import signal
 import sys
 from pathlib import Path
+from typing import cast
 
 import penstock as ps
 from penstock.base.seams import LocalDisk, pretend
-from penstock.writing import write_shards
+from penstock.writing import ShardFormat, write
 
 
 def documents(n: int) -> ps.Dataset:
@@ -54,13 +55,13 @@ class LethalDisk(LocalDisk):
 
 
 if __name__ == "__main__":
-    folder, seed = sys.argv[1], int(sys.argv[2])
+    folder, seed, format = sys.argv[1], int(sys.argv[2]), cast(ShardFormat, sys.argv[3])
     dice, kills = random.Random(seed), 0
     while True:
         n = dice.randrange(1, 60)
         if (child := os.fork()) == 0:
             with pretend(disk=LethalDisk(n)):
-                write_shards(documents(400), folder, shard=50, max_bytes=20_000)
+                write(documents(400), folder, format, shard=50, max_bytes=20_000)
             os._exit(0)
         status = os.waitpid(child, 0)[1]
         if status == 0:

@@ -145,3 +145,22 @@ def test_what_makes_no_sense_is_refused_by_name(changes: dict[str, Any], message
     settings: dict[str, Any] = {"points": [(0, {"a": 1, "b": 1})], **changes}
     with pytest.raises(ConfigError, match=message):
         Schedule(**settings)
+
+
+def test_an_interpolation_for_each_two_neighbours() -> None:
+    points = [(0, {"a": 1, "b": 0}), (10, {"a": 1, "b": 1}), (20, {"a": 0, "b": 1}), (30, {"a": 1, "b": 1})]
+    mixed = Schedule(points, ["step", "linear", "cosine"])
+    for law, steps in (("step", range(10)), ("linear", range(10, 20)), ("cosine", range(20, 40))):
+        same = Schedule(points, law)  # pyright: ignore[reportArgumentType]
+        assert [mixed.weights(step) for step in steps] == [same.weights(step) for step in steps]
+    assert Schedule.from_json(mixed.to_json()) == mixed
+    assert Schedule(points, ["linear", "linear", "linear"]) == Schedule(points, "linear")
+    assert mixed.in_samples(4).weights(4 * 15) == mixed.weights(15)
+    bent = Schedule(points, ["step", "linear", "cosine"], "tokens").in_tokens({"a": 0.25, "b": 0.25}, False)
+    assert [bent.weights(4 * step) for step in (3, 12, 35)] == [
+        pytest.approx(mixed.weights(step)) for step in (3, 12, 35)
+    ]
+    with pytest.raises(ConfigError, match="4 points have 3 gaps between them; give one for each"):
+        Schedule(points, ["step"])
+    with pytest.raises(ConfigError, match="did you mean 'linear'"):
+        Schedule(points, ["step", "lineer", "step"])  # pyright: ignore[reportArgumentType]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count, islice
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import done
+from penstock.plan import Plan
 
 Key = tuple[str, int, int]
 
@@ -172,6 +174,14 @@ class Grown:
         return Grown((method, self.tree, args, tuple(options.items())), getattr(self.ds, method)(*args, **options))
 
 
+def trained(ds: ps.Dataset) -> ps.Dataset:
+    return ds.split("40%", seed=1)[0]
+
+
+def held_out(ds: ps.Dataset) -> ps.Dataset:
+    return ds.split("40%", seed=1)[1]
+
+
 def of(tree: Tree) -> Grown:
     return Grown(tree, build(tree))
 
@@ -182,10 +192,13 @@ def ordered(draw: Draw, name: str, pack: bool) -> Grown:
     for _ in range(draw(st.integers(0, 3))):
         n = len(flow.ds)
         match draw(
-            st.sampled_from(["shuffle", "block", "window", "slice", "select", "shard", "repeat", "replay", "each"])
+            st.sampled_from(
+                ["shuffle", "block", "window", "slice", "select", "shard", "split", "repeat", "replay", "each"]
+            )
         ):
             case "shuffle":
-                flow = flow.then("shuffle", seed=draw(st.sampled_from([None, 0, 1])))
+                buckets = draw(st.sampled_from([None, None, 2, 5]))
+                flow = flow.then("shuffle", seed=draw(st.sampled_from([None, 0, 1])), buckets=buckets)
             case "block":
                 flow = flow.then("shuffle", seed=1, block=(draw(st.integers(1, 3)), draw(st.integers(1, 3))))
             case "window":
@@ -197,6 +210,8 @@ def ordered(draw: Draw, name: str, pack: bool) -> Grown:
                 flow = flow.then("select", draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=9)))
             case "shard" if n > 1:
                 flow = flow.then("shard", draw(st.integers(0, 1)), 2)
+            case "split" if n > 3:
+                flow = flow.then("pipe", draw(st.sampled_from([trained, held_out])))
             case "repeat" if n < 30:
                 flow = flow.then("repeat", draw(st.integers(1, 3)))
             case "each" if n < 30:
@@ -238,21 +253,33 @@ def mixed(draw: Draw, flows: dict[str, Grown], pack: bool) -> Grown:
     return of(("mix", inputs, late, tuple(options.items())))
 
 
+PACKS: list[tuple[str, dict[str, Any]]] = [
+    ("concat_split", {}),
+    ("concat_split", {}),
+    ("first_fit", {}),
+    ("best_fit", {"window": 1000}),
+    ("best_fit", {}),
+    ("best_fit", {"rows": 4}),
+    ("best_fit", {"rows": 5, "long": "cut"}),
+]
+
+
 def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
     """Any tree that a plan can be asked of."""
     pack = draw(st.integers(0, 3)) == 0
     flow = woven(draw, "", pack, kinds=kinds)
     if pack:
-        method = draw(st.sampled_from(["concat_split", "concat_split", "first_fit", "best_fit"]))
-        if flow.ds._size is None and (method != "concat_split" or draw(st.integers(0, 2)) == 0):
+        method, options = draw(st.sampled_from(PACKS))
+        planned = method == "first_fit" or "window" in options
+        if flow.ds._size is None and (planned or draw(st.integers(0, 2)) == 0):
             flow = flow.then("limit", draw(st.integers(1, 30)))
-        flow = flow.then("pack", draw(st.integers(4, 12)), method)
+        flow = flow.then("pack", draw(st.integers(4, 12)), method, **options)
     for _ in range(draw(st.integers(0, 2))):
         size = flow.ds._size
         steps = ["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "each", "map", "random"]
         match draw(st.sampled_from(steps)):
             case "shuffle" if size:
-                flow = flow.then("shuffle", seed=4)
+                flow = flow.then("shuffle", seed=4, buckets=draw(st.sampled_from([None, 1, 3])))
             case "slice" if size is None or size > 2:
                 flow = flow.then("slice", 1, min(size or 20, 20))
             case "select" if size:
@@ -302,3 +329,18 @@ def delivered(ds: ps.Dataset, steps: int, state: Any = None, **options: Any) -> 
                 out.append(loader.keys())
             empty = empty + 1 if before == len(out) else 0
     return out
+
+
+def assert_plan_tells_packs(plan: Plan, rows: int) -> None:
+    """What a plan counts and finds in its first packed rows is what lies there."""
+    samples, tokens, places = Counter[str](), Counter[str](), dict[tuple[str, int], set[int]]()
+    for row in range(rows):
+        for sample in plan.at(row):
+            assert sample.start is not None and sample.stop is not None
+            samples[sample.source] += sample.start == 0
+            tokens[sample.source] += sample.stop - sample.start
+            places.setdefault((sample.source, sample.index), set()).add(row)
+        assert {name: n for name, n in plan.counts(row + 1).items() if n} == {n: c for n, c in samples.items() if c}
+        assert {n: c for n, c in plan.counts(row + 1, "tokens").items() if c} == dict(tokens)
+    for (source, index), found in places.items():
+        assert plan.find(source, index, within=range(rows)) == sorted(found)

@@ -82,6 +82,15 @@ def mix(work):
     return mixture(work).map(plus_one).batch(work.batch)
 
 
+@PEER.row("pack2048", "windows of joined tokens, as they are stored")
+@PEER.row("pack8192", "windows of joined tokens, as they are stored")
+def windows(work):
+    import penstock as ps
+
+    store = ps.from_tokens(work.tokens, work.offsets)
+    return ps.windows(store, work.length).shuffle(seed=work.seed).batch(work.rows)
+
+
 def fill(batch):
     return int((batch["segment_ids"] > 0).sum()), batch["tokens"].size
 

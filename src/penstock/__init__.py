@@ -15,7 +15,7 @@ from .base.hints import unknown
 from .base.ragged import jagged, pad
 from .dataset import Dataset
 from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
-from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, zip
+from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, windows, zip
 from .loader import Loader
 from .runtime.iterator import DatasetIterator
 from .runtime.saves import restore, save
@@ -24,6 +24,7 @@ from .tuning import autotune
 
 if TYPE_CHECKING:
     from .mixture_files import dump, load
+    from .writing import write
 
 __version__ = "0.1.0"
 
@@ -53,14 +54,20 @@ __all__ = [
     "read",
     "restore",
     "save",
+    "windows",
+    "write",
     "zip",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Mixture files are imported when they are first used: most runs need none, and the import stays light."""
+    """Mixture files and writing are imported when first used: most runs need neither, and the import stays light."""
     if name in ("dump", "load"):
         from . import mixture_files
 
         return getattr(mixture_files, name)
+    if name == "write":
+        from .writing import write
+
+        return write
     raise unknown(__name__, name, __all__)

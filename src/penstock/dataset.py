@@ -22,6 +22,7 @@ from .graph.build import COUNTER, name_of
 from .graph.compiled import Compiled
 from .graph.ends import endless
 from .graph.functions import Batched, OfPair, Renamed
+from .graph.halves import SplitBy, keyed, placed
 from .graph.indexed import STEP, require_indexed, why_not
 from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
 from .graph.seeds import seeded
@@ -30,8 +31,8 @@ from .graph.shown import Shown, Shows
 from .graph.tail import batched
 from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op
-from .orders import BlockShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
-from .pack import DType, Long, Method, Missing, Packing, Rebatch, feature_packing, join_parts
+from .orders import BlockShuffle, BucketShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
+from .pack import DType, Long, Method, Missing, Overflow, Packing, Rebatch, feature_packing, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
@@ -189,7 +190,11 @@ class Dataset(Shows):
     # ------------------------------------------------------------ order
 
     def shuffle(
-        self, seed: int | None = None, block: tuple[int, int] | None = None, window: int | None = None
+        self,
+        seed: int | None = None,
+        block: tuple[int, int] | None = None,
+        window: int | None = None,
+        buckets: int | None = None,
     ) -> Dataset:
         """Every sample once a pass, in an order that is new in every pass; O(1) memory, random access.
 
@@ -198,9 +203,11 @@ class Dataset(Shows):
             block: (rows, window): blocks of `rows` neighbours are shuffled, then the rows inside windows of `window`
                 blocks. Reads stay local, the order is less random.
             window: only every `window` neighbours are shuffled among themselves; needs no random access.
+            buckets: rows are dealt once, at random, into buckets of so many; a pass shuffles the buckets and the rows
+                of each. To pack 10^8 documents and more: lengths are added up once, not anew for each pass.
 
         Raises:
-            ConfigError: for an endless dataset, both of block and window, or numbers below 1.
+            ConfigError: for an endless dataset, two of block, window and buckets, or numbers below 1.
             IndexedError: after a step without positions, but for `window`.
 
         >>> import penstock as ps
@@ -208,16 +215,19 @@ class Dataset(Shows):
         >>> sorted(ds) == list(range(100)), list(ds) == list(ds)
         (True, True)
         """
+        if sum(given is not None for given in (block, window, buckets)) > 1:
+            raise ConfigError(f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them")
         if window is not None:
             window = whole(window, "shuffle(window={})", 1)
-            if block is not None:
-                raise ConfigError(f"shuffle(window={window}, block={block}): give one of them")
             if why_not(self.flow) is not None:
                 return self._fold(WindowShuffle(window), _one, _only, self._own(seed))
             return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
         self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
         if self._size is None:
             raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
+        if buckets is not None:
+            order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1))
+            return self._with(Reorder(self.flow, order, self._own(seed)))
         if block is None:
             return self._with(Reorder(self.flow, Shuffle(), self._own(seed)))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
@@ -336,8 +346,49 @@ class Dataset(Shows):
         return self._fixed(Slice(found.start, len(found), found.step))
 
     def _fixed(self, order: Slice | Pick) -> Dataset:
-        # The set must not depend on where the slice is put, so seeds are settled now.
-        return self._with(Reorder(seeded(self.flow, self._seed or 0), order))
+        return self._with(Reorder(self._settled, order))
+
+    @property
+    def _settled(self) -> Flow:
+        # A fixed set must not depend on where it is put, so seeds are settled now.
+        return seeded(self.flow, self._seed or 0)
+
+    def split(
+        self, held_out: str | float, by: SplitBy = "hash", *, column: str | None = None, seed: int = 0
+    ) -> tuple[Dataset, Dataset]:
+        """Two datasets that never share a sample: the larger part to train on, and the part that is held out.
+
+        By a hash of where samples lie, any prefix has its share, and what more data adds changes nothing for the data
+        that was there. With `column`, rows of files go by a hash of what that column holds, so that equal values (the
+        pages of a site, the copies of a text, in other sources too) stay on one side; shares are then those of values,
+        about. Both are fixed sets, the same in every pass; shuffle them afterwards.
+
+        Args:
+            held_out: a share, "0.5%" or 0.005; or a whole number of samples.
+            by: "hash", or "position": the last ones are held out.
+            column: the column whose values decide, of what `ps.read` just gave.
+            seed: another one holds out other samples; not with `column`.
+
+        Raises:
+            ConfigError: for what is no share, an endless dataset, and a column of what is no file.
+            IndexedError: after a step without positions.
+
+        >>> import penstock as ps
+        >>> train, held_out = ps.from_sequence(range(1_000)).split("1%")
+        >>> len(train), len(held_out), sorted([*train, *held_out]) == list(range(1_000))
+        (990, 10, True)
+        """
+        if column is not None:
+            if by != "hash" or seed:
+                raise ConfigError("split(column=...): its values decide alone; leave out by= and seed=")
+            halves = keyed(self.flow, held_out, column)
+        else:
+            self._ordered("split()", "split before that step")
+            if self._size is None:
+                raise ConfigError("split(): the dataset is endless; split it before .repeat() or mix")
+            halves = placed(self._settled, self._size, held_out, by, seed)
+        kept, held = map(self._with, halves)
+        return kept, held
 
     def select(self, indices: Indices) -> Dataset:
         """These samples, in this order: a fixed set, the same in every pass. Eight bytes of memory for each.
@@ -770,12 +821,14 @@ class Dataset(Shows):
         dtype: DType | dict[str, DType] = None,
         open_rows: int | None = None,
         window: int | None = None,
+        overflow: Overflow | None = None,
+        rows: int | None = None,
     ) -> Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
 
         `concat_split` cuts documents wherever a row ends; `first_fit` and `best_fit` keep them whole. With a source
         that knows its lengths (`from_tokens`, `read(lengths=...)`) rows follow from these alone, and the dataset stays
-        indexed: with `concat_split` also one that never ends.
+        indexed: with `concat_split` and `best_fit` also one that never ends, and no row needs those before it.
 
         Args:
             length: tokens in a row.
@@ -791,6 +844,10 @@ class Dataset(Shows):
             dtype: of the rows, one or {feature: dtype}; that of the first document when not given.
             open_rows: rows that are filled at a time: 64 for `first_fit`, 4 for `best_fit`.
             window: for `best_fit`: documents that are looked at together, 1,000 when not given.
+            overflow: for `best_fit` over known lengths: "split" packs `rows` rows at a time and cuts the rare document
+                that fits into none of them; "never" keeps all whole, and plans a pass at a time. "never" where several
+                `features`, `open_rows`, `window` or `max_segments` are given, else "split".
+            rows: see `overflow`: 256 when not given, 1,024 for rows of 8,192 tokens or more.
 
         Raises:
             ConfigError: for options that cannot work, or that the method does not use.
@@ -801,9 +858,8 @@ class Dataset(Shows):
         >>> {name: column.tolist() for name, column in next(iter(rows)).items()}
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
-        packing = Packing(
-            length, method, long, max_segments, features, unpacked, pad, bos, eos, dtype, open_rows, window
-        )
+        row = features, unpacked, pad, bos, eos, dtype
+        packing = Packing(length, method, long, max_segments, *row, open_rows, window, overflow, rows)
         return self._with(Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing))
 
     def pack_features(

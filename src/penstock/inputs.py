@@ -20,14 +20,15 @@ from .graph.draws import draws_of
 from .graph.history import history
 from .graph.indexed import why_not
 from .graph.lengths import weighed
-from .graph.nodes import Mix, Read
+from .graph.nodes import Mix, Read, leaf_of
 from .mixing import SHARE_OF, ShareOf, Stop
 from .mixing.rules import By, Weighted
 from .schedule import COUNTED, Counted, Schedule, by_name, plain
-from .sources import open_files
+from .sources import Chain, hub, open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
-from .sources.paths import FormatName
+from .sources.paths import FormatName, TokenType
+from .sources.tokens import Windows
 from .types import Mixing, Shards, Source
 
 
@@ -58,10 +59,12 @@ def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | Non
     """A stream that can be started again: `factory()` gives an iterable over the same samples every time.
 
     Resuming reads up to the position again (or calls `.skip(n)` where the iterable has it); sources with random
-    access resume at once.
+    access resume at once. Of a streaming Hugging Face dataset, `load_dataset(..., streaming=True)`, only the shard in
+    which a lane stands is passed over again.
 
     Args:
-        factory: called for every pass, and again at a resume; or `penstock.types.Shards`.
+        factory: called for every pass, and again at a resume; or `penstock.types.Shards`, or a
+            `datasets.IterableDataset`.
         name: what samples are known by outside a mixture; without it they have no name.
 
     Raises:
@@ -71,6 +74,8 @@ def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | Non
     >>> list(ps.from_iterable(lambda: iter("ab")).repeat(2))
     ['a', 'b', 'a', 'b']
     """
+    if hub.is_stream(factory):
+        return Dataset(Read(hub.HubStream(factory), name or ""))
     return Dataset(Read(factory if isinstance(factory, Shards) else Stream(factory), name or ""))
 
 
@@ -99,21 +104,25 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
 @guided
 def read(
     paths: str | Path | Sequence[str | Path],
-    format: FormatName | Callable[[Path], Any] | None = None,
+    format: FormatName | str | Callable[[Path], Any] | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
     cache: str | Path | None = None,
     lengths: str | None = None,
     split: str | None = None,
     where: Mapping[str, Any] | None = None,
+    dtype: TokenType | None = None,
+    eos: int | None = None,
 ) -> Dataset:
-    """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings with random access.
+    """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings; documents of token
+    stores (`.npy`, `.bin`, `.ds`), as arrays. All with random access.
 
     Lines are indexed once, at the first use. Raises what reading raises: a bad row is an error with its file and line.
 
     Args:
         paths: files, folders, globs, brace ranges `{000..099}`, or a list of them; files are sorted.
-        format: what the files are, where their names do not tell; or a function that opens one of them.
+        format: what the files are, where their names do not tell: one of ours, one that an installed package brings
+            (`penstock.types.Format`), or a function that opens one of them.
         columns: only these are read.
         name: what samples are known by outside a mixture; without it the name of the files or their folder.
         cache: the folder for indexes and unpacked copies; without it beside the data and `~/.cache/penstock`.
@@ -122,6 +131,8 @@ def read(
         split: for a folder that Energon prepared: "train" if none is named.
         where: keeps rows by the values of their columns: `{column: value}`, a list of values, or
             `{"min": ..., "max": ...}`.
+        dtype: what the ids of a token store are kept as, where its files do not tell: "uint16", say.
+        eos: the id that ends a document of a token store, where no file beside it tells where they end.
 
     Raises:
         ConfigError: for paths and columns that are not there, and formats that are mixed or not known.
@@ -133,8 +144,37 @@ def read(
     >>> ps.read(file)[1]
     {'x': 2}
     """
-    source = open_files(paths, format, columns, cache, lengths=lengths, split=split, where=where)
+    source = open_files(paths, format, columns, cache, lengths=lengths, split=split, where=where, dtype=dtype, eos=eos)
     return Dataset(Read(source, name or getattr(source, "name", "")))
+
+
+@guided
+def windows(store: Dataset, length: int) -> Dataset:
+    """The joined tokens of a store in windows: the plain samples of nanoGPT and Megatron.
+
+    Documents lie end to end, in their order, and window `i` is tokens `i * length` to `(i + 1) * length`, the last one
+    included: `length + 1` of them, so that inputs are `window[:-1]` and labels `window[1:]`. Neighbours share that one
+    token. What fills no window at the end is left out. A window that lies in one file is a view of it.
+
+    Args:
+        store: what `read` gives for token stores, or `from_tokens`, without steps; shuffle the windows.
+        length: the tokens of a window that are inputs.
+
+    Raises:
+        ConfigError: for what is no token store.
+
+    >>> import numpy as np, penstock as ps
+    >>> ds = ps.windows(ps.from_tokens(np.arange(8), [0, 3, 8]), 3)
+    >>> [window.tolist() for window in ds]
+    [[0, 1, 2, 3], [3, 4, 5, 6]]
+    """
+    leaf = leaf_of(datasets_of("windows", (store,))[0].flow)
+    if leaf is None or not isinstance(leaf.source, Chain | Tokens):
+        raise ConfigError(
+            "windows: a token store as it is read, without steps on it, as in ps.windows(ps.read('train.bin', "
+            "dtype='uint16'), 1024).shuffle()"
+        )
+    return Dataset(Read(Windows(leaf.source, whole(length, "windows(length={})", 1)), leaf.name))
 
 
 @guided
@@ -222,7 +262,7 @@ def mix(
             or with the last while the others begin again.
         unit: what weights are shares of, "samples" or "tokens".
         max_epochs: the most passes over an input, for all or by name.
-        temperature: makes weights of the sizes; 1 is in proportion, more is more even.
+        temperature: makes weights of the sizes, in `unit`; 1 is in proportion, more is more even.
         count: what has the shares: what is "drawn", or what `Loader.settle` said was trained ("settled"): for each
             sample that is filtered or fails, one more of its source then comes next.
         rule: a `penstock.types.Mixing` of your own, which decides instead of all of these; it knows the inputs by their

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, cast
@@ -13,7 +13,8 @@ import numpy as np
 from .base.cursors import as_int
 from .base.hints import chosen, guided
 from .base.ints import whole
-from .base.seams import lock, process, world
+from .base.machine import lock, process
+from .base.seams import world
 from .base.sized import where_known
 from .dataset import Dataset
 from .errors import ConfigError
@@ -37,8 +38,9 @@ from .runtime.taking import TakenItem, Taking
 from .runtime.verdict import Verdict
 from .runtime.watch import Watch
 from .schedule import Schedule
+from .streams.balance import Balance, Cost, cost_of
 from .streams.deal import Remainder
-from .streams.quarantine import OnError, journal_to_json
+from .streams.journal import OnError, journal_to_json
 from .types import Flags, Json
 
 
@@ -69,6 +71,9 @@ class Loader(Shows):
         remainder: what becomes of the rows at the end of a pass that are no whole step of several ranks. They are left
             out ("drop"); filled up from the beginning of the pass ("pad"), with `valid` False for the rows that fill;
             or shared out as they are ("keep"), so that ranks may give different numbers of items.
+        balance: what the rows of a global step are shared out by, as many for each rank: "tokens", "squares" of the
+            tokens of every document (attention), or whole numbers that a function gives for an array of lengths. From
+            lengths alone, so lengths must be known; the rows of a step are those of any other run.
         epoch_length: a `for` ends when all ranks together gave so many items (as many on each, rounded up), and the
             next one goes on from there. For datasets that never end, and for lanes, which then go on over the end of a
             pass.
@@ -108,6 +113,7 @@ class Loader(Shows):
         mesh: object = None,
         lanes: int | None = None,
         remainder: Remainder = "drop",
+        balance: Balance | Cost | None = None,
         epoch_length: int | None = None,
         on_error: OnError = "raise",
         max_errors: int = 100,
@@ -131,7 +137,8 @@ class Loader(Shows):
         window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
-        setting = Setting(rank, world_size, lanes, on_error, max_errors, window, None, prefetch_bytes, remainder, form)
+        bounds = max_errors, window, None, prefetch_bytes
+        setting = Setting(rank, world_size, lanes, on_error, *bounds, remainder, form, cost=cost_of(balance))
         timed = profile or (timeout is not None and executor == "threads")  # which says where a thread hangs
         self._closed, self._watch = False, Watch(executor, self._workers, self._executor, timed)
         self._pass: _Pass | None = None
@@ -199,17 +206,20 @@ class Loader(Shows):
                 "process"
             )
 
-    def _filled(self) -> Delivery:
-        """What gives the items, with one at hand."""
+    def _filled(self, item: Callable[[Delivery], Any]) -> Any:
+        """What is made of an item that is at hand. How long that was waited for is noted."""
         self._check_open()
         out, began = self._session.out, world.sched.now()
         out.fill()
+        value = item(out)
         self._watch.took(began, world.sched.now())
-        return out
+        return value
+
+    def _item(self, out: Delivery) -> Any:
+        return self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
 
     def _next(self) -> Any:
-        out = self._filled()
-        value = self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
+        value, out = self._filled(self._item), self._session.out
         more = 0 if self._epoch_length is None else self._session.setting.world_size
         out.used += 1  # no call stands behind it: an interrupt there would lose the item
         self._session.given += more
@@ -346,7 +356,7 @@ class Loader(Shows):
             k: how many.
 
         Raises:
-            ConfigError: with `epoch_length` and `remainder="pad"`, which are for a `for`.
+            ConfigError: with `epoch_length` and `remainder="pad"`, which are for a `for`, and with copies to a device.
             IndexedError: where the number of items depends on the data: filter what was taken, by `settle`.
 
         >>> import penstock as ps
@@ -408,13 +418,17 @@ class Loader(Shows):
         self._check_open()
         if self._taking is None:
             require_indexed(self._session.base, "take()", "take what comes before, and settle(uid, 'filtered')")
+            if self._session.setting.cost is not None:
+                raise ConfigError("take() gives items to whoever is free; balance= is for `for`")
             if self._epoch_length is not None or self._session.spread.remainder == "pad":
                 raise ConfigError(
                     "take() gives every item of a pass once; epoch_length and remainder='pad' are for `for`"
                 )
+            if self._copies is not None:
+                raise ConfigError("take() gives items where they lie: leave out device= and pin_memory=, and to='jax'")
             if self._pass is not None:
                 self._pass.free, self._pass = False, None
-            self._taking = Taking(self._session, self._filled)
+            self._taking = Taking(self._session, lambda: self._filled(lambda _: None))
         return self._taking
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:

@@ -42,14 +42,14 @@ for _n in range(1, 12):
 class Schedule:
     """Weights as a function of the step: points in any order, the last weights hold for ever after.
 
-    Between two points `interpolation` is "step" (the earlier point's weights), "linear" or "cosine"; every point's
-    weights are normalised first. `start` and `stop` name steps before and from which a source has weight 0. `step`
-    counts samples of the mixture, tokens with `unit="tokens"`, or training steps with `unit="steps"`: then
-    `in_samples` must convert it.
+    Between two points `interpolation` is "step" (the earlier point's weights), "linear" or "cosine", or a list of one
+    for each two neighbours; every point's weights are normalised first. `start` and `stop` name steps before and
+    from which a source has weight 0. `step` counts samples of the mixture, tokens with `unit="tokens"`, or training
+    steps with `unit="steps"`: then `in_samples` must convert it.
 
     Args:
         points: (step, {name: weight}) each, in any order, all with the same names.
-        interpolation: "step", "linear" or "cosine".
+        interpolation: "step", "linear" or "cosine"; or one of them for each two neighbours, in order.
         unit: what steps count: "samples", "tokens" or "steps".
         start: name -> the step before which it has weight 0.
         stop: name -> the step from which on it has weight 0.
@@ -63,13 +63,12 @@ class Schedule:
     """
 
     points: Sequence[tuple[int, Mapping[str, float]]]
-    interpolation: Interpolation = "step"
+    interpolation: Interpolation | Sequence[Interpolation] = "step"
     unit: Clock = "samples"
     start: Mapping[str, int] | None = None
     stop: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
-        chosen(self.interpolation, INTERPOLATIONS, "Schedule(interpolation={})")
         chosen(self.unit, UNITS, "Schedule(unit={})")
         points = [_point(point) for point in _points(self.points)]
         if not points:
@@ -83,6 +82,7 @@ class Schedule:
             check_weights(weights, f"the schedule's point at step {step}")
             check_names(weights, names, f"the schedule's point at step {step}")
         object.__setattr__(self, "points", tuple(points))
+        object.__setattr__(self, "interpolation", _laws(self.interpolation, len(points) - 1))
         for field in ("start", "stop"):
             given = cast("Mapping[str, int]", getattr(self, field) or {})
             for name, step in given.items():
@@ -106,8 +106,9 @@ class Schedule:
         """
         before, after, t = self._around(step)
         first, last = self._exact[before], self._exact[after]
-        eased = Fraction(0) if self.interpolation == "step" else t
-        if self.interpolation == "cosine":
+        law = self._law(before)
+        eased = Fraction(0) if law == "step" else t
+        if law == "cosine":
             eased = Fraction(float(ease(np.asarray([float(t)]))[0]))
         active = self._active(step, self.names)
         if not any(a for a, on in zip(first, active, strict=True) if on):
@@ -153,23 +154,29 @@ class Schedule:
             shares = {n: w / lengths[n] if by_tokens else w for n, w in self.weights(step).items()}
             return fsum(share * lengths[n] for n, share in shares.items()) / fsum(shares.values())
 
-        knots = sorted(
-            {0, *(step for step, _ in self.points), *(self.start or {}).values(), *(self.stop or {}).values()}
-        )
-        ramps = self.interpolation != "step"
-        if ramps:  # what is a straight line in tokens is a bent one in samples: followed in 64 pieces
-            knots = sorted({*knots, *(a + (b - a) * i // 64 for a, b in pairwise(knots) for i in range(64))})
+        knots = {0, *(step for step, _ in self.points), *(self.start or {}).values(), *(self.stop or {}).values()}
+        ramps = {a for a, _ in pairwise(sorted(knots)) if self._law(self._around(a)[0]) != "step"}
+        for a, b in pairwise(sorted(knots)):
+            if a in ramps:  # what is a straight line in tokens is a bent one in samples: followed in 64 pieces
+                pieces = {a + (b - a) * i // 64 for i in range(64)}
+                knots, ramps = knots | pieces, ramps | pieces
         samples, total = {0: 0}, 0.0
-        for begin, end in pairwise(knots):
-            total += (end - begin) * 2 / (tokens_per_sample(begin) + tokens_per_sample(end if ramps else end - 1))
+        for begin, end in pairwise(sorted(knots)):
+            last = end if begin in ramps else end - 1
+            total += (end - begin) * 2 / (tokens_per_sample(begin) + tokens_per_sample(last))
             samples[end] = int(total + 0.5)
         moved = {f: {n: samples[s] for n, s in getattr(self, f).items()} for f in ("start", "stop")}
         if not ramps:
             points = [(samples[step], weights) for step, weights in self.points]
             return replace(self, points=points, unit="samples", **moved)
         plain = replace(self, start=None, stop=None)
-        bent = {samples[step]: plain.weights(step) for step in knots}
-        return Schedule(list(bent.items()), "linear", "samples", **moved)
+        bent, laws = dict[int, dict[str, float]](), dict[int, Interpolation]()
+        for step in sorted(knots):
+            if (at := samples[step]) in bent and at - 1 not in bent and at:  # a jump at the end of a ramp stays one
+                bent[at - 1], laws[at - 1] = bent.pop(at), laws.pop(at)
+            bent[at], laws[at] = plain.weights(step), "linear" if step in ramps else "step"
+        order = sorted(bent)
+        return Schedule([(at, bent[at]) for at in order], [laws[at] for at in order[:-1]], "samples", **moved)
 
     def spans(self, names: Sequence[str]) -> tuple[Span, ...]:
         """The run cut where weights change their law: constant weights and ramps. Sources as in `names`.
@@ -187,19 +194,20 @@ class Schedule:
         for begin, end in pairwise(edges):
             assert begin is not None
             before, after, _ = self._around(begin)
+            law = self._law(before)
             on = np.asarray(self._active(begin, names), np.float64)
-            if self.interpolation == "step" or before == after or bool((unit[before] == unit[after]).all()):
+            if law == "step" or before == after or bool((unit[before] == unit[after]).all()):
                 out.append(Span(begin, end, raw[before] * on, raw[before] * on, begin, begin, "step"))
             else:
                 ends = self.points[before][0], self.points[after][0]
-                out.append(Span(begin, end, unit[before] * on, unit[after] * on, *ends, self.interpolation))
+                out.append(Span(begin, end, unit[before] * on, unit[after] * on, *ends, law))
         return tuple(out)
 
     def to_json(self) -> dict[str, Json]:
         """Plain JSON; `from_json` reads it back."""
         return {
             "points": [[step, dict(weights)] for step, weights in self.points],
-            "interpolation": self.interpolation,
+            "interpolation": self.interpolation if isinstance(self.interpolation, str) else [*self.interpolation],
             "unit": self.unit,
             "start": dict(self.start or {}),
             "stop": dict(self.stop or {}),
@@ -225,6 +233,12 @@ class Schedule:
         """Every point's weights, normalised, as exact fractions of what was written."""
         rows = [[Fraction(repr(float(weights[name]))) for name in self.names] for _, weights in self.points]
         return [[w / total for w in row] for row in rows for total in [sum(row)]]
+
+    def _law(self, before: int) -> Interpolation:
+        """What holds after a point."""
+        if isinstance(self.interpolation, str):
+            return self.interpolation
+        return self.interpolation[before] if before < len(self.interpolation) else "step"
 
     def _around(self, step: int) -> tuple[int, int, Fraction]:
         """The points before and after a step, and how far it is between them."""
@@ -359,6 +373,18 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _laws(given: Any, gaps: int) -> Interpolation | tuple[Interpolation, ...]:
+    """One interpolation for all pairs of neighbours, or one for each, where they differ."""
+    laws: list[Any] = [given] if isinstance(given, str) else list(given)
+    for law in laws:
+        chosen(law, INTERPOLATIONS, "Schedule(interpolation={})")
+    if not isinstance(given, str) and len(laws) != gaps:
+        raise ConfigError(
+            f"Schedule(interpolation={laws}): {gaps + 1} points have {gaps} gaps between them; give one for each"
+        )
+    return tuple(laws) if len(set(laws)) > 1 else laws[0] if laws else "step"
 
 
 def _points(points: Any) -> list[Any]:

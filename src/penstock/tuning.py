@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from .base.ints import whole
-from .base.seams import resident, world
+from .base.machine import resident
+from .base.seams import world
 from .dataset import Dataset
 from .errors import ConfigError
 from .loader import Loader

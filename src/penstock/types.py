@@ -57,6 +57,18 @@ def is_source(source: Source | Shards) -> TypeGuard[Source]:
     return _reads(type(source))
 
 
+class Format(Protocol):
+    """A format of files that another package brings to `read`, as an entry point of the group `penstock.formats`.
+
+    `files` names the data files of a folder that is one dataset in this format, in their order, and none for any other
+    folder; `open` makes a source of one file: anything with `len` and `[i]`, or `read(indices)`. Both are given a
+    `pathlib.Path`. The name of the entry point is the name of the format, and the ending of its files and folders.
+    """
+
+    def files(self, folder: Any, /) -> Sequence[Any]: ...
+    def open(self, path: Any, /) -> Any: ...
+
+
 class Order(Protocol):
     """A pure map from positions to positions of the flow below, both unbounded.
 

@@ -55,7 +55,6 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
     ("call", "said"),
     [
         (lambda: DS.take(5), r"Dataset has no 'take'; write \.limit\(n\)"),
-        (lambda: DS.split(0.1), r"slices, ds\[:n\] and ds\[n:\]"),
         (lambda: DS.with_format("torch"), r"to='torch'"),
         (lambda: DS.tokenize, r"\.map"),
         (lambda: DS.decode, r"\.map"),

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from penstock.base.seams import installed_memory, neighbours, place
+from penstock.base.machine import installed_memory, neighbours, place
 from penstock.runtime.setting import Setting
 
 

@@ -40,9 +40,41 @@ def test_plan_counts_what_a_run_gives(mixture: Path, penstock: Penstock) -> None
     assert rows["math"]["ends"] in (last, last + 1)
 
 
+def test_a_fingerprint_for_an_appendix(mixture: Path, penstock: Penstock) -> None:
+    def prints() -> dict[str, str]:
+        return said(penstock, "plan", mixture, "--digest")["fingerprint"]
+
+    first = prints()
+    line = penstock("plan", mixture, "--digest").output.splitlines()[-1]
+    assert line == f"fingerprint: order {first['order']}, data {first['data']}, penstock {ps.__version__}"
+    assert "data" not in said(penstock, "plan", mixture)["fingerprint"]
+    moved = mixture.parent / "elsewhere"
+    moved.mkdir()
+    rows = (mixture.parent / "math.jsonl").read_text()
+    (mixture.parent / "math.jsonl").rename(moved / "math.jsonl")
+    text = mixture.read_text()
+    mixture.write_text(text.replace("path: math.jsonl", "path: elsewhere/math.jsonl"))
+    assert prints() == first, "wherever the data lies"
+    (moved / "math.jsonl").write_text(rows.replace("math", "mash"))
+    for left in moved.glob(".*"):
+        left.unlink()
+    other = prints()
+    assert other["order"] == first["order"] and other["data"] != first["data"]
+    mixture.write_text(mixture.read_text().replace("seed: 7", "seed: 8"))
+    assert prints()["order"] != first["order"]
+
+
+def test_nothing_comes_after_the_horizon(mixture: Path, penstock: Penstock) -> None:
+    assert penstock("at", mixture, 299).exit_code == 0
+    for asked in ((300,), (298, "--to", 301)):
+        refused = penstock("at", mixture, *asked)
+        assert refused.exit_code == 2 and "step 300: the run ends at its horizon, after 300" in refused.output
+
+
 def test_plan_for_people_says_what_is_odd(mixture: Path, penstock: Penstock) -> None:
-    shown = penstock("plan", mixture, "--steps", 5_000).output
-    assert "40,000 samples" in shown and "each of its samples is seen" in shown and "gives nothing after" in shown
+    mixture.write_text(mixture.read_text().replace("steps: 300", "steps: 5k"))
+    shown = penstock("plan", mixture).output
+    assert "40,000 samples" in shown and "each of its samples is seen" in shown and "math: used up at" in shown
 
 
 def test_plan_draws(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
@@ -87,7 +119,30 @@ def test_diff_finds_the_first_step_and_says_what_was_changed(mixture: Path, pens
     one, two = keys(mixture, 300), keys(other, 300)
     assert found["first_step"] == next(step for step in range(300) if one[step] != two[step])
     assert any("seed" in line for line in found["says"])
-    assert penstock("diff", mixture, mixture).exit_code == 0
+    same = penstock("diff", mixture, mixture)
+    assert same.exit_code == 0 and "the same samples in steps 0 to 300" in same.output
+
+
+def test_diff_says_in_words_what_was_changed(mixture: Path, penstock: Penstock) -> None:
+    other, text = mixture.with_name("other.yaml"), mixture.read_text()
+    text = text.replace("weight: 0.1, max_epochs: 0.5", "weight: 0.3").replace("steps: 300", "steps: 200")
+    other.write_text(
+        text.replace("  text: {path: text.jsonl, weight: 0.4}\n", "").replace("size: 8", "size: 8, ranks: 2")
+    )
+    said = penstock("diff", mixture, other).output.splitlines()
+    assert [line.strip() for line in said[:6]] == [
+        "gone: text",
+        "horizon steps 300 -> 200",
+        "batch ranks nothing -> 2",
+        "math: weight 0.1 -> 0.3",
+        "math: max_epochs 0.5 -> nothing",
+        next(line for line in said if line.startswith("others from step ")),
+    ]
+    assert said[-1] == "one ends after 300 steps, the other after 200"
+    longer = mixture.with_name("longer.yaml")
+    longer.write_text(mixture.read_text().replace("steps: 300", "steps: 400"))
+    said = penstock("diff", mixture, longer).output
+    assert "the same samples in steps 0 to 300" in said and "the other after 400" in said
 
 
 def test_simulate_puts_the_change_beside_the_plan(mixture: Path, penstock: Penstock) -> None:
@@ -141,3 +196,17 @@ def test_names_and_figures_are_whole_in_a_narrow_window(
     monkeypatch.setenv("COLUMNS", "40")
     assert penstock("plan", mixture).output == wide
     assert all(name in wide for name in (*SOURCES, "samples", "epochs"))
+
+
+def test_errors_are_json_where_it_is_asked(mixture: Path, penstock: Penstock) -> None:
+    refused = penstock("find", mixture, "tex", 3, "--json")
+    found = json.loads(refused.stdout)
+    assert refused.exit_code == 2 and found["version"] == 1
+    assert found["error"]["kind"] == "ConfigError" and "did you mean 'text'" in found["error"]["message"]
+    mixture.write_text(mixture.read_text().replace("code.jsonl", "cod.jsonl").replace("math.jsonl", "mth.jsonl"))
+    message = json.loads(penstock("plan", mixture, "--json").stdout)["error"]["message"]
+    assert "cod.jsonl" in message and "mth.jsonl" in message, "all that is missing is named at once"
+
+
+def test_the_version_is_told(penstock: Penstock) -> None:
+    assert penstock("--version").output == f"penstock {ps.__version__}\n"

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import penstock.cli
 from archives import some, write
 from penstock.cli.app import app
+from penstock.errors import DataError
+from penstock.sources import open_files
 
 RUNNER = CliRunner()
 
@@ -30,6 +36,13 @@ def test_help_names_the_commands() -> None:
     assert done.exit_code == 0
     assert "demo" in done.output
     assert "index" in done.output
+
+
+def test_index_finds_where_documents_of_tokens_end(tmp_path: Path) -> None:
+    np.array([5, 0, 6, 7, 0], np.uint16).tofile(tmp_path / "a.bin")
+    done = RUNNER.invoke(app, ["index", f"{tmp_path}/a.bin", "--dtype", "uint16", "--eos", "0", "--json"])
+    assert json.loads(done.output) == {str(tmp_path / "a.bin"): 2}
+    assert (tmp_path / ".a.bin.penstock-documents-uint16-0").exists()
 
 
 def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
@@ -71,6 +84,26 @@ def files(folder: Path, form: str) -> None:
             continue
         text = "x,y\n" + "1,2\n" * rows if form == "csv" else '{"x": "some words and more"}\n' * rows
         path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_index_keeps_checksums_that_are_compared(engine: str, tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"word": ["stone", "river"], "more": ["a", "b"]}), tmp_path / "x.parquet", use_dictionary=False
+    )
+    body, kept = (tmp_path / "x.parquet").read_bytes(), tmp_path / ".x.parquet.penstock-sums"
+    assert RUNNER.invoke(app, ["index", str(tmp_path)]).exit_code == 2
+    for _ in range(2):
+        done = RUNNER.invoke(app, ["index", str(tmp_path), "--checksum", "--engine", engine, "--json"])
+        assert done.exit_code == 0 and json.loads(done.output) == {str(tmp_path / "x.parquet"): 2}
+    assert kept.is_file()
+    times = (tmp_path / "x.parquet").stat().st_mtime_ns
+    (tmp_path / "x.parquet").write_bytes(body.replace(b"river", b"rover"))
+    os.utime(tmp_path / "x.parquet", ns=(times, times))
+    with pytest.raises(DataError, match=r"x\.parquet.*: bytes 0 to 4,095 are not what they were"):
+        open_files(tmp_path / "x.parquet").read(np.arange(2))
+    kept.unlink()
+    assert open_files(tmp_path / "x.parquet").read(np.arange(2))[1]["word"] == "rover"
 
 
 def test_index_says_what_it_cannot_do(tmp_path: Path) -> None:

@@ -179,3 +179,16 @@ def test_another_mixture_is_adopted(tmp_path: Path) -> None:
         LoaderState(other).load_state_dict(state)
     LoaderState(other, on_mismatch="adopt").load_state_dict(state)
     assert other.state_dict()["step"] == 5
+
+
+def test_what_each_rank_took_has_a_key_of_its_own() -> None:
+    ds = ps.from_sequence(range(40), name="n").repeat()
+    ranks = [ps.Loader(ds, rank=rank, world_size=2) for rank in range(2)]
+    held = dict[str, Any]()
+    for loader, many in zip(ranks, (5, 3), strict=True):
+        loader.take(many)
+        held |= LoaderState(loader).state_dict()
+    assert list(held) == ["penstock-rank-0-of-2", "penstock-rank-1-of-2"]
+    again = ps.Loader(ds)
+    LoaderState(again).load_state_dict(held)
+    assert len({item.uid for item in again.take(8)}) == 8

@@ -131,12 +131,18 @@ def test_a_pass_that_was_counted_out_is_followed_by_the_next() -> None:
 def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
     rows = ps.from_sequence(range(100)).repeat()
     alike = ps.Loader(rows, rank=0, world_size=2).state_dict()
-    assert states_of_all(alike) == [alike]
+    assert states_of_all(alike, 2) == [alike]
     lanes = ps.Loader(rows.filter(lambda x: x % 2), rank=0, world_size=2)
     with pytest.raises(ps.ConfigError, match="not initialised: keep the state_dict"):
         AllRanks(lanes).state_dict()
     alone = ps.Loader(rows.filter(lambda x: x % 2)).state_dict()
-    assert states_of_all(alone) == [alone]
+    assert states_of_all(alone, 1) == [alone]
+    many = ps.Loader(rows.filter(lambda x: x % 2), lanes=128)
+    assert len(AllRanks(many).state_dict()["ranks"]) == 1
+    taken = ps.Loader(rows, rank=0, world_size=2)
+    taken.take(3)
+    with pytest.raises(ps.ConfigError, match="what it took"):
+        AllRanks(taken).state_dict()
 
 
 def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:

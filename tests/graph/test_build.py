@@ -16,15 +16,15 @@ def documents(n: int = 15) -> ps.Dataset:
     return ps.from_tokens(np.arange(7 * n), np.arange(0, 7 * n + 1, 7))
 
 
-@pytest.mark.parametrize("method", ["first_fit", "best_fit"])
-def test_an_endless_mixture_of_known_lengths_is_packed_as_it_comes(method: Any) -> None:
-    ds = ps.mix({"a": documents(), "b": documents(9)}, seed=3).pack(16, method=method).batch(2)
+@pytest.mark.parametrize(("method", "options"), [("first_fit", {}), ("best_fit", {"overflow": "never"})])
+def test_an_endless_mixture_of_known_lengths_is_packed_as_it_comes(method: Any, options: Any) -> None:
+    ds = ps.mix({"a": documents(), "b": documents(9)}, seed=3).pack(16, method=method, **options).batch(2)
     rows = list(islice(ds, 30))
     assert len(rows) == 30
     with pytest.raises(ps.IndexedError, match=r"endless dataset cannot be planned ahead \(limit\(n\)"):
         ds[0]
     assert_resumes(lambda: iter(ds), steps=12)
-    assert len(ps.mix({"a": documents(), "b": documents(9)}, seed=3).limit(40).pack(16, method=method)) > 0
+    assert len(ps.mix({"a": documents(), "b": documents(9)}, seed=3).limit(40).pack(16, method=method, **options)) > 0
 
 
 def test_sizes_that_a_function_gives_are_not_taken_for_lengths() -> None:

@@ -25,9 +25,17 @@ GOOD = [
     "sources: {a: {path: x}}\nschedule: {unit: steps, points: {0: {a: 1}, 10_000: {a: 2}}}\nhorizon: {steps: 5}",
     "sources: {a: {path: x, weight: '${WEIGHT:-3}'}}\ninclude: [a.yaml]\ncache: ~/c",
     "sources: {a: {path: x}}\npack: {length: 8, eos: <end>, pad: {a: 1}, features: [a]}\nbatch: {size: 2, collate: list}",
+    "sources: {a: {path: x, group: g, split: {held_out: 3}}, b: {path: y, split: val}}\ngroups: {g: 2}\nsplit: {held_out: 0.5%, column: url}\nhorizon: {tokens: 15T}",
+    "sources: {a: {path: x}}\nhorizon: {epochs: 1.5}\nexclude: bad.jsonl\nstages: [{name: n, until: 40%, weights: {a: 1}}, {until: {tokens: 2 T}}, {interpolation: cosine, weights: {a: 2}}]",
+    "sources: {a: {path: x, where: {url: {hash: [0, 0.5]}}}}\nschedule: {interpolation: [step, linear], points: {0: {a: 1}, 5: {a: 2}, 9: {a: 1}}}",
     "sources: {a: {path: x, tokenise: {tokenizer: gpt2, field: body}}}\ntokenise: {tokenizer: t.json, special_tokens: true}",
 ]
 BAD = [
+    "sources: {a: {path: x}}\nhorizon: {tokens: 15X}",
+    "sources: {a: {path: x}}\nsplit: {held_out: all}",
+    "sources: {a: {path: x}}\nsplit: val",
+    "sources: {a: {path: x}}\nstages: [{until: soon, weights: {a: 1}}]",
+    "sources: {a: {path: x}}\ngroups: [g]",
     "seed: 1",
     "sources: {}",
     "sources: {a: x}",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
-from penstock.orders import BlockShuffle, Pick, Repeat, Replay, Shuffle, Slice, Stride
+from penstock.orders import BlockShuffle, BucketShuffle, Pick, Repeat, Replay, Shuffle, Slice, Stride
 from penstock.types import Ints
 
 KEYS = st.integers(0, (1 << 64) - 1)
@@ -32,7 +32,9 @@ def blocks() -> st.SearchStrategy[BlockShuffle]:
     return st.builds(BlockShuffle, st.integers(1, 9), st.integers(1, 9))
 
 
-SHUFFLES = st.one_of(st.just(Shuffle()), blocks())
+SHUFFLES = st.one_of(
+    st.just(Shuffle()), blocks(), st.builds(BucketShuffle, st.integers(1, 9), st.sampled_from([1, 2, 5, 1024]))
+)
 
 
 # ---------------------------------------------------------------- shuffles

@@ -518,7 +518,8 @@ def test_packing_chooses_the_fold() -> None:
     assert Packing(8, max_segments=2).fold() == ConcatSplit(8, 2)
     assert Packing(8, "first_fit", long="cut").fold() == FirstFit(8, 64, None, "cut")
     assert Packing(8, "best_fit", open_rows=2, window=5).fold() == BestFit(8, 2, None, "split", 5)
-    assert Packing(8, "best_fit").fold() == BestFit(8)
+    assert Packing(8, "best_fit").fold() == BestFit(8, overflow="split")
+    assert Packing(8, "best_fit", rows=9).fold() == BestFit(8, overflow="split", rows=9)
 
 
 def test_describe_tells_every_option_as_json() -> None:

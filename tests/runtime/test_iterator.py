@@ -9,7 +9,7 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 import penstock as ps
-from penstock.base.seams import worker
+from penstock.base.machine import worker
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns, where another test has loaded it
 

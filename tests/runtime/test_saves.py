@@ -647,3 +647,16 @@ def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(kind: str
     count = len(told["given"])
     assert Counter(map(str, told["given"])) == Counter(map(str, told["alone"][:count]))
     assert told["after"] == told["alone"][count:]
+
+
+def test_what_was_taken_on_several_ranks_is_refused_and_on_one_is_saved(tmp_path: Path) -> None:
+    ds = ps.from_sequence(range(9), name="n")
+    one, two = ps.Loader(ds), ps.Loader(ds, rank=0, world_size=2)
+    for loader in (one, two):
+        loader.settle(loader.take(3)[1].uid, "trained")
+    with pytest.raises(ps.StateError, match="items were taken on 2 ranks"):
+        ps.save(tmp_path / "two", two)
+    ps.save(tmp_path / "one", one)
+    again = ps.Loader(ds)
+    ps.restore(tmp_path / "one", again)
+    assert [item.value for item in again.take(3)] == [0, 2, 3]

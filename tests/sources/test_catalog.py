@@ -20,7 +20,7 @@ import pytest
 
 import archives
 import penstock as ps
-from penstock.base import seams
+from penstock.base import machine, seams
 from penstock.base.seams import LocalDisk, LocalStore
 from penstock.errors import ConfigError, DataError
 from penstock.sources import catalog, index_lines, open_files, outlined
@@ -95,7 +95,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def become() -> None:
         number = next(numbers)
-        monkeypatch.setattr(seams, "process", lambda: number)
+        monkeypatch.setattr(machine, "process", lambda: number)
 
     return become
 
@@ -263,10 +263,10 @@ def test_after_a_minute_the_files_are_looked_at_again(
 ) -> None:
     folder, _ = written(tmp_path / "data")
     open_files(folder)
-    now = seams.clock()
+    now = machine.clock()
     for late, stats in ((59, 0), (61, MANY), (-5, MANY)):  # the note is written anew when they were looked at
         other()
-        monkeypatch.setattr(seams, "clock", lambda at=now + late: at)
+        monkeypatch.setattr(machine, "clock", lambda at=now + late: at)
         store = Counting()
         with seams.pretend(store=store):
             open_files(folder)

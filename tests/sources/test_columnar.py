@@ -368,3 +368,26 @@ def test_index_of_takes_any_bytes() -> None:
         except (ValueError, struct.error):
             continue
         assert all(0 <= start < stop <= len(body) for start, stop in index.places)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: Path, suffix: str) -> None:
+    def put(name: str, **columns: Any) -> None:
+        table = pa.table(columns)
+        if suffix == "parquet":
+            pq.write_table(table, tmp_path / f"{name}.parquet")
+        else:
+            with ipc.new_file(str(tmp_path / f"{name}.arrow"), table.schema) as writer:
+                writer.write_table(table)
+
+    put("a", n=pa.array([1], pa.int32()), s=pa.array(["x"]))
+    put("b", n=pa.array([None], pa.null()), s=pa.array(["x"], pa.large_string()))
+    put("c", n=pa.array([2], pa.int32()), s=pa.array(["x"]).dictionary_encode())
+    source = open_files(tmp_path / f"*.{suffix}")
+    assert source.read(np.arange(3)) == [{"n": n, "s": "x"} for n in (1, None, 2)]
+    put("d", n=pa.array([2.5]), s=pa.array(["x"]))
+    with pytest.raises(
+        DataError, match=rf"d\.{suffix}: its column 'n' holds double, that of .*a\.{suffix} holds int32"
+    ):
+        open_files(tmp_path / f"*.{suffix}")
+    assert len(open_files(tmp_path / f"*.{suffix}", columns=["s"])) == 4

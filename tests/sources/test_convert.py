@@ -7,8 +7,9 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from penstock.base import seams
 from penstock.base.seams import LocalDisk
 from penstock.errors import DataError, StorageError
 from penstock.sources import convert, index_lines, open_files
+from penstock.sources import csv as csv_module
 
 zstandard: Any = pytest.importorskip("zstandard")
 
@@ -41,7 +43,7 @@ def packed(folder: Path, suffix: str, body: bytes = BODY, name: str = "code.json
     return path
 
 
-def whole(path: Path, **options: Any) -> list[Any]:
+def whole(path: Path | list[Path], **options: Any) -> list[Any]:
     source = open_files(path, **options)
     return source.read(np.arange(len(source)))
 
@@ -104,7 +106,7 @@ def test_a_stale_or_spoiled_copy_is_refused(tmp_path: Path, home: Path, suffix: 
     assert index_lines(path, rebuild=True) == 6000
     (copy,) = (home / ".cache" / "penstock").rglob("code.jsonl")
     copy.write_bytes(b"{}\n")
-    with pytest.raises(DataError, match=rf"{copy}, made from this file, is damaged: delete it"):
+    with pytest.raises(DataError, match=rf"{copy}, kept for this file, is damaged or not ours"):
         open_files(path)
     copy.unlink()
     assert len(whole(path)) == 6000
@@ -152,9 +154,12 @@ def test_every_effect_of_unpacking_may_fail(tmp_path: Path, home: Path, suffix: 
             self._effect()
             super().replace(source, target)
 
-        def write(self, path: Path, data: bytes, /) -> None:
+        @contextmanager
+        def create(self, target: Path, alone: bool, /) -> Iterator[BinaryIO]:
             self._effect()
-            super().write(path, data)
+            with super().create(target, alone) as file:
+                yield file
+                self._effect()
 
     path = packed(tmp_path, suffix)
     for nth in range(50):
@@ -209,7 +214,7 @@ def csv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 def test_csv_is_typed(csv: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole(csv) == [{**row, "none": None} for row in ROWS]
     assert kept(home) == [f"{csv.name}.arrow", f"{csv.name}.arrow.penstock-stamp"]
-    monkeypatch.setattr(convert, "_convert", lambda *_: pytest.fail("converted again"))
+    monkeypatch.setattr(csv_module, "_convert", lambda *_: pytest.fail("converted again"))
     source = open_files(csv, columns=["score", "id"])
     assert pickle.loads(pickle.dumps(source)).read(np.array([2, 0])) == [
         {"score": 1000.0, "id": None},
@@ -251,6 +256,45 @@ def test_a_truncated_csv_archive_is_refused(tmp_path: Path, suffix: str, home: P
     with pytest.raises(DataError, match=rf"x\.csv{suffix}: cannot be read: .*[Tt]runcated"):
         open_files(path)
     assert kept(home) == []
+
+
+def test_the_types_of_columns_are_settled_over_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = ["n,s,f,d,e\n007,a,1,2024-02-29,\n", "n,s,f,d,e\nx,2,1.5,2024-02-29 10:00:00,\n", "n,s,f,d,e\n1,,2,,\n"]
+    for number, body in enumerate(bodies):
+        (tmp_path / f"{number}.csv").write_text(body)
+    moment = datetime.datetime
+    expected = [
+        {"n": "007", "s": "a", "f": 1.0, "d": moment(2024, 2, 29), "e": None},
+        {"n": "x", "s": "2", "f": 1.5, "d": moment(2024, 2, 29, 10), "e": None},
+        {"n": "1", "s": "", "f": 2.0, "d": None, "e": None},
+    ]
+    assert whole(tmp_path / "*.csv") == expected
+    assert whole([tmp_path / f"{number}.csv" for number in range(3)]) == expected
+    monkeypatch.setattr(csv_module, "_convert", lambda *_: pytest.fail("converted again"))
+    assert whole(tmp_path / "*.csv") == expected
+
+
+def test_many_csv_files_have_the_same_types_late_as_early(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number:02d}.csv").write_text(f"n\n{number if number else 'x'}\n")
+    rows = ["x", *map(str, range(1, 40))]
+    for _ in range(2):
+        assert [row["n"] for row in whole(tmp_path / "*.csv")] == rows
+
+
+@pytest.mark.parametrize("body", ['a,b\n1,"x\n2,y\n', 'a,b\n1,x\n2,"y', 'a\n"x""\n', 'a,b\n1,"', 'a,b\n1,"3\n4,5\n'])
+def test_a_quote_that_is_not_closed_is_an_error(tmp_path: Path, body: str) -> None:
+    (tmp_path / "x.csv").write_text(body)
+    with pytest.raises(DataError, match=r"x\.csv: a quote is not closed"):
+        open_files(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize(
+    "body", ['a,b\n1,x"y\n2,z\n', 'a,b\n1,""\n', 'a,b\n1,"x"', 'a,b\n1,"x"\n', 'a\n"""x"""\n', 'a\nx"\n']
+)
+def test_quotes_that_are_closed_or_mean_nothing(tmp_path: Path, body: str) -> None:
+    (tmp_path / "x.csv").write_text(body)
+    assert whole(tmp_path / "x.csv")
 
 
 def test_an_empty_table(tmp_path: Path) -> None:

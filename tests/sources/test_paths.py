@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
-from penstock.sources.paths import braces, find, format_of, name_of, one_format
+from penstock.sources.braces import braces
+from penstock.sources.paths import find, format_of, name_of, one_format
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_formats_must_agree_and_be_known() -> None:
         one_format([Path("a.csv"), Path("b.jsonl")], None)
     with pytest.raises(ConfigError, match=r"b\.xyz: the extension '\.xyz' names no format; known are \.parquet"):
         one_format([Path("a.csv"), Path("b.xyz")], None)
-    with pytest.raises(ConfigError, match="format='avro'.*choose 'arrow', 'csv', 'jsonl', 'parquet', 'tar' or 'text'"):
+    with pytest.raises(ConfigError, match="format='avro'.*choose .*'arrow', 'csv', .*'parquet', 'tar'"):
         one_format([Path("a.csv")], "avro")
     with pytest.raises(ConfigError, match="parquet files cannot be read through .gz"):
         one_format([Path("a.parquet.gz")], "parquet")

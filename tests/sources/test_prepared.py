@@ -232,7 +232,7 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
     root = folder(tmp_path / "x")
     calls: list[tuple[str, Callable[[], Any]]] = [
         (
-            "split='train': only a folder that Energon prepared has splits",
+            "split='train': only a folder that Energon prepared, or one of datasets by split, has splits",
             lambda: ps.read(root / "0.tar", split="train"),
         ),
         ("lengths= does not go with", lambda: ps.read(root, lengths="json")),

@@ -130,7 +130,7 @@ def test_lengths_of_the_rows_that_fit(tmp_path: Path) -> None:
     [
         ({}, "where is empty"),
         ({"lang": {}}, "'lang' has an empty range"),
-        ({"lang": {"least": 3}}, r"'lang' has \['least'\]; known are min, max, above, below and not"),
+        ({"lang": {"least": 3}}, r"'lang' has \['least'\]; known are min, max, above, below, not and hash"),
         ({"gone": 3}, "no column 'gone'"),
         ({"stars": "many"}, "the column 'stars' holds int64 and cannot be compared with"),
         ({"lang": 3}, "the column 'lang' holds string and cannot be compared with"),

@@ -24,7 +24,7 @@ from lethal import documents
 from penstock.base.seams import pretend
 from penstock.runtime.executors import EXECUTORS
 from penstock.testing.simulate import Crash, TornDisk
-from penstock.writing import write_shards
+from penstock.writing import write
 from writing_disk import Over
 
 HERE = Path(__file__).parent.parent
@@ -37,7 +37,7 @@ def held(folder: Path) -> dict[str, bytes]:
 
 def test_shards_hold_the_samples_in_order(tmp_path: Path) -> None:
     ds = documents(103)
-    files = write_shards(ds, tmp_path / "out", shard=25)
+    files = write(ds, tmp_path / "out", shard=25, format="tar")
     assert [file.name for file in files] == [f"shard-{i:06d}.tar" for i in range(5)]
     assert sorted(held(tmp_path / "out")) == [".shards.json", *(file.name for file in files)]
     again = ps.read(tmp_path / "out")
@@ -47,15 +47,16 @@ def test_shards_hold_the_samples_in_order(tmp_path: Path) -> None:
     assert [file["samples"] for shard in about["shards"] for file in shard] == [25, 25, 25, 25, 3]
 
 
+@pytest.mark.parametrize("format", ["tar", "arrow"])
 @pytest.mark.parametrize("executor", [name for name in EXECUTORS if name != "ray"])
-def test_whoever_writes_them(executor: Any, tmp_path: Path) -> None:
-    write_shards(documents(90), tmp_path / "one", shard=20)
-    write_shards(documents(90), tmp_path / "many", shard=20, executor=executor, workers=3)
+def test_whoever_writes_them(executor: Any, format: Any, tmp_path: Path) -> None:
+    write(documents(90), tmp_path / "one", shard=20, format=format)
+    write(documents(90), tmp_path / "many", shard=20, executor=executor, workers=3, format=format)
     assert held(tmp_path / "many") == held(tmp_path / "one")
 
 
 def test_others_read_the_archives(tmp_path: Path) -> None:
-    (file,) = write_shards(documents(7), tmp_path)
+    (file,) = write(documents(7), tmp_path, format="tar")
     with tarfile.open(file) as archive:
         assert [member.name for member in archive][:3] == ["000000000000.txt", "000000000000.json", "000000000001.txt"]
         assert {(m.mtime, m.uid, m.gid, m.mode, m.uname) for m in archive} == {(0, 0, 0, 0o644, "")}
@@ -65,7 +66,7 @@ def test_others_read_the_archives(tmp_path: Path) -> None:
 
 def test_lines(tmp_path: Path) -> None:
     ds = ps.from_sequence([{"tokens": np.arange(i), "n": np.int64(i)} for i in range(10)])
-    files = write_shards(ds, tmp_path, "jsonl", shard=4)
+    files = write(ds, tmp_path, "jsonl", shard=4)
     assert [file.name for file in files] == [f"shard-{i:06d}.jsonl" for i in range(3)]
     assert list(ps.read(tmp_path)) == [{"tokens": list(range(i)), "n": i} for i in range(10)]
 
@@ -79,7 +80,7 @@ def test_lines(tmp_path: Path) -> None:
 def test_files_are_no_larger_than_asked(sizes: list[int], shard: int, most: int, tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("out")
     ds = ps.from_sequence([{"bin": bytes(size)} for size in sizes])
-    files = write_shards(ds, folder, shard=shard, max_bytes=most)
+    files = write(ds, folder, shard=shard, max_bytes=most, format="tar")
     again = [ps.read(file) for file in files]
     assert [sample["bin"] for part in again for sample in part] == [bytes(size) for size in sizes]
     assert [len(sample["bin"]) for sample in ps.read(folder)] == sizes  # by their names they are in order, too
@@ -95,11 +96,11 @@ def test_a_second_call_writes_nothing(tmp_path: Path) -> None:
         return {"txt": str(x)}
 
     ds = ps.from_sequence(range(10)).map(called)
-    files = write_shards(ds, tmp_path, shard=3)
+    files = write(ds, tmp_path, shard=3, format="tar")
     before, times = held(tmp_path), [file.stat().st_mtime_ns for file in files]
-    assert write_shards(ds, tmp_path, shard=3) == files and len(calls) == 10
+    assert write(ds, tmp_path, shard=3, format="tar") == files and len(calls) == 10
     files[1].unlink()
-    assert write_shards(ds, tmp_path, shard=3) == files and calls[10:] == [3, 4, 5]
+    assert write(ds, tmp_path, shard=3, format="tar") == files and calls[10:] == [3, 4, 5]
     assert held(tmp_path) == before
     assert [file.stat().st_mtime_ns for file in files][::2] == times[::2]
 
@@ -107,17 +108,17 @@ def test_a_second_call_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        lambda ds, folder: write_shards(ds, folder, shard=4),
-        lambda ds, folder: write_shards(ds, folder, "jsonl", shard=3),
-        lambda ds, folder: write_shards(ds, folder, shard=3, max_bytes=99),
-        lambda ds, folder: write_shards(ds.shuffle(seed=1), folder, shard=3),
-        lambda ds, folder: write_shards(ds.map(dict), folder, shard=3),
-        lambda ds, folder: write_shards(ps.from_sequence("bbcdefghij", name="x").map(plain), folder, shard=3),
+        lambda ds, folder: write(ds, folder, shard=4, format="tar"),
+        lambda ds, folder: write(ds, folder, "jsonl", shard=3),
+        lambda ds, folder: write(ds, folder, shard=3, max_bytes=99, format="tar"),
+        lambda ds, folder: write(ds.shuffle(seed=1), folder, shard=3, format="tar"),
+        lambda ds, folder: write(ds.map(dict), folder, shard=3, format="tar"),
+        lambda ds, folder: write(ps.from_sequence("bbcdefghij", name="x").map(plain), folder, shard=3, format="tar"),
     ],
 )
 def test_shards_of_something_else_are_refused(other: Any, tmp_path: Path) -> None:
     ds = ps.from_sequence("abcdefghij", name="x").map(plain)
-    write_shards(ds, tmp_path, shard=3)
+    write(ds, tmp_path, shard=3, format="tar")
     before = held(tmp_path)
     with pytest.raises(ps.ConfigError, match=r"(?s)holds other shards:\n  .*\ngive another folder"):
         other(ds, tmp_path)
@@ -126,7 +127,7 @@ def test_shards_of_something_else_are_refused(other: Any, tmp_path: Path) -> Non
 
 def test_functions_that_are_others_by_now_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for word in ("cat", "dog"):
-        write_shards(ps.from_sequence(range(3)).map(lambda x, word=word: {"txt": word}), tmp_path)
+        write(ps.from_sequence(range(3)).map(lambda x, word=word: {"txt": word}), tmp_path, format="tar")
     assert "<lambda> is not what it was; give it a version" in caplog.text
     assert ps.read(tmp_path)[0]["txt"] == b"cat"
 
@@ -138,27 +139,27 @@ def plain(text: str) -> dict[str, str]:
 def test_a_folder_of_somebody_elses_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shard-000007.tar").write_bytes(b"")
     with pytest.raises(ps.ConfigError, match="no .shards.json"):
-        write_shards(documents(3), tmp_path)
+        write(documents(3), tmp_path, format="tar")
     (tmp_path / ".shards.json").write_bytes(b"{")
     with pytest.raises(ps.DataError, match="damaged"):
-        write_shards(documents(3), tmp_path)
+        write(documents(3), tmp_path, format="tar")
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ps.IndexedError):
-        write_shards(documents(9).repeat(), tmp_path)
+        write(documents(9).repeat(), tmp_path, format="tar")
     with pytest.raises(ps.IndexedError):
-        write_shards(documents(9).filter(bool), tmp_path)
+        write(documents(9).filter(bool), tmp_path, format="tar")
     with pytest.raises(ps.ConfigError, match="is empty"):
-        write_shards(documents(9).limit(0), tmp_path)
+        write(documents(9).limit(0), tmp_path, format="tar")
     with pytest.raises(ps.ConfigError, match="did you mean 'tar'"):
-        write_shards(documents(9), tmp_path, "tarr")  # pyright: ignore[reportArgumentType]
+        write(documents(9), tmp_path, "tarr")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="shard=0"):
-        write_shards(documents(9), tmp_path, shard=0)
+        write(documents(9), tmp_path, shard=0, format="tar")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ps.ConfigError, match="several ranks"):
-        write_shards(documents(9), tmp_path)
+        write(documents(9), tmp_path, format="tar")
     assert held(tmp_path) == {}
 
 
@@ -172,11 +173,11 @@ def test_a_bad_sample_stops_it_and_nothing_is_left_of_the_try(executor: Any, tmp
     (tmp_path / "bad").touch()
     ds, out = ps.from_sequence(range(30), name="numbers").map(bad), tmp_path / "out"
     with pytest.raises(ValueError, match="no 17") as caught:
-        write_shards(ds, out, shard=4, executor=executor, workers=2)
+        write(ds, out, shard=4, executor=executor, workers=2, format="tar")
     assert any("at index 17 of source numbers" in note for note in caught.value.__notes__)
     assert not list(out.glob(".*.tmp"))
     (tmp_path / "bad").unlink()
-    files = write_shards(ds, out, shard=4, executor=executor, workers=2)
+    files = write(ds, out, shard=4, executor=executor, workers=2, format="tar")
     assert sorted(held(out)) == [".shards.json", *(file.name for file in files)]
     assert [sample["txt"] for sample in ps.read(out)] == [str(x).encode() for x in range(30)]
 
@@ -189,9 +190,9 @@ def test_workers_that_are_killed(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return sample
 
-    write_shards(documents(90), tmp_path / "one", shard=10)
+    write(documents(90), tmp_path / "one", shard=10, format="tar")
     want = held(tmp_path / "one")
-    files = write_shards(documents(90).map(deadly), tmp_path / "many", shard=10, executor="processes", workers=2)
+    files = write(documents(90).map(deadly), tmp_path / "many", shard=10, executor="processes", workers=2, format="tar")
     assert len(list(tmp_path.glob("killed at *"))) == 2
     assert {file.name: file.read_bytes() for file in files} == {name: want[name] for name in want if name[0] != "."}
 
@@ -202,7 +203,7 @@ INTERRUPTED = """
 import sys, time
 from pathlib import Path
 from lethal import documents
-from penstock.writing import write_shards
+from penstock.writing import write
 
 def slow(sample, folder=sys.argv[1]):
     if sample["json"]["number"] == 40 and not Path(folder, "go on").exists():
@@ -212,14 +213,14 @@ def slow(sample, folder=sys.argv[1]):
     return sample
 
 if __name__ == "__main__":
-    write_shards(documents(90).map(slow), f"{sys.argv[1]}/many", shard=10, executor="processes", workers=2)
+    write(documents(90).map(slow), f"{sys.argv[1]}/many", shard=10, executor="processes", workers=2, format="tar")
 """
 
 
 KILLED = """
 import sys
 from lethal import documents
-from penstock.writing import write_shards
+from penstock.writing import write
 
 def told(sample):
     sys.stdout.write("a sample\\n")
@@ -227,7 +228,7 @@ def told(sample):
     return sample
 
 if __name__ == "__main__":
-    write_shards(documents(400).map(told), sys.argv[1], shard=20, executor="processes", workers=2)
+    write(documents(400).map(told), sys.argv[1], shard=20, executor="processes", workers=2, format="tar")
 """
 
 
@@ -248,7 +249,7 @@ def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) ->
         assert not psutil.wait_procs(workers, timeout=60)[1]
         done["writers killed"] += 1
     subprocess.run(command, check=True, timeout=600, stdout=subprocess.DEVNULL)
-    write_shards(documents(400), folder / "one", shard=20)
+    write(documents(400), folder / "one", shard=20, format="tar")
     want, found = held(folder / "one"), held(folder / "many")
     assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
 
@@ -264,7 +265,7 @@ def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
     assert not list((tmp_path / "many").glob(".*.tmp"))
     (tmp_path / "go on").touch()
     subprocess.run(command, check=True, timeout=600)
-    write_shards(documents(90), tmp_path / "one", shard=10)
+    write(documents(90), tmp_path / "one", shard=10, format="tar")
     want = held(tmp_path / "one")
     found = held(tmp_path / "many")
     assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
@@ -277,30 +278,31 @@ def test_a_sample_that_kills_every_worker_is_named(tmp_path: Path) -> None:
         return sample
 
     with pytest.raises(ps.DataError, match="3 times in a row") as caught:
-        write_shards(documents(30).map(deadly), tmp_path, shard=10, executor="processes", workers=1)
+        write(documents(30).map(deadly), tmp_path, shard=10, executor="processes", workers=1, format="tar")
     assert any("the job was" in note for note in caught.value.__notes__)
 
 
 @examples(2)
-@given(seed=st.integers(0, 1 << 30))
-def test_the_writer_killed_at_its_effects(seed: int, tmp_path_factory: Any) -> None:
+@given(seed=st.integers(0, 1 << 30), format=st.sampled_from(["tar", "arrow"]))
+def test_the_writer_killed_at_its_effects(seed: int, format: Any, tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("killed")
-    write_shards(documents(400), folder / "one", shard=50, max_bytes=20_000)
+    write(documents(400), folder / "one", shard=50, max_bytes=20_000, format=format)
     told = subprocess.run(
-        [sys.executable, str(HERE / "lethal.py"), str(folder / "many"), str(seed)],
+        [sys.executable, str(HERE / "lethal.py"), str(folder / "many"), str(seed), format],
         capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     assert held(folder / "many") == held(folder / "one")
     done["writers killed"] += int(told.stdout)
 
 
+@pytest.mark.parametrize("format", ["tar", "arrow"])
 @pytest.mark.parametrize("how", ["kill", "error", "full"])
-def test_every_effect_of_the_disk_may_fail(how: Any) -> None:
+def test_every_effect_of_the_disk_may_fail(how: Any, format: Any) -> None:
     ds, place = documents(10), Path("/out")
 
     def written(disk: TornDisk) -> None:
         with pretend(disk=disk, store=Over(disk)):
-            write_shards(ds, place, shard=4)
+            write(ds, place, shard=4, format=format)
 
     plain = TornDisk(0)
     written(plain)

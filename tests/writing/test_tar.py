@@ -51,8 +51,8 @@ def test_headers_are_those_of_python(name: str, size: int) -> None:
 @given(wanted=st.dictionaries(KEYS, PARTS, min_size=1, max_size=5))
 def test_what_is_read_is_what_was_written(wanted: dict[str, dict[str, Any]], tmp_path_factory: Any) -> None:
     encoder, path = TarEncoder(), tmp_path_factory.mktemp("tar") / "a.tar"
-    body = [encoder(i, {"__key__": key, **parts}) for i, (key, parts) in enumerate(wanted.items())]
-    path.write_bytes(b"".join([*body, encoder.end]))
+    body = [encoder(i, {"__key__": key, **parts})[0] for i, (key, parts) in enumerate(wanted.items())]
+    path.write_bytes(encoder.file(body))
     found = list(map(Decode(None), samples(path)))
     assert [sample.pop("__key__") for sample in found] == list(wanted)
     for sample, parts in zip(found, wanted.values(), strict=True):
@@ -93,7 +93,7 @@ def test_a_key_that_comes_again_is_refused() -> None:
 
 def test_what_was_read_can_be_written(tmp_path: Path) -> None:
     encoder = TarEncoder()
-    body = encoder(3, {"txt": "a cat", "img.png": b"png"}) + encoder.end
+    body = encoder.file([encoder(3, {"txt": "a cat", "img.png": b"png"})[0]])
     (tmp_path / "a.tar").write_bytes(body)
     again = TarEncoder()
-    assert again(0, samples(tmp_path / "a.tar")[0]) + again.end == body
+    assert again.file([again(0, samples(tmp_path / "a.tar")[0])[0]]) == body

@@ -74,9 +74,8 @@ NAMES = {
         "take": ".limit(n)",
         "head": ".limit(n)",
         "drop": ".skip(n)",
-        "split": "slices, ds[:n] and ds[n:]",
-        "train_test_split": "slices, ds[:n] and ds[n:], of ds.shuffle(seed=n)",
-        "random_split": "slices, ds[:n] and ds[n:], of ds.shuffle(seed=n)",
+        "train_test_split": "train, held_out = ds.split(0.1)",
+        "random_split": "train, held_out = ds.split(0.1)",
         "with_format": "ps.Loader(ds, to='torch')",
         "set_format": "ps.Loader(ds, to='torch')",
         "tokenize": ".map(fn) with a tokenizer, such as penstock.text.Tokenise(file)",
@@ -151,8 +150,11 @@ def near(word: object, known: Iterable[str]) -> str:
 
     >>> near("wieght", ["weight", "path"])
     "; did you mean 'weight'?"
+    >>> near("text", ["texts", "web/text"])
+    "; did you mean 'web/text'?"
     """
-    found = get_close_matches(str(word), list(known), 3)
+    names = list(known)
+    found = [name for name in names if name.rpartition("/")[2] == word][:3] or get_close_matches(str(word), names, 3)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import shutil
+import stat
 import sys
 import threading
 import time
@@ -20,25 +21,30 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
-from weakref import WeakSet
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from ..errors import ConfigError
+from .machine import environment, place
 
 
 class Stat(NamedTuple):
-    """What identifies a version of a file: its size in bytes and its modification time in nanoseconds."""
+    """What identifies a version of a file: its size in bytes, its modification time in nanoseconds, its number in the
+    file system, and when anything of it was last changed.
+    """
 
     size: int
     mtime: int
+    inode: int = 0
+    ctime: int = 0
 
 
 class Entry(NamedTuple):
-    """Something in a folder: its path, whether it is a file (or a link to one), and whether it is a link."""
+    """Something in a folder: its path, whether it is a file (or a link to one), and whether it is a link. Of what is
+    neither a file nor a folder, `odd` says what it is."""
 
     path: str
     file: bool
     link: bool
+    odd: str = ""
 
 
 class Store(Protocol):
@@ -59,7 +65,8 @@ class Disk(Protocol):
     def replace(self, source: Path, target: Path, /) -> None: ...
     def unlink(self, path: Path, /) -> None: ...
     def free(self, path: Path, /) -> int: ...
-    def lock(self, path: Path, /) -> contextlib.AbstractContextManager[None]: ...
+    def create(self, target: Path, alone: bool, /) -> contextlib.AbstractContextManager[BinaryIO]: ...
+    def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]: ...
 
 
 class Hands(Protocol):
@@ -98,20 +105,32 @@ class LocalStore:
         folders = glob.glob(f"{above}/", recursive=True) if glob.has_magic(above) else [above]
         found = list[Entry]()
         for folder in folders:
-            with contextlib.suppress(OSError), os.scandir(folder or ".") as inside:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder or ".") as inside:
                 for one in inside:
                     if fnmatch.fnmatch(one.name, name) and (name[0] == "." or one.name[0] != "."):
-                        found.append(Entry(os.path.join(folder, one.name), one.is_file(), one.is_symlink()))
+                        path, link = os.path.join(folder, one.name), one.is_symlink()
+                        odd = "" if one.is_file() or one.is_dir() else kind_of(path)
+                        found.append(Entry(path, one.is_file(), link, odd))
         return sorted(found)
 
     def stat(self, path: str, /) -> Stat:
         found = os.stat(path)
-        return Stat(found.st_size, found.st_mtime_ns)
+        return Stat(found.st_size, found.st_mtime_ns, found.st_ino & (1 << 63) - 1, found.st_ctime_ns)
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
         with open(path, "rb") as file:
             file.seek(start)
             return file.read() if length is None else file.read(length)
+
+
+def kind_of(path: str) -> str:
+    """What something is that is no file: in words."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return "a link to nothing"
+    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+    return next((kind for test, kind in kinds.items() if test(mode)), "a device")
 
 
 class LocalDisk:
@@ -146,17 +165,61 @@ class LocalDisk:
         return found.f_bavail * found.f_frsize
 
     @contextlib.contextmanager
-    def lock(self, path: Path, /) -> Generator[None]:
-        """One process of this machine at a time, where the file system can tell; the lock goes with its process."""
+    def create(self, target: Path, alone: bool, /) -> Generator[BinaryIO]:
+        """A new file, which is at `target` once the block ended well, whole and durable; before that it has no name
+        where the system can do so, and nothing of it outlives this process. `alone`: nobody else makes it now.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        name = target.with_name(f".{target.name}.{'' if alone else os.urandom(4).hex()}tmp")
+        if alone:
+            self.unlink(name)  # of a process that was killed
+        nameless = -1
+        with contextlib.suppress(OSError, AttributeError):
+            if os.path.isdir("/proc/self/fd"):
+                nameless = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
+        try:
+            with open(name if nameless < 0 else nameless, "w+b") as file:
+                yield file
+                file.flush()
+                self.sync(name if nameless < 0 else Path(f"/proc/self/fd/{nameless}"))
+                if nameless < 0 or not _named(nameless, target, name):
+                    self.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.unlink(name)
+            raise
+        self.sync(target.parent)
+
+    @contextlib.contextmanager
+    def lock(self, path: Path, /) -> Generator[bool]:
+        """One thread of one process of this machine at a time, where the file system can tell: whether it could.
+
+        The file or folder itself is locked, so nothing is made for it, and the lock goes with its process.
+        """
         with contextlib.ExitStack() as stack:
+            held = False
             with contextlib.suppress(OSError, ImportError):
                 import fcntl
 
-                path.parent.mkdir(parents=True, exist_ok=True)
-                handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+                handle = os.open(path, os.O_RDONLY)
                 stack.callback(os.close, handle)
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+                stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has it too
+                held = True
+            yield held
+
+
+def _named(handle: int, target: Path, name: Path) -> bool:
+    """Give a file without a name its place, if there is nothing yet; else `name`."""
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.link(f"/proc/self/fd/{handle}", target.name, dst_dir_fd=folder)
+    except FileExistsError:
+        os.link(f"/proc/self/fd/{handle}", name.name, dst_dir_fd=folder)
+        return False
+    finally:
+        os.close(folder)
+    return True
 
 
 class _Threads:
@@ -268,169 +331,3 @@ def write_whole(path: Path, data: bytes) -> None:
             disk.unlink(temporary)
         raise
     disk.sync(path.parent)
-
-
-_LAUNCHERS = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; of a batch script, which is one process, only the first is there
-)
-
-
-def place() -> tuple[int, int]:
-    """This process's rank and the world size: from torch.distributed or jax.distributed where one is running, else from
-    the launcher's environment (torchrun, MPI, srun), else alone.
-    """
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        return int(torch.get_rank()), int(torch.get_world_size())
-    jax = sys.modules.get("jax._src.distributed")  # jax.process_index() would start the devices
-    if jax is not None and jax.global_state.client is not None:
-        return int(jax.global_state.process_id), int(jax.global_state.num_processes)
-    for rank, size in _LAUNCHERS:
-        if not {"RANK", "WORLD_SIZE"} & os.environ.keys() and rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def rank_in(group: object) -> tuple[int, int]:
-    """This process's rank in a torch `DeviceMesh` or `ProcessGroup`, and how many there are."""
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and group == torch.GroupMember.NON_GROUP_MEMBER:
-        ranks = list[int]()
-    elif torch is not None and isinstance(group, torch.ProcessGroup):
-        ranks = torch.get_process_group_ranks(group)
-    elif torch is not None and isinstance(group, torch.device_mesh.DeviceMesh):
-        ranks = cast("Any", group).mesh.flatten().tolist()  # a part of a mesh is the one in which this process lies
-    else:
-        raise ConfigError(f"mesh={group!r}: a DeviceMesh or a ProcessGroup of torch, such as mesh['dp']")
-    if (own := torch.get_rank()) not in ranks:
-        raise ConfigError(f"mesh={group!r}: this process, rank {own}, is no member of it")
-    return ranks.index(own), len(ranks)
-
-
-def worker() -> tuple[int, int] | None:
-    """Which worker of a torch `DataLoader` this process is, and of how many; None if it is none."""
-    torch = sys.modules.get("torch.utils.data")
-    info = torch.get_worker_info() if torch is not None else None
-    return None if info is None else (int(info.id), int(info.num_workers))
-
-
-_seeding = threading.RLock()
-
-
-@contextlib.contextmanager
-def seeded_globals(seed: int) -> Generator[None]:
-    """A block, of one thread at a time, in which the generators of the process begin from a seed (0 to 2**32 - 1):
-    `random`, `np.random`, and torch's for the CPU where it is loaded. After it they go on as before.
-    """
-    import random
-
-    import numpy as np
-
-    torch: Any = sys.modules.get("torch")
-    with _seeding:
-        kept = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None
-        try:
-            random.seed(seed)
-            np.random.seed(seed)
-            if torch:
-                torch.default_generator.manual_seed(seed)
-            yield
-        finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
-            if torch:
-                torch.set_rng_state(kept[2])
-
-
-def thread() -> int:
-    """Which thread this is."""
-    return threading.get_ident()
-
-
-def processor_time() -> float:
-    """Seconds that this thread has had of a processor."""
-    return time.thread_time()
-
-
-def clock() -> float:
-    """Seconds since 1970, by the clock that the processes of a machine share."""
-    return time.time()
-
-
-def environment(name: str) -> str | None:
-    """A variable of the environment, `None` where it is not set."""
-    return os.environ.get(name)
-
-
-def lock() -> contextlib.AbstractContextManager[Any]:
-    """One thread at a time; the same one may enter again."""
-    return threading.RLock()
-
-
-def process() -> int:
-    """Which process this is: another one after a fork."""
-    return os.getpid()
-
-
-class Stopped(Protocol):
-    """What has items at hand up to `stop`."""
-
-    stop: int
-
-
-_kept: WeakSet[Stopped] = WeakSet()
-
-
-def kept_from_children(out: Stopped) -> None:
-    """Have nothing at hand in processes that are forked from here: its workers are not there."""
-    _kept.add(out)
-
-
-def _forked() -> None:
-    for out in _kept:
-        out.stop = 0
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def installed_memory() -> int:
-    """Bytes of memory that this process may count on: the machine's, or what its control group allows."""
-    found = [1 << 33]
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
-        found.append(int(file.read()))
-    return min(found)
-
-
-def neighbours() -> int:
-    """How many ranks run on this machine, as the launcher says."""
-    names = "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"
-    return max(1, next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 1))
-
-
-def resident(pid: int | None = None) -> int:
-    """Bytes of memory a process holds (this one): now, or at most where the system gives only that; 0 where it says
-    nothing, as of other processes outside of Linux.
-    """
-    try:
-        with open(f"/proc/{pid or 'self'}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        if pid is not None:
-            return 0
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

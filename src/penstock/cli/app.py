@@ -10,12 +10,13 @@ from typing import Annotated, cast
 import typer
 from rich.console import Console
 
+from penstock import __version__
 from penstock.base.hints import chosen
 from penstock.errors import PenstockError, missing_extra
 from penstock.runtime.engine import compute
 from penstock.runtime.executors import EXECUTORS, ExecutorName
 from penstock.sources import index_files
-from penstock.sources.paths import find, format_of
+from penstock.sources.paths import TokenType, find, format_of
 
 from . import ask
 from .check import lint
@@ -27,8 +28,16 @@ from .say import guarded, stop
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
+def _told(asked: bool) -> None:
+    if asked:
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def penstock() -> None:
+def penstock(
+    version: Annotated[bool, typer.Option("--version", callback=_told, is_eager=True, help="Say which it is.")] = False,
+) -> None:
     """Many datasets to one training run, in an order that is known before it starts."""
 
 
@@ -66,21 +75,26 @@ def index(
     paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")],
     rebuild: Annotated[bool, typer.Option(help="Make them again, also where they are still right.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="What raw token ids are kept as: uint16, say.")] = None,
+    eos: Annotated[int | None, typer.Option(help="The id that ends a document of tokens.")] = None,
+    checksum: Annotated[bool, typer.Option(help="Keep checksums too, of Parquet, Arrow and tar files.")] = False,
     engine: Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")] = "inline",
     workers: Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows of every file as JSON.")] = False,
 ) -> None:
-    """Make what random access to JSON lines, text, CSV and tar files needs, ahead of a run that reads them together."""
+    """Make what random access to lines, CSV, tar and token files needs, ahead of a run that reads them together."""
     chosen(engine, EXECUTORS, "--engine {}")
     each = None
     if engine != "inline":
         each = partial(compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers)
     cache = cache and cache.expanduser().absolute()
+    told = {"dtype": cast("TokenType | None", dtype), "eos": eos, "checksum": checksum}
+    make = partial(index_files, rebuild=rebuild, cache=cache, each=each, **told)
     rows: dict[str, int] = {}
     found = find(paths)
     for kind in dict.fromkeys(map(format_of, found)):
         same = [path for path in found if format_of(path) == kind]
-        rows |= {str(path): n for path, n in index_files(same, rebuild=rebuild, cache=cache, each=each).items()}
+        rows |= {str(path): n for path, n in make(same).items()}
     if not as_json:
         for path, n in rows.items():
             print(f"{path}: {n:,} rows")

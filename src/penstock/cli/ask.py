@@ -15,9 +15,19 @@ from .say import Json, Mixture, State, Steps, answer, guarded
 Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .svg, .png or .html file.")]
 
 
+Every = Annotated[bool, typer.Option("--all", help="All remarks, not the ten most important ones.")]
+_FEW = 10  # remarks
+
+
 @guarded
 def plan(
-    mixture: Mixture, steps: Steps = None, out: Picture = None, state: State = None, as_json: Json = False
+    mixture: Mixture,
+    steps: Steps = None,
+    out: Picture = None,
+    state: State = None,
+    every: Every = False,
+    digest: Annotated[bool, typer.Option(help="The fingerprint also of the data: reads some rows, once.")] = False,
+    as_json: Json = False,
 ) -> None:
     """What a run gives: share of every source, asked and as it comes out, epochs, first repeat, end."""
     from penstock.report import shares
@@ -29,14 +39,15 @@ def plan(
     if out is not None:
         from penstock.report.picture import save
 
-        lines = [shares.head(target.packed), *(shares.cells(row) for row in rows)]
+        lines = shares.lines(rows, target.packed)
         save(shares.course(target, horizon), out, f"{mixture.name}: {horizon:,} {target.unit}s", lines)
-    samples = sum(row.samples for row in rows)
+    samples, prints = sum(row.samples for row in rows), target.fingerprint(digest)
     found = {
         "mixture": str(mixture),
         "unit": target.unit,
         "steps": horizon,
         "samples": samples,
+        "fingerprint": prints,
         "sources": shares.as_json(rows),
         "picture": str(out) if out else None,
     }
@@ -46,15 +57,24 @@ def plan(
         console.print(shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
         if not target.whole:
             console.print("\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
-        remarks = [(row.source, remark) for row in rows for remark in row.remarks]
-        for source, remark in remarks[:20]:
-            console.print(f"  {source}: {remark}", style="yellow", markup=False)
-        if len(remarks) > 20:
-            console.print(f"  and {len(remarks) - 20} more; all of them with --json", style="yellow")
+        _remark(console, rows, every)
+        console.print(f"fingerprint: {', '.join(f'{what} {which}' for what, which in prints.items())}")
         if out:
             console.print(f"picture: {out}", markup=False, soft_wrap=True)
 
     answer(found, tell, as_json)
+
+
+def _remark(console: Any, rows: Any, every: bool) -> None:
+    """What is to be known of the sources, in a few lines."""
+    from penstock.report.remarks import remarks
+
+    told = remarks(rows)
+    shown = told if every or len(told) <= _FEW else told[: _FEW - 1]
+    for source, text in shown:
+        console.print(f"  {source}: {text}", style="yellow", markup=False)
+    if more := len(told) - len(shown):
+        console.print(f"  and {more} more; all of them with --all", style="yellow")
 
 
 @guarded
@@ -73,6 +93,8 @@ def at(
     low, high = target.position(step), target.position(step + 1 if until is None else until)
     if high <= low:
         raise ConfigError(f"--to {until}: it is not behind step {step}")
+    if target.model.horizon is not None and target.last is not None and target.step(high - 1) >= target.last:
+        raise ConfigError(f"step {target.step(high - 1):,}: the run ends at its horizon, after {target.last:,}")
     rows = list[dict[str, Any]]()
     for sample in target.plan.at(slice(low, high)):
         row: dict[str, Any] = {
@@ -140,12 +162,19 @@ def diff(
 ) -> None:
     """Where two mixtures differ: in what they say, and from which step on in what they give. Exit code 1 if they do."""
     from penstock.graph.recipe import describe, difference
+    from penstock.report.changes import changes
     from penstock.report.target import opened
 
     one, two = opened(mixture), opened(other)
-    horizon = min(one.horizon(steps), two.horizon(steps))
+    ends = one.horizon(steps), two.horizon(steps)
+    horizon = min(ends)
     within = range(0, min(one.position(horizon), two.position(horizon)))
-    said, given = difference(describe(one.dataset.flow), describe(two.dataset.flow)), one.plan.diff(two.plan, within)
+    given = one.plan.diff(two.plan, within)
+    said = changes(one.model, two.model)
+    rows = {name: (size, two.sizes[name]) for name, size in one.sizes.items() if two.sizes.get(name, size) != size}
+    said += [f"{name}: {a:,} -> {b:,} rows" for name, (a, b) in rows.items()]
+    if not said:  # the files say the same, and mean something else
+        said = difference(describe(one.dataset.flow), describe(two.dataset.flow))
     found = {
         "says": said,
         f"first_{one.unit}": None if given.first is None else one.step(given.first),
@@ -156,7 +185,13 @@ def diff(
     def tell(console: Any) -> None:
         for line in said:
             console.print(f"  {line}", markup=False)
-        console.print(str(given), markup=False)
+        if given.first is None:
+            console.print(f"the same samples in {one.unit}s 0 to {horizon:,}")
+        else:
+            first, (_, *where) = one.step(given.first), str(given).partition(": ")
+            console.print(f"others from {one.unit} {first:,} on: {where[-1]}", markup=False)
+        if ends[0] != ends[1]:
+            console.print(f"one ends after {ends[0]:,} {one.unit}s, the other after {ends[1]:,}")
 
     answer(found, tell, as_json)
     raise typer.Exit(1 if said or given else 0)
@@ -175,6 +210,7 @@ def simulate(
     stop: Annotated[str | None, typer.Option(help="Another stop rule.")] = None,
     steps: Steps = None,
     out: Picture = None,
+    every: Every = False,
     as_json: Json = False,
 ) -> None:
     """What would be: the plan with other weights, caps, batch size, stop rule or horizon, beside the plan as it is."""
@@ -196,7 +232,7 @@ def simulate(
     if out is not None:
         from penstock.report.picture import save
 
-        lines = [shares.head(after.packed), *(shares.cells(row) for row in rows[1])]
+        lines = shares.lines(rows[1], after.packed)
         save(shares.course(after, horizon[1]), out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines)
     found = {
         name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
@@ -205,9 +241,7 @@ def simulate(
 
     def tell(console: Any) -> None:
         console.print(shares.beside(rows[0], rows[1]))
-        for row in rows[1]:
-            for remark in row.remarks:
-                console.print(f"  {row.source}: {remark}", style="yellow", markup=False)
+        _remark(console, rows[1], every)
         if out:
             console.print(f"picture: {out}", markup=False, soft_wrap=True)
 

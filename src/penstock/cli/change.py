@@ -11,7 +11,7 @@ from penstock.mixture_files import MixtureFile
 
 
 def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> MixtureFile:
-    """The description with other weights and caps. New weights replace a schedule, amounts and a temperature.
+    """The description with other weights and caps. New weights replace stages, groups, amounts and a temperature.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", weight=1.0), SourceEntry("b", weight=1.0)))
@@ -28,11 +28,12 @@ def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> 
                 "sizes; give one for every source"
             )
         kept = {source.name: source.weight if source.weight is not None else 1.0 for source in model.sources}
+        kept |= model.grouped(model.own_weights(), model.groups) if model.groups and plain else {}
         sources = [
-            replace(source, weight=new.get(source.name, kept[source.name]), tokens=None, epochs=None)
+            replace(source, weight=new.get(source.name, kept[source.name]), tokens=None, epochs=None, group=None)
             for source in sources
         ]
-        model = replace(model, schedule=None, temperature=None)
+        model = replace(model, schedule=None, temperature=None, stages=(), groups=None)
     return replace(model, sources=tuple(sources))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from penstock.base.seams import world
 from penstock.errors import ConfigError
+from penstock.mixture_files.exclude import read_keys
 from penstock.runtime.saves import read_states, write_state
 
 from .say import Json, Mixture, answer, guarded
@@ -35,7 +34,7 @@ def edit(
     target = opened(mixture, state=state)
     keys = [_key(text) for text in exclude or []]
     if exclude_from is not None:
-        keys += _listed(exclude_from)
+        keys += read_keys(exclude_from)
     if not (skip or keys):
         raise ConfigError("nothing to leave out: give --skip, --exclude or --exclude-from")
     plan = target.plan
@@ -69,15 +68,3 @@ def _range(text: str) -> tuple[int, int]:
     if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
         raise ConfigError(f"--skip {text}: write FIRST:STOP, two steps, the second behind the first")
     return int(first), int(stop)
-
-
-def _listed(path: Path) -> list[tuple[str, int]]:
-    """The keys in a file: lines of JSON, [source, index] or [source, epoch, index]."""
-    keys = list[tuple[str, int]]()
-    for number, line in enumerate(world.disk.read(path).decode().splitlines(), 1):
-        try:
-            found: Any = json.loads(line)
-            keys.append((str(found[0]), int(found[-1])))
-        except (ValueError, TypeError, IndexError, KeyError):
-            raise ConfigError(f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]') from None
-    return keys

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.base.seams import resident
+from penstock.base.machine import resident
 from penstock.loader import Loader
 from penstock.report.target import Target
 

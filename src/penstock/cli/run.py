@@ -15,8 +15,9 @@ import typer
 import penstock as ps
 from penstock.base.hints import chosen
 from penstock.base.seams import world
+from penstock.mixture_files.horizon import steps_of
 from penstock.report import Target, opened
-from penstock.streams.quarantine import POLICIES, OnError
+from penstock.streams.journal import POLICIES, OnError
 
 from .live import Meter, Redraw, live
 from .say import Json, Mixture, Steps, answer, guarded, stop
@@ -48,7 +49,7 @@ def run(
         loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_written(dump, first))
-        last = first + steps if steps is not None else max(first, _end(target))
+        last = max(first, _end(target)) if steps is None else first + steps
         meter = Meter(target, first, last)
         over = _driven(loader, meter, file, stack.enter_context(live(meter, console)), Habits(state, save_every, pause))
         _save(loader, state, meter.step)
@@ -90,7 +91,7 @@ def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redra
 
 
 def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
-    """Item after item, pass after pass, up to the last step."""
+    """Item after item up to the last step, or to the horizon; without one, pass after pass."""
     while meter.step < meter.last:
         before = meter.step
         for item in loader:
@@ -101,13 +102,15 @@ def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
             raise ps.DataError(
                 "a whole pass gave no item: every sample was skipped or filtered out", where="the mixture"
             )
+        if meter.target.model.horizon is not None:
+            return
 
 
 def _end(target: Target) -> int:
     """The items of the run that the file describes: steps of one rank where it makes batches."""
-    if target.whole or target.model.horizon is None or target.model.horizon[0] != "steps":
+    if target.whole or (steps := steps_of(target.model)) is None:
         return target.horizon(None)
-    return target.model.horizon[1]
+    return steps
 
 
 def _save(loader: ps.Loader, state: Path | None, step: int) -> None:

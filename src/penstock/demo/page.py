@@ -44,5 +44,5 @@ def write(path: Path, target: Target, rows: Sequence[Row], run: Course, answers:
         ("When is a document seen?", f"<pre>{escape(answers.seen_in_words())}</pre><p>{escape(checked)}</p>"),
         ("The proof", "<pre>" + escape("\n".join(proof)) + "</pre>"),
     ]
-    table = [shares.head(target.packed), *(shares.cells(row) for row in rows)]
+    table = shares.lines(rows, target.packed)
     path.write_text(page("Penstock demo", parts, table), encoding="utf-8")

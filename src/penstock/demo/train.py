@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.base.seams import resident
+from penstock.base.machine import resident
 
 from .journal import Record, write
 from .pipeline import MIXTURE, SOURCES

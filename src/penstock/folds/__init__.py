@@ -7,7 +7,8 @@ time. Only `.size` and `.number` of an item are looked at, so a fold can be plan
 
 from .bins import Bins, EndToEnd, FeatureRoom
 from .by_length import BatchByTokens, BucketByLength
-from .pack import BestFit, ConcatSplit, FirstFit, Rebatch
+from .fit import BestFit, FirstFit
+from .pack import ConcatSplit, Rebatch
 from .shuffle_buffer import ShuffleBuffer
 
 __all__ = [

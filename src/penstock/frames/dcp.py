@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from ..errors import ConfigError, StateError, missing_extra
 from ..runtime.saves import Savable
-from ..runtime.states import OnMismatch
+from ..runtime.states import OnMismatch, ranks_differ
 
 _KEY = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
 
@@ -63,8 +63,8 @@ class LoaderState:
         if self._awaited:
             return {key: _Awaited() for key in self._awaited}
         state, run = self._run.state_dict(), self._run
-        differ = run.world_size > 1 and not state.keys().isdisjoint(("lanes", "journal_of"))
-        key = f"penstock-rank-{run.rank}-of-{run.world_size}" if differ else "penstock"
+        own = ranks_differ(state, run.world_size)
+        key = f"penstock-rank-{run.rank}-of-{run.world_size}" if own else "penstock"
         return {key: json.dumps(state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ class TrainLoader(_Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all ranks after the last batch that was trained."""
-        return {"ranks": states_of_all(self._trained())} if self._made else {}
+        return {"ranks": states_of_all(self._trained(), self.loader.world_size)} if self._made else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on after the last batch that was trained.

@@ -147,7 +147,7 @@ def states(directory: Any) -> list[dict[str, Any]]:
         found = ", ".join(names[:4]) or "nothing"
         raise StateError(f"{directory}: there is no {missing[0]}, but {found}; every process writes a file of its own")
     first = _read(directory / wanted[0])
-    if not ranks_differ(first):
+    if not ranks_differ(first, size):
         return [first]
     found = [first, *(_read(directory / name) for name in wanted[1:])]
     return [*{json.dumps(state): state for state in found}.values()]  # processes may hold the same rows

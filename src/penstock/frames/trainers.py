@@ -8,26 +8,28 @@ from typing import Any
 
 from ..errors import ConfigError, missing_extra
 from ..loader import Loader
+from ..runtime.states import ranks_differ
 
 
-def states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:
     """The states of all ranks, for `Loader.load_state_dict`: one where it says everything, else each of them.
 
-    Ranks differ in the cursors of lanes and in journals of bad samples; torch.distributed then gathers them, so all
-    ranks call this together.
+    Ranks differ in the cursors of lanes, in journals of bad samples and in what they took; torch.distributed then
+    gathers them, so all ranks call this together.
 
     Args:
         state: what `state_dict()` of this rank's loader gave.
+        ranks: how many ranks the loader is one of.
 
     Raises:
         ConfigError: where ranks differ and torch.distributed is not initialised.
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(10)), rank=0, world_size=2)
-    >>> len(states_of_all(loader.state_dict()))
+    >>> len(states_of_all(loader.state_dict(), loader.world_size))
     1
     """
-    if "journal_of" not in state and ("lanes" not in state or len(state["at"]) == state["lanes"]):
+    if not ranks_differ(state, ranks):
         return [state]
     try:
         from torch import distributed
@@ -35,8 +37,8 @@ def states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         raise missing_extra("torch", "torch", "gathering the states of all ranks") from None
     if not (distributed.is_available() and distributed.is_initialized()):
         raise ConfigError(
-            "every rank has lanes or a journal of its own, and torch.distributed, which would gather them, is not "
-            "initialised: keep the state_dict() of each rank's loader, and load the list of them"
+            "every rank has a state of its own (lanes, a journal, what it took), and torch.distributed, which would "
+            "gather them, is not initialised: keep the state_dict() of each rank's loader, and load the list of them"
         )
     found: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(found, state)  # pyright: ignore[reportUnknownMemberType]
@@ -68,7 +70,7 @@ class AllRanks:
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all ranks, plain JSON."""
-        return {"ranks": states_of_all(self._loader.state_dict())}
+        return {"ranks": states_of_all(self._loader.state_dict(), self._loader.world_size)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go where the ranks were.
@@ -115,7 +117,7 @@ def require_ranks(loader: Loader, world_size: int) -> None:
     >>> import penstock as ps
     >>> require_ranks(ps.Loader(ps.from_sequence(range(10))), 1)
     """
-    found = loader._session.setting.world_size  # pyright: ignore[reportPrivateUsage]
+    found = loader.world_size
     if not loader._placed and found != world_size:  # pyright: ignore[reportPrivateUsage]
         raise ConfigError(
             f"the loader was made for world_size={found}, and the trainer has {world_size} processes: make it when "

@@ -85,7 +85,7 @@ class _Saved(TrainerCallback):
         self._loader = loader
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        states = states_of_all(self._loader.state_dict())
+        states = states_of_all(self._loader.state_dict(), self._loader.world_size)
         if args.should_save:
             write_whole(Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE, json.dumps(states).encode())
 

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..base.random import key_of
-from ..errors import DataError
+from ..base.rows import Rows
+from ..errors import ConfigError, DataError
 from ..mixing.rules import By, Turns, Weighted
 from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
 from ..ops.cut import CutOp
 from ..ops.each import EachOp
+from ..ops.fit import FitOp
 from ..ops.hold import HoldOp
 from ..ops.limit import LimitOp, RestOp
 from ..ops.mix import MixOp
@@ -34,14 +36,14 @@ from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
-from ..pack import ConcatSplit
+from ..pack import BestFit
 from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
-from ..types import Order, is_source
+from ..types import Ints, Order, is_source
 from .draws import draws_of
 from .ends import endless
 from .history import History, by_pass, history
-from .indexed import cuts, require_indexed, why_not
+from .indexed import by_sums, require_indexed, why_not
 from .nodes import (
     Again,
     Batch,
@@ -192,10 +194,12 @@ class Builder:
                 if why_not(flow) is not None:
                     return HoldOp(inner, fold, size, key)
                 extra, mark = size.extra if size else 0, self.mark()
-                if isinstance(fold, ConcatSplit) and cuts(fold) and (inner.size is None or inner.alike):
+                if by_sums(fold) and (inner.size is None or inner.alike):
                     self._refuse_empty(inner, extra)
-                    return CutOp(inner, fold.length, self._lengths, extra, mark)
-                return PackOp(inner, fold, key, self._lengths, extra, mark)
+                    if isinstance(fold, BestFit):
+                        return FitOp(inner, fold, key, self.lengths, extra, mark)
+                    return CutOp(inner, fold.length, self.lengths, extra, mark)
+                return PackOp(inner, fold, key, self.lengths, extra, mark)
 
     def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
         if isinstance(order, Without):
@@ -268,12 +272,21 @@ class Builder:
 
     def _refuse_empty(self, flow: Op, extra: int) -> None:
         """Refuse to look for ever for a token that never comes."""
-        if flow.size is None and not extra and not any(self._lengths.by_leaf[leaf].any() for leaf in flow.leaves):
+        if flow.size is None and not extra and not any(self.lengths.by_leaf[leaf].any() for leaf in flow.leaves):
             names = " or ".join(repr(self.leaves[leaf].name) for leaf in flow.leaves)
             raise DataError(f"pack: no document of {names} has a token, and it never ends")
 
+    def lengths_of(self, rows: Rows) -> Ints:
+        """The lengths of samples, as their sources know them."""
+        if unknown := [leaf.name for leaf in self.leaves if not len(self.lengths.by_leaf[leaf.number])]:
+            raise ConfigError(
+                f"balance=: the lengths of {unknown[0]!r} are not known; pack from known lengths (read(lengths=...), "
+                "from_tokens), or leave it out"
+            )
+        return self.lengths.of(rows)
+
     @cached_property
-    def _lengths(self) -> Lengths:
+    def lengths(self) -> Lengths:
         """Those that sources know."""
         found = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in found])

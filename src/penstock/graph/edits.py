@@ -14,7 +14,7 @@ from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
-from ..orders import Gap, Pick, Repeat, RepeatEach, Replay, Slice, Told
+from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, Told
 from ..schedule import Schedule
 from ..types import Json
 from .build import Builder
@@ -125,7 +125,7 @@ def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
 def own_pass(flow: Flow, path: Path) -> bool:
     """Whether a pass of the run is one of the mixture at a path."""
     while isinstance(flow, Each | Hold) or (
-        isinstance(flow, Reorder) and not isinstance(flow.order, Slice | Pick | Replay | Repeat)
+        isinstance(flow, Reorder) and not isinstance(flow.order, FixedSet | Replay | Repeat)
     ):
         flow = flow.flow
     return path == () and isinstance(flow, Mix)
@@ -173,7 +173,7 @@ def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path 
             if mine and isinstance(rule, Weighted):
                 rule = _with_events(rule, mine, now)
             return Mix(inner, names, rule)
-        case Reorder(below, Slice() | Pick() | Replay() | Repeat()):
+        case Reorder(below, FixedSet() | Replay() | Repeat()):
             return replace(flow, flow=_remixed(below, changes, None, under(flow, path)))
         case _:
             return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..orders import Pick, Repeat, Slice
+from ..orders import FixedSet, Repeat
 from .nodes import Again, Each, Flow, Hold, Mix, Reorder, Rest, fact
 
 
@@ -16,7 +16,7 @@ def endless(flow: Flow) -> bool:
             return epochs is None
         case Reorder(below, Repeat(epochs)):
             return epochs is None or endless(below)
-        case Reorder(below, Slice() | Pick()):
+        case Reorder(below, FixedSet()):
             return False
         case Reorder(below) | Each(below) | Hold(below) | Rest(below):
             return endless(below)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from ..errors import IndexedError
 from ..mixing.rules import Chain, Weighted
-from ..pack import ConcatSplit
+from ..pack import BestFit, ConcatSplit
 from ..types import Fold, is_source
 from .ends import endless
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
@@ -42,7 +44,7 @@ def why_not(flow: Flow) -> str | None:
                 return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
             if not lengths_known(below):
                 return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
-            if endless(below) and not cuts(fold):
+            if endless(below) and not by_sums(fold):
                 return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
             return None
 
@@ -72,6 +74,12 @@ def lengths_known(flow: Flow) -> bool:
             return False
 
 
-def cuts(fold: Fold | Batch) -> bool:
-    """Whether a fold cuts documents every so many tokens, whatever they are."""
-    return isinstance(fold, ConcatSplit) and fold.max_segments is None
+def by_sums(fold: Fold | Batch) -> TypeGuard[ConcatSplit | BestFit]:
+    """Whether the rows of a fold follow from how many tokens lie before them."""
+    match fold:
+        case ConcatSplit():
+            return fold.max_segments is None
+        case BestFit():
+            return fold.windowed
+        case _:
+            return False

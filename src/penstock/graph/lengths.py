@@ -13,7 +13,7 @@ from ..base.progress import Progress
 from ..errors import ConfigError
 from ..mixing.rules import Chain, Invertible, Turns, Weighted
 from ..ops.mix import MixOp
-from ..orders import Gap, Pick, Slice
+from ..orders import FixedSet, Gap, Slice
 from ..pack import Packing
 from ..schedule import Schedule
 from ..types import is_source
@@ -55,9 +55,8 @@ def known_mean(flow: Flow) -> float | None:
             return _sum_of_means(partners)
         case Each(below, "source"):
             return known_mean(below)
-        case Reorder(below, Slice() | Pick() as order):
-            count = order.size(None)
-            return _mean_of_slice(flow, count) if count and lengths_known(flow) else None
+        case Reorder(below, FixedSet()):
+            return _mean_of_fixed(flow) if lengths_known(flow) else None
         case Reorder(below, order):
             lost = isinstance(order, Without) or (isinstance(order, Gap) and not endless(below))
             return None if lost else known_mean(below)
@@ -80,10 +79,11 @@ def _sum_of_means(partners: tuple[Flow, ...]) -> float | None:
     return fsum(means)
 
 
-def _mean_of_slice(flow: Flow, count: int) -> float:
-    """Of the rows that a slice picks, one by one: they are a fixed set."""
+def _mean_of_fixed(flow: Flow) -> float | None:
+    """Of the rows that a slice or a share picks, one by one; None if there are none."""
     builder = Builder(flow)
     op, total = builder.op(flow), 0
+    count = op.size or 0
     with Progress("add up lengths", count, "samples") as progress:
         for start in range(0, count, _CHUNK):
             places = np.arange(start, min(start + _CHUNK, count))
@@ -94,7 +94,7 @@ def _mean_of_slice(flow: Flow, count: int) -> float:
                 mine = rows.index[rows.leaf == leaf.number]
                 total += int(lengths[mine].sum()) if lengths is not None else 0
             progress.more(len(places))
-    return total / count
+    return total / count if count else None
 
 
 def _mean_of_mixture(flow: Mix) -> float | None:

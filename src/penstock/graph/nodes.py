@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..mixing.rules import Rule
-from ..orders import Pick, Slice
+from ..orders import FixedSet
 from ..types import Fold, Json, Order, Path, Shards, Sizer, Source
 
 
@@ -102,6 +102,11 @@ class Again:
     epochs: int | None
 
 
+def leaf_of(flow: Flow) -> Read | None:
+    """The leaf that a flow is, None where there are steps on it."""
+    return flow if isinstance(flow, Read) else None
+
+
 _SLICE = -1
 
 
@@ -113,7 +118,7 @@ def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
 
 def under(flow: Reorder | Each | Hold | Head | Rest | Again, path: Path) -> Path:
     """The place of what lies below a node with one input."""
-    return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, Slice | Pick) else path
+    return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, FixedSet) else path
 
 
 def keyed_by(path: Path) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..folds import ShuffleBuffer
 from ..mixing.rules import Weighted
-from ..orders import Gap, Pick, Repeat, RepeatEach, Replay, Slice, Told, WindowShuffle
+from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, Told, WindowShuffle
 from .nodes import Each, Flow, Hold, Mix, Read, Reorder, Without
 
 
@@ -17,7 +17,7 @@ def seeded(flow: Flow, seed: int) -> Flow:
             return flow
         case Mix(flows):
             return replace(flow, flows=tuple(seeded(child, seed) for child in flows))
-        case Reorder(below, Slice() | Pick() | Repeat() | RepeatEach() | Replay() | Gap() | Told() | Without()):
+        case Reorder(below, FixedSet() | Repeat() | RepeatEach() | Replay() | Gap() | Told() | Without()):
             return replace(flow, flow=seeded(below, seed))
         case Reorder(below, _, None) | Each(below, "random", _, None):
             return replace(flow, flow=seeded(below, seed), seed=seed)

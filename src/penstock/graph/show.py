@@ -11,7 +11,20 @@ from typing import Any, cast
 from ..base.tree import collate
 from ..mixing import SetWeights
 from ..mixing.rules import By, Chain, Cycle, Turns, Weighted
-from ..orders import BlockShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
+from ..orders import (
+    AllBut,
+    BlockShuffle,
+    BucketShuffle,
+    Gap,
+    Pick,
+    Portion,
+    Repeat,
+    RepeatEach,
+    Replay,
+    Shuffle,
+    Slice,
+    WindowShuffle,
+)
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..types import Sizer, is_source
@@ -143,12 +156,19 @@ def _order(order: Any, seed: int | None) -> str:
             return _call("shuffle", seed=seed)
         case BlockShuffle(rows, window):
             return _call("shuffle", block=(rows, window), seed=seed)
+        case BucketShuffle(rows):
+            return _call("shuffle", buckets=rows, seed=seed)
         case WindowShuffle(window):
             return _call("shuffle", window=window, seed=seed)
         case Slice(start, count, step):
             return _call("slice", start, start + count * step, *([] if step == 1 else [step]))
+        case AllBut(places):
+            return f"without {counted(len(places), 'row')}"
         case Pick(places):
             return _call("select", counted(len(places), "row"))
+        case Portion(some, of, key, others):
+            part = of - some if others else some
+            return _call("split", _percent(part / of), seed=key or None)
         case Gap(0, count):
             return _call("skip", count)
         case Repeat(epochs):

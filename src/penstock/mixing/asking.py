@@ -72,7 +72,7 @@ def spans_of(
         spans = weights.spans(names)
     else:
         if weights is None:
-            weights = dict.fromkeys(names, 1.0) if temperature is None else _tempered(names, sizes, temperature)
+            weights = dict.fromkeys(names, 1.0) if temperature is None else tempered(names, sizes, temperature, lengths)
         check_weights(weights, "the mixture")
         check_names(weights, names, "the weights of a mixture")
         row = np.asarray([float(weights[name]) for name in names])
@@ -126,8 +126,10 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
     return out
 
 
-def _tempered(names: tuple[str, ...], sizes: Sizes, temperature: float) -> dict[str, float]:
-    """`size ** (1 / temperature)`, by decimal arithmetic: `pow` of the C library may differ between platforms."""
+def tempered(names: tuple[str, ...], sizes: Sizes, temperature: float, lengths: Any = None) -> dict[str, float]:
+    """`size ** (1 / temperature)`, in tokens where `lengths` tells those of a sample. By decimal arithmetic: `pow` of
+    the C library may differ between platforms.
+    """
     if not _is_number(temperature) or temperature <= 0:
         raise ConfigError(f"temperature is {temperature!r}; it must be a number above 0 (1: proportional to size)")
     if unknown := [name for name, size in zip(names, sizes, strict=True) if size is None]:
@@ -137,7 +139,11 @@ def _tempered(names: tuple[str, ...], sizes: Sizes, temperature: float) -> dict[
     if empty := [name for name, size in zip(names, sizes, strict=True) if size == 0]:
         raise ConfigError(f"the sources {few(empty)} are empty; leave them out of the mixture")
     context, root = Context(prec=25), Decimal(repr(float(temperature)))
-    logs = [context.divide(context.ln(Decimal(size or 1)), root) for size in sizes]
+    each = [1.0] * len(names) if lengths is None else [float(length) for length in lengths]
+    logs = [
+        context.divide(context.ln(context.multiply(Decimal(size or 1), Decimal(repr(length)))), root)
+        for size, length in zip(sizes, each, strict=True)
+    ]
     top = max(logs)  # relative to the largest, so that no temperature overflows
     return {name: float(context.exp(context.subtract(log, top))) for name, log in zip(names, logs, strict=True)}
 

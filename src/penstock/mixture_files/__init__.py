@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..base.hints import chosen
 from ..dataset import Dataset
 from ..errors import ConfigError
 from .build import build
 from .check import parse
 from .keys import schema
 from .lint import lint
-from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .model import (
+    PARTS,
+    Batching,
+    MixtureFile,
+    Part,
+    Place,
+    Scheduling,
+    Shuffling,
+    SourceEntry,
+    Splitting,
+    Stage,
+    Tokenising,
+)
 from .reading import Notes, Problem
 from .unbuild import model_of
 from .write import write
@@ -18,10 +31,13 @@ from .write import write
 __all__ = [
     "Batching",
     "MixtureFile",
+    "Place",
     "Problem",
     "Scheduling",
     "Shuffling",
     "SourceEntry",
+    "Splitting",
+    "Stage",
     "Tokenising",
     "build",
     "dump",
@@ -33,13 +49,14 @@ __all__ = [
 ]
 
 
-def load(path: str | Path) -> Dataset:
+def load(path: str | Path, part: Part = "train") -> Dataset:
     """The dataset that a mixture file describes; see the page "Mixture files" for all it may say.
 
     Raises `ConfigError` with everything that is wrong in the file, each with file, line and key.
 
     Args:
         path: a YAML or JSON file; paths in it are relative to its folder.
+        part: "held_out" gives what its `split` holds out of the sources, each sample once.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -48,9 +65,12 @@ def load(path: str | Path) -> Dataset:
     >>> sorted(row["x"] for row in ps.load(folder / "mixture.yaml"))
     [1, 2]
     """
+    chosen(part, PARTS, "load(part={})")
     model, problems = read_model(path)
     if model is None or _errors(problems):
         raise ConfigError(said(_errors(lint(path))))
+    if part == "held_out" and not (model := model.held_out()).sources:
+        raise ConfigError(f"{path}: nothing is held out; say how much: split: {{held_out: 1%}}")
     try:
         return build(model)
     except ConfigError as error:

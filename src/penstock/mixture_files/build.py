@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import fsum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..dataset import Dataset
 from ..errors import ConfigError
 from ..graph.lengths import mean_length
 from ..inputs import mix, read
+from ..mixing.asking import tempered
 from ..schedule import Schedule
 from ..text import Tokenise
+from ..types import Ints
+from .exclude import left_out, without
+from .horizon import drawn, ended, samples_of_passes
 from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
+from .stages import staged
 
 
 def build(model: MixtureFile) -> Dataset:
@@ -22,20 +27,21 @@ def build(model: MixtureFile) -> Dataset:
 
     Raises `ConfigError` or `DataError` with the source's name where it cannot be made.
     """
-    return _finished(model, _mixture(model, {}))
+    return _finished(model, drawn(model, _mixture(model, _Shared({}, left_out(model)))))
 
 
-def _mixture(model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Dataset:
-    datasets = {source.name: _source(source, model, tokenisers) for source in model.sources}
+class _Shared(NamedTuple):
+    """What all sources of a file have in common: tokenizers, and the rows that are left out, by source."""
+
+    tokenisers: dict[Tokenising, Tokenise]
+    left_out: Mapping[str, Ints]
+
+
+def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
+    model, datasets = _not_empty(model, _opened(model, shared, above))
     own = any(source.max_epochs is not None for source in model.sources)
     caps = {source.name: cap for source in model.sources if (cap := source.max_epochs or model.max_epochs) is not None}
-    weights: Mapping[str, float] | Schedule | None = None
-    if model.schedule and model.schedule.points:
-        weights = schedule_of(model, model.schedule.points)
-    elif model.temperature is None:
-        weights = weights_of(model, datasets)
-        if model.schedule or any(source.start is not None or source.stop is not None for source in model.sources):
-            weights = schedule_of(model, ((0, weights or dict.fromkeys(model.names, 1.0)),))
+    weights = _weights(model, datasets)
     return mix(
         datasets,
         weights,
@@ -44,43 +50,104 @@ def _mixture(model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Data
         stop=model.stop or "restart",
         unit=model.unit or "samples",
         max_epochs=caps if own else model.max_epochs,
-        temperature=model.temperature,
+        temperature=model.temperature if weights is None else None,
     )
 
 
-def _source(source: SourceEntry, model: MixtureFile, tokenisers: dict[Tokenising, Tokenise]) -> Dataset:
-    try:
-        if source.mixture is not None:
-            return _mixture(source.mixture.inside(model), tokenisers)
-        ds = read(
-            source.path,
-            source.format,
-            list(source.columns) if source.columns else None,
-            source.label or source.name,
-            model.cache,
-            lengths=source.lengths,
-            split=source.split,
-            where=source.where,
-        )
-        if source.slice is not None:
-            bounds = source.slice
-            ds = ds.slice(*((None, bounds[0]) if len(bounds) == 1 else bounds))
-        ds = _shuffled(ds, source.shuffle or model.shuffle or Shuffling())
-        tokenise = source.tokenise or model.tokenise
-        if tokenise is None:
-            return ds
-        if tokenise not in tokenisers:
-            tokenisers[tokenise] = Tokenise(tokenise.tokenizer, tokenise.field, tokenise.special_tokens)
-        return ds.map(tokenisers[tokenise])
-    except ConfigError as error:
-        raise ConfigError(f"source {source.name!r}: {error}") from error
+def _weights(model: MixtureFile, datasets: Mapping[str, Dataset]) -> Mapping[str, float] | Schedule | None:
+    """What the weights, groups, stages and points of a file mean; `None` where they are left to the mixture."""
+    if model.schedule and model.schedule.points:
+        return schedule_of(model, model.schedule.points)
+    if model.stages:
+        passes = model.horizon and model.horizon[0] == "epochs"
+        run = ("samples", samples_of_passes(model, datasets.values())) if passes else model.run
+        return staged(model, _inner(model, datasets), run)
+    if model.groups is not None:
+        weights = model.grouped(_inner(model, datasets), model.groups)
+    elif model.temperature is not None:
+        return None
+    else:
+        weights = weights_of(model, datasets)
+    if model.schedule or any(source.start is not None or source.stop is not None for source in model.sources):
+        return schedule_of(model, ((0, weights or dict.fromkeys(model.names, 1.0)),))
+    return weights
+
+
+def _inner(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float]:
+    """The weights of sources beside those of their group, or of the mixture."""
+    if model.temperature is None:
+        return model.own_weights()
+    sizes = [len(datasets[name]) for name in model.names]
+    by_tokens = model.unit == "tokens"
+    lengths = [_tokens_each(name, datasets[name]) for name in model.names] if by_tokens else None
+    return tempered(model.names, sizes, model.temperature, lengths)
+
+
+def _not_empty(model: MixtureFile, datasets: dict[str, Dataset]) -> tuple[MixtureFile, dict[str, Dataset]]:
+    """Without the sources that are too small to have anything held out, where that is what is read."""
+
+    def empty(source: SourceEntry) -> bool:
+        split = source.splitting(model) if source.mixture is None else None
+        return split is not None and split.part == "held_out" and not len(datasets[source.name])
+
+    kept = tuple(source for source in model.sources if not empty(source))
+    if not kept:
+        raise ConfigError("nothing is held out: the sources are too small for the share")
+    return replace(model, sources=kept), {source.name: datasets[source.name] for source in kept}
+
+
+def _opened(model: MixtureFile, shared: _Shared, above: str) -> dict[str, Dataset]:
+    """The sources; all that is wrong with them is said at once."""
+    found, wrong = dict[str, Dataset](), list[str]()
+    for source in model.sources:
+        try:
+            found[source.name] = _source(source, model, shared, above)
+        except ConfigError as error:
+            wrong.append(f"source {source.name!r}: {error}")
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return found
+
+
+def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str) -> Dataset:
+    if source.mixture is not None:
+        return _mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
+    ds = read(
+        source.path,
+        source.format,
+        list(source.columns) if source.columns else None,
+        source.label or source.name,
+        model.cache,
+        lengths=source.lengths,
+        split=source.split if isinstance(source.split, str) else None,
+        where=source.where,
+        dtype=source.dtype,
+        eos=source.eos,
+    )
+    if source.slice is not None:
+        bounds = source.slice
+        ds = ds.slice(*((None, bounds[0]) if len(bounds) == 1 else bounds))
+    if (split := source.splitting(model)) is not None:
+        train, held_out = ds.split(split.held_out, split.by, column=split.column, seed=split.seed)
+        ds = held_out if split.part == "held_out" else train
+    if (rows := shared.left_out.get(above + source.name)) is not None:
+        if split is not None and split.column is not None:
+            raise ConfigError("exclude: what a column splits is numbered part by part; leave rows out of it by where")
+        ds = without(ds, rows)
+    ds = _shuffled(ds, source.shuffle or model.shuffle or Shuffling())
+    tokenise = source.tokenise or model.tokenise
+    if tokenise is None:
+        return ds
+    if tokenise not in shared.tokenisers:
+        shared.tokenisers[tokenise] = Tokenise(tokenise.tokenizer, tokenise.field, tokenise.special_tokens)
+    return ds.map(shared.tokenisers[tokenise])
 
 
 def _shuffled(ds: Dataset, how: Shuffling) -> Dataset:
     if how.kind == "none":
         return ds
     block = (how.rows, how.window) if how.rows is not None and how.window is not None else None
-    return ds.shuffle(how.seed, block)
+    return ds.shuffle(how.seed, block, buckets=how.buckets)
 
 
 def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float] | None:
@@ -144,6 +211,7 @@ def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
             if name in options:
                 options[name] = _token(options[name], model, name)
         ds = ds.pack(**options)
+    ds = ended(model, ds)
     if model.batch:
         collate = list if model.batch.collate == "list" else None
         ds = ds.batch(model.batch.size, model.batch.drop_remainder, collate)

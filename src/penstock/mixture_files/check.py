@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..base.hints import near
+from ..base.urls import without_secrets
 from .keys import MIXTURE, NESTED, SOURCE
 from .kinds import BAD, shown
-from .model import SHARES, Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .model import SHARES, Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Stage, Tokenising
 from .reading import Node, Notes, cycle, dotted, read_included, scalar_of
 
 _KNOWN = {"", *(key.name for key in SOURCE.keys)}
-_FILES_ONLY = ("format", "columns", "where", "slice", "shuffle", "tokenise", "label")
+_FILES_ONLY = ("format", "columns", "dtype", "eos", "where", "slice", "shuffle", "tokenise", "label")
 
 
 def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
@@ -38,13 +39,16 @@ class _Check:
         # A name twice was noted when the file was read; the description has the first.
         model = MixtureFile(
             sources=tuple(source for source in found if source is not None),
+            stages=tuple(Stage(**stage) for stage in given.pop("stages", ())),
             schedule=self.schedule(given.pop("schedule", None)),
             shuffle=self.shuffle(given.pop("shuffle", None), tree, dotted(at, "shuffle")),
             tokenise=self.tokenise(given.pop("tokenise", None), marks.get("tokenise")),
+            split=self.split(given.pop("split", None)),
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
             batch=Batching(**batch) if "size" in (batch := given.pop("batch", {})) else None,
             pack=pack if "length" in (pack := given.pop("pack", {})) else None,
             cache=_beside(marks["cache"], given.pop("cache")) if "cache" in given else None,
+            exclude=_beside(marks["exclude"], given.pop("exclude")) if "exclude" in given else None,
             marks=marks,
             **given,
         )
@@ -81,6 +85,12 @@ class _Check:
             given["path"] = tuple(_beside(marks["path"], one) for one in given["path"])
         shuffle = self.shuffle(given.pop("shuffle", None), node, dotted(at, "shuffle"))
         tokenise = self.tokenise(given.pop("tokenise", None), marks.get("tokenise"))
+        split = given.pop("split", None)
+        if isinstance(split, dict):
+            if inner is not None:
+                error(marks["split"], dotted(at, "split"), "split is for sources of files; give it inside the mixture")
+            split = self.split(cast("dict[str, Any]", split))
+        given |= {"split": split}
         return SourceEntry(name, shuffle=shuffle, tokenise=tokenise, mixture=inner, marks=marks, **given)
 
     def inner(self, node: Node, at: str, chain: tuple[Path, ...]) -> MixtureFile | None:
@@ -94,13 +104,13 @@ class _Check:
         if cycle(path, chain, node, at, self.notes):
             return None
         if not path.is_file():
-            self.notes.error(node, at, f"there is no file {str(path)!r}")
+            self.notes.error(node, at, f"there is no file {without_secrets(_beside(node, node.value))!r}")
             return None
         tree = read_included(path, self.notes)
         if tree is None:
             return None
         model = self.mixture(tree, "", (*chain, path.resolve()))
-        for key in ("pack", "batch", "horizon"):
+        for key in ("pack", "batch", "horizon", "stages", "exclude"):
             if model is not None and key in model.marks:
                 self.notes.error(node, at, f"{path.name} has {key}, which only the outermost mixture may have")
         return model
@@ -113,7 +123,10 @@ class _Check:
         if ("rows" in given) != ("window" in given):
             self.notes.error(node, at, "a block shuffle needs both rows and window")
             return None
-        return Shuffling("block" if "rows" in given else "full", **given)
+        if "rows" in given and "buckets" in given:
+            self.notes.error(node, at, "rows and window, or buckets: give one of them")
+            return None
+        return Shuffling("block" if "rows" in given else "buckets" if "buckets" in given else "full", **given)
 
     def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
@@ -122,13 +135,18 @@ class _Check:
         settings: dict[str, Any] = {**given, "tokenizer": str(local) if local.exists() else given["tokenizer"]}
         return Tokenising(**settings)
 
+    def split(self, given: dict[str, Any] | None) -> Splitting | None:
+        return Splitting(**given) if given and "held_out" in given else None
+
     def schedule(self, given: Any) -> Scheduling | None:
         if given is None:
             return None
+        if len(laws := given.get("interpolation", ())) < 2:
+            given["interpolation"] = laws[0] if laws else "step"
         points = {int(cast(float, scalar_of(place))): weights for place, weights in given.pop("points", {}).items()}
         return Scheduling(points=tuple(sorted(points.items(), key=lambda point: point[0])), **given)
 
-    def horizon(self, given: Any, node: Node | None) -> tuple[str, int] | None:
+    def horizon(self, given: Any, node: Node | None) -> tuple[str, float] | None:
         if not given or node is None:
             return None
         if len(given) > 1:
@@ -140,6 +158,8 @@ class _Check:
     def shares(self, model: MixtureFile, at: str) -> None:
         """What weights, amounts, schedule and temperature may not say together."""
         error, marks = self.notes.error, model.marks
+        self.groups(model, at)
+        self.stages(model, at)
         given = [(source, key) for source in model.sources for key in source.shares]
         points = model.schedule.points if model.schedule else ()
         if model.temperature is not None and points:
@@ -150,17 +170,58 @@ class _Check:
             by = "the schedule gives the weights" if points else "temperature makes the weights from the sizes"
             for source, key in given:
                 error(source.marks[key], dotted(at, f"sources.{source.name}.{key}"), f"{by}: leave one of them out")
-        elif given and len(given) < len(model.sources):
+        elif given and len(given) < len(model.sources) and not model.stages:
+            grouped = {source.group for source, _ in given}
             for source in model.sources:
-                if not source.shares and not set(source.marks) - _KNOWN:
+                if not source.shares and source.group in grouped and not set(source.marks) - _KNOWN:
                     error(source.marks[""], dotted(at, f"sources.{source.name}"), "no weight, where others have one")
-        elif model.sources and all(source.zero for source in model.sources):
+        elif model.sources and not model.stages and all(source.zero for source in model.sources):
             error(marks.get("sources", marks[""]), dotted(at, "sources"), "all weights are 0")
         for place, weights in points:
             self.point(model, place, weights, at)
         kinds = {"weight" if key == "weight" else "amount" for source, key in given if len(source.shares) == 1}
         if len(kinds) == 2 and model.run is None:
             error(marks[""], dotted(at, "horizon"), "some sources have a weight, some an amount: say the horizon too")
+
+    def groups(self, model: MixtureFile, at: str) -> None:
+        groups, error = model.groups or {}, self.notes.error
+        for source in model.sources:
+            here = dotted(at, f"sources.{source.name}")
+            if source.group is not None and source.group not in groups:
+                known = near(source.group, groups) or (f"; there are {', '.join(groups)}" if groups else ": say groups")
+                error(source.marks["group"], f"{here}.group", f"there is no group {source.group!r}{known}")
+            for key in ("tokens", "epochs") if model.groups or model.stages else ():
+                if key in source.marks:
+                    error(source.marks[key], f"{here}.{key}", "groups and stages have no amounts: say weights")
+        for name in groups:
+            here, mark = dotted(at, f"groups.{name}"), cast("dict[str, Node]", model.marks["groups"].value)[name]
+            if name in model.names:
+                error(mark, here, f"{name!r} is a source, too: give the group another name")
+            elif not any(source.group == name for source in model.sources):
+                error(mark, here, f"no source says group: {name}")
+        if groups and model.schedule and model.schedule.points:
+            error(model.marks["groups"], dotted(at, "groups"), "the schedule gives the weights: leave one of them out")
+
+    def stages(self, model: MixtureFile, at: str) -> None:
+        if not model.stages:
+            return
+        error, node = self.notes.error, model.marks["stages"]
+        nodes = node.value if isinstance(node.value, tuple) else ()
+        if model.schedule is not None:
+            error(model.marks["schedule"], dotted(at, "schedule"), "the stages give the weights: leave one of them out")
+        for source in model.sources:
+            for key in ("start", "stop"):
+                if key in source.marks:
+                    error(source.marks[key], dotted(at, f"sources.{source.name}.{key}"), "say it by the stages")
+        known = {*model.names, *(model.groups or ())}
+        for number, (stage, mark) in enumerate(zip(model.stages, nodes, strict=True)):
+            here = dotted(at, f"stages[{number}]")
+            for name in sorted(set(stage.weights) - known):
+                error(mark, f"{here}.weights.{name}", f"there is no source or group {name!r}{near(name, known)}")
+            if stage.until is None and number + 1 < len(nodes):
+                error(mark, here, "say until where it goes on: only the last stage may leave that out")
+            if stage.until is not None and stage.until.unit == "percent" and model.horizon is None:
+                error(mark, f"{here}.until", "a percentage of the run needs a horizon: say how long the run is")
 
     def point(self, model: MixtureFile, place: int, weights: Mapping[str, float], at: str) -> None:
         points = cast("dict[str, Node]", cast("dict[str, Node]", model.marks["schedule"].value)["points"].value)

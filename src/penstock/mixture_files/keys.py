@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..errors import ConfigError
+from ..graph.halves import SPLITS
 from ..mixing import STOPS
-from ..pack import METHODS
+from ..orders import fraction_of
+from ..pack import METHODS, OVERFLOWS
 from ..schedule import INTERPOLATIONS, UNITS
-from ..sources.paths import FORMATS
-from .kinds import Flag, Items, Key, Kind, Number, Plain, Raw, Schema, Section, Table, Text
+from ..sources.paths import KINDS, TOKEN_TYPES
+from .kinds import BAD, Flag, Items, Key, Kind, Number, Plain, Raw, Schema, Section, Table, Text, shown
+from .model import PARTS, Place
 from .reading import Node, Notes
 
 COUNT = Number(whole=True, least=0)
@@ -41,12 +46,32 @@ class Token:
         return {"type": ["integer", "string"]}
 
 
+@dataclass(frozen=True)
+class Percent:
+    """A share, `0.5%` or 0.005, or a whole number of rows; as it is written."""
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if isinstance(node.value, int) and not isinstance(node.value, bool):
+            return SIZE.read(node, at, notes)
+        try:
+            fraction_of(node.value, at)
+        except ConfigError:
+            notes.error(node, at, f"a share such as 0.5%, or a number of rows, not {shown(node)}")
+            return BAD
+        return node.value
+
+    def schema(self) -> Schema:
+        number = {"type": "number", "exclusiveMinimum": 0}
+        return {"anyOf": [number, {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)? *%?$|\$\{"}]}
+
+
 SHUFFLE = Section(
     "shuffle",
     "The order of the rows of a source: full, none, or the settings of a shuffle.",
     (
         Key("rows", SIZE, "Shuffle blocks of so many neighbouring rows (with window), for slow disks."),
         Key("window", SIZE, "Then shuffle the rows within windows of so many blocks."),
+        Key("buckets", SIZE, "Deal rows into buckets of so many, and shuffle those: for packing very many documents."),
         Key("seed", Number(whole=True), "A seed of its own; without it, the one of the mixture."),
     ),
     short=Text(("full", "none")),
@@ -60,9 +85,23 @@ CONDITION = Section(
         Key("above", Plain(), "More than this."),
         Key("below", Plain(), "Less than this."),
         Key("not", Items(Plain(), one=True), "Not this value, or none of these."),
+        Key("hash", Items(Number(least=0, most=1), most=2), "Only values whose hash, from 0 to 1, is in [low, high)."),
     ),
     short=Items(Plain(), one=True),
 )
+SPLIT = Section(
+    "split",
+    "What is held out of a source, so that training and evaluation never meet; or the split of a prepared folder.",
+    (
+        Key("held_out", Percent(), "The share that is held out, or so many rows."),
+        Key("by", Text(SPLITS), "A hash of where rows lie (default), or position: the last ones."),
+        Key("column", Text(), "A hash of what this column holds decides: equal values go to one side."),
+        Key("seed", Number(whole=True), "Another one holds out other rows (default: 0)."),
+        Key("part", Text(PARTS), "Which of both is read (default: train)."),
+    ),
+    needed=("held_out",),
+)
+SOURCE_SPLIT = replace(SPLIT, name="source_split", short=Text())
 TOKENISE = Section(
     "tokenise",
     "Make arrays of token ids of a text field.",
@@ -89,6 +128,10 @@ PACK = Section(
         Key("dtype", Either(Text(), Text()), "The type of the arrays: one, or one for each feature."),
         Key("open_rows", SIZE, "Rows that are open at a time (first_fit, best_fit)."),
         Key("window", SIZE, "Documents that are looked at together (best_fit)."),
+        Key(
+            "overflow", Text(OVERFLOWS), "Whether a document that fits into no row is split (best_fit, known lengths)."
+        ),
+        Key("rows", SIZE, "Rows that are packed together where overflow is split."),
     ),
     needed=("length",),
 )
@@ -108,32 +151,82 @@ SCHEDULE = Section(
     "Weights that change over the run.",
     (
         Key("unit", Text(UNITS), "What points, start and stop count (default: samples)."),
-        Key("interpolation", Text(INTERPOLATIONS), "What holds between two points (default: step)."),
+        Key(
+            "interpolation",
+            Items(Text(INTERPOLATIONS), one=True),
+            "What holds between two points (default: step); a list has one for each two neighbours.",
+        ),
         Key("points", Table(Table(Number(least=0)), r"^[0-9][0-9_]*([eE][0-9]+)?$"), "Place in the run: weights."),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in the run: `40%` of the horizon, or a number of steps, tokens or samples by name."""
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if isinstance(node.value, dict):
+            given = UNTIL.read(node, at, notes)
+            if len(given) == 1:
+                return Place(*next(iter(given.items())))
+        elif isinstance(node.value, str) and re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value):
+            if 0 < (percent := float(node.value.rstrip(" %"))) <= 100:
+                return Place("percent", percent)
+        notes.error(node, at, f"a place such as 40%, {{steps: 1000}} or {{tokens: 2T}}, not {shown(node)}")
+        return BAD
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"}, UNTIL.schema()]}
+
+
+UNTIL = Section(
+    "until",
+    "A place in the run, in one of these units.",
+    tuple(Key(unit, SIZE, f"After so many {unit}.") for unit in UNITS),
+)
+STAGE = Section(
+    "stage",
+    "A part of the run with weights of its own; what it does not name is as in the stage before.",
+    (
+        Key("name", Text(), "What people call it."),
+        Key("until", Where(), "Where it ends: a percentage of the horizon, or a number of steps, tokens or samples."),
+        Key("weights", Table(Number(least=0)), "Weights of groups and of sources; 0 takes one out."),
+        Key(
+            "interpolation",
+            Text(INTERPOLATIONS),
+            "step: it has its weights from its beginning on (default); linear, cosine: it reaches them at its end.",
+        ),
     ),
 )
 HORIZON = Section(
     "horizon",
-    "How long the run is meant to be, in one of these units.",
-    tuple(Key(unit, SIZE, f"The run takes so many {unit}.") for unit in UNITS),
+    "How long the run is, in one of these units: there the plan, the run and the loader end.",
+    (
+        *(Key(unit, SIZE, f"The run takes so many {unit}.") for unit in UNITS),
+        Key("epochs", Number(above=0), "The run takes as many samples as so many passes over all sources."),
+    ),
 )
 SOURCE = Section(
     "source",
     "One source of the mixture: files, or a mixture of its own.",
     (
         Key("path", Items(Text(), one=True), "Files, folders, globs, brace ranges; relative to this file."),
-        Key("format", Text(tuple(sorted(set(FORMATS.values())))), "What the files are; else their names tell."),
+        Key("format", Text(KINDS), "What the files are; else their names tell."),
         Key("columns", Items(Text()), "Read only these columns."),
         Key(
             "lengths", Text(), "The column of token lists that tells how long a sample is, so that packing is planned."
         ),
-        Key("split", Text(), "The split of a folder that Energon prepared (default: train)."),
+        Key("dtype", Text(TOKEN_TYPES), "What the ids of a token store are kept as, where its files do not tell."),
+        Key("eos", COUNT, "The id that ends a document of a token store, where no file beside it tells."),
+        Key("split", SOURCE_SPLIT, "What is held out of it; else as the mixture says."),
         Key("where", Table(CONDITION), "Only rows whose columns hold these values."),
         Key("slice", Items(Number(whole=True, null=True), most=3), "Only the rows [start, stop, step], as in Python."),
         Key("shuffle", SHUFFLE, "The order of its rows; without it, as the mixture says."),
         Key("tokenise", TOKENISE, "How its text becomes tokens; without it, as the mixture says."),
         Key("label", Text(), "What the files are called where randomness is keyed; without it, the source's name."),
         Key("mixture", Raw("mixture"), "Instead of path: a mixture file, or the settings of a mixture."),
+        Key("group", Text(), "The group whose weight it shares; its own is relative to the others of that."),
         Key("weight", Number(least=0), "Its share, relative to the others."),
         Key("tokens", Number(above=0), "Its share, as the tokens to draw from it over the run."),
         Key("epochs", Number(above=0), "Its share, as the passes over it to draw over the run."),
@@ -154,9 +247,11 @@ _INNER = (
     Key("unit", Text(("samples", "tokens")), "What weights are shares of (default: samples)."),
     Key("temperature", Number(above=0), "Weights from the sizes: rows ** (1 / temperature)."),
     Key("max_epochs", Number(above=0), "For the sources that do not say their own."),
+    Key("groups", Table(Number(least=0)), "Weights of groups of sources, relative to each other."),
     Key("schedule", SCHEDULE, "Weights that change over the run."),
     Key("shuffle", SHUFFLE, "For the sources that do not say their own (default: full)."),
     Key("tokenise", TOKENISE, "For the sources that do not say their own."),
+    Key("split", SPLIT, "What is held out of the sources that do not say their own."),
 )
 NESTED = Section("mixture", "A mixture inside another one; what it does not say is as outside.", _INNER, ("sources",))
 MIXTURE = Section(
@@ -165,9 +260,15 @@ MIXTURE = Section(
     (
         *_INNER,
         Key("include", Items(Text(), one=True), "Files whose settings and sources are taken in; what is here wins."),
-        Key("horizon", HORIZON, "How long the run is meant to be."),
+        Key("stages", Items(STAGE), "Weights by parts of the run, one after the other."),
+        Key("horizon", HORIZON, "How long the run is."),
         Key("pack", PACK, "Rows of equal length."),
         Key("batch", BATCH, "Batches."),
+        Key(
+            "exclude",
+            Text(),
+            "A file of samples to leave out, [source, index] in each line; relative to this file.",
+        ),
         Key("cache", Text(), "Where indexes and unpacked files are kept; relative to this file."),
     ),
     ("sources",),
@@ -180,7 +281,8 @@ def schema() -> Schema:
     >>> schema()["$schema"]
     'https://json-schema.org/draft/2020-12/schema'
     """
-    sections = (NESTED, SOURCE, SHUFFLE, CONDITION, TOKENISE, PACK, BATCH, SCHEDULE, HORIZON)
+    settings = (SHUFFLE, CONDITION, SPLIT, SOURCE_SPLIT, TOKENISE, PACK, BATCH, SCHEDULE, STAGE, UNTIL, HORIZON)
+    sections = (NESTED, SOURCE, *settings)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Penstock mixture",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from math import isfinite
 from typing import Any, Protocol
 
@@ -54,7 +55,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number; `whole` numbers may be written 1e9. Bounds: at least `least`, at most `most`, above `above`."""
+    """A finite number, also as 1e9 or 15T: at least `least`, at most `most`, above `above`, without a fraction."""
 
     whole: bool = False
     least: float | None = None
@@ -63,7 +64,7 @@ class Number:
     null: bool = False
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
-        value = node.value
+        value = _counted(node.value)
         if value is None and self.null:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not self._fits(value):
@@ -92,8 +93,21 @@ class Number:
         number: Schema = {"type": "integer" if self.whole else "number"}
         bounds = (("minimum", self.least), ("maximum", self.most), ("exclusiveMinimum", self.above))
         number |= {word: bound for word, bound in bounds if bound is not None}
-        text: Schema = {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)?([eE][+]?[0-9]+)?$|\$\{"}
+        text: Schema = {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)?([eE][+]?[0-9]+| *[kMBGT])?$|\$\{"}
         return {"anyOf": [number, text, *([{"type": "null"}] if self.null else [])]}
+
+
+_COUNTED = re.compile(r"([0-9][0-9_]*(?:\.[0-9]*)?) *([kMBGT])")
+_TIMES = {"k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+
+
+def _counted(value: Any) -> Any:
+    """15T as a number; anything else as it is."""
+    found = _COUNTED.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    number = Fraction(found[1].replace("_", "")) * _TIMES[found[2]]
+    return int(number) if number.denominator == 1 else float(number)
 
 
 @dataclass(frozen=True)

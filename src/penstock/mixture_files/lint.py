@@ -14,15 +14,19 @@ import numpy as np
 from ..base import seams
 from ..base.hints import near
 from ..errors import PenstockError
-from ..sources import catalog, outlined, prepared, sidecar
+from ..orders import fraction_of
+from ..sources import catalog, of_its_own, outlined, sidecar
 from ..sources.columnar import Arrow
+from ..sources.folders import part
 from ..sources.held import Held, Shared
+from ..sources.outside import outside
 from ..sources.paths import find, one_format
 from ..sources.rows import arrow
 from .build import schedule_of
 from .check import parse
 from .model import MixtureFile, SourceEntry
 from .reading import Node, Notes, Problem
+from .stages import staged
 
 MOST_EPOCHS = 4.0
 """Passes over one source beyond which a run is warned of: up to about four, repeated text is worth nearly as much as
@@ -50,6 +54,10 @@ class _Lint:
     most: float
     seen: dict[Path, str] = field(default_factory=dict[Path, str])
 
+    @property
+    def wrong(self) -> bool:
+        return any(problem.severity == "error" for problem in self.notes.problems)
+
     def mixture(self, model: MixtureFile, at: str, share: float, run: tuple[str, int] | None) -> None:
         """One mixture, drawn from for `share` of the run."""
         self.sums(model, at)
@@ -64,7 +72,8 @@ class _Lint:
         for source in model.sources:
             here = f"{at}sources.{source.name}"
             self.weight(source, here, shares, run, model)
-            mine = None if shares is None or (source.weight is None and weighted) else shares.get(source.name, 0.0)
+            unsaid = source.weight is None and weighted and not model.groups and not model.stages
+            mine = None if shares is None or unsaid else shares.get(source.name, 0.0)
             if source.mixture is not None:
                 inner = source.mixture.inside(model)
                 self.mixture(inner, f"{here}.mixture.", share * (mine or 0.0), run if mine else None)
@@ -103,18 +112,22 @@ class _Lint:
             return None
         if any(source.tokens or source.epochs for source in model.sources):
             return None
-        plain = {source.name: 1.0 if source.weight is None else float(source.weight) for source in model.sources}
         points = model.schedule.points if model.schedule else ()
         presence = any(source.start is not None or source.stop is not None for source in model.sources)
-        if not points and not presence:
-            return model.shares()
-        if any(set(weights) != set(model.names) for _, weights in points):
+        if not points and not presence and not model.stages:
+            return None if model.groups and self.wrong else model.shares()
+        if any(set(weights) != set(model.names) for _, weights in points) or (model.stages and self.wrong):
             return None
+        if model.stages and model.run is None and model.horizon is not None:
+            return None  # of passes: only the data tells how long the run is
         try:
-            made = schedule_of(model, points or ((0, plain),))
+            if model.stages:
+                made = staged(model, model.own_weights(), model.run)
+            else:
+                made = schedule_of(model, points or ((0, model.grouped(model.own_weights(), model.groups or {})),))
             spans = made.spans(model.names)
         except PenstockError as error:
-            if not any(problem.severity == "error" for problem in self.notes.problems):
+            if not self.wrong:
                 self.notes.error(model.marks.get("schedule", model.marks[""]), f"{at}schedule", str(error))
             return None
         if made.unit != "samples" or samples is None:
@@ -140,7 +153,7 @@ class _Lint:
     ) -> None:
         warn = self.notes.warn
         points = model.schedule.points if model.schedule else ()
-        if source.zero:
+        if source.zero and not any(stage.weights.get(source.name) for stage in model.stages):
             warn(_mark(source, "weight"), f"{at}.weight", "its weight is 0: it is never read")
         elif points and not any(weights.get(source.name) for _, weights in points):
             warn(source.marks[""], at, "its weight is 0 in every point of the schedule: it is never read")
@@ -172,9 +185,10 @@ class _Lint:
             return None
         node = _mark(source, "path")
         try:
-            if len(source.path) == 1 and prepared.is_prepared(source.path[0]):
+            if outside(source.path, source.format) or (len(source.path) == 1 and of_its_own(source.path[0])):
                 return None
-            found = find(source.path)
+            split = source.split if isinstance(source.split, str) else None
+            found = find(source.path if split is None else [part(one, split) for one in source.path])
             kind = one_format(found, source.format)
         except PenstockError as error:
             self.notes.error(node, f"{at}.path", str(error))
@@ -185,18 +199,20 @@ class _Lint:
                 self.notes.warn(node, f"{at}.path", f"it reads {path}, as {other} does")
                 break
         if kind not in ("parquet", "arrow"):
-            return _sliced(source, _lines(found, kind, model.cache)) if kind in ("jsonl", "text") else None
+            return _sliced(source, model, _lines(found, kind, model.cache)) if kind in ("jsonl", "text") else None
         try:
             rows, columns = _footers(tuple(found), kind)
         except (PenstockError, OSError) as error:
             self.notes.error(node, f"{at}.path", str(error))
             return None
-        self.columns(source, columns, at)
-        return _sliced(source, rows)
+        self.columns(source, model, columns, at)
+        return _sliced(source, model, rows)
 
-    def columns(self, source: SourceEntry, has: list[str], at: str) -> None:
+    def columns(self, source: SourceEntry, model: MixtureFile, has: list[str], at: str) -> None:
         asked = [("columns", column) for column in source.columns or ()]
         asked += [("where", column) for column in source.where or {}]
+        split = source.splitting(model)
+        asked += [("split", split.column)] if split is not None and split.column else []
         asked += [("lengths", source.lengths)] if source.lengths else []
         for key, column in asked:
             if column not in has:
@@ -218,10 +234,17 @@ def _mark(source: SourceEntry, key: str) -> Node:
     return source.marks.get(key, source.marks[""])
 
 
-def _sliced(source: SourceEntry, rows: int | None) -> int | None:
-    if rows is None or source.slice is None:
-        return rows
-    return len(range(rows)[slice(*source.slice)])
+def _sliced(source: SourceEntry, model: MixtureFile, rows: int | None) -> int | None:
+    """The rows that are left of a source; about, where a split goes by values."""
+    if rows is None:
+        return None
+    left = len(range(rows)[slice(*source.slice)]) if source.slice else rows
+    if (split := source.splitting(model)) is None:
+        return left
+    share = (
+        fraction_of(split.held_out, "split({})") * left if isinstance(split.held_out, str | float) else split.held_out
+    )
+    return int(share) if split.part == "held_out" else left - int(share)
 
 
 def _lines(paths: list[Path], kind: str, cache: str | None) -> int | None:

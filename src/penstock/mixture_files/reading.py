@@ -5,15 +5,15 @@ Plain scalars are read by the rules of YAML 1.2: `no`, `on` and `1:30` are texts
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..base import seams
-from ..errors import missing_extra
+from ..base import machine, seams
+from ..base.urls import is_url, without_secrets
+from ..base.yaml import DEPTH, shallow
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -25,7 +25,7 @@ _KNOWN_TAGS = {
     f"tag:yaml.org,2002:{name}"
     for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "map", "seq")
 }
-_DEPTH = 60
+_FILES = 1_000
 _MOST = 200_000
 
 
@@ -62,9 +62,10 @@ class Problem:
 
 @dataclass
 class Notes:
-    """What was found wrong so far."""
+    """What was found wrong so far, and how many files were read."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
+    files: int = 0
 
     def error(self, node: Node, key: str, message: str) -> None:
         self.problems.append(Problem(node.file, node.line, key, "error", message))
@@ -84,6 +85,7 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
     `variables=False` leaves `${NAME}` as it stands, for files of others that may mean something else by it.
     """
     name = str(path)
+    notes.files += 1
     try:
         text = seams.world.store.read(name).decode()
         text = text.replace("\t", " ") if path.suffix == ".json" else text  # white space there, and an error in YAML
@@ -99,9 +101,10 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
 def read_text(text: str, file: str, notes: Notes, variables: bool = True) -> Node | None:
     """The tree of a text; `file` is what problems call it."""
     try:
-        yaml: Any = importlib.import_module("yaml")
-    except ModuleNotFoundError:
-        raise missing_extra("pyyaml", "yaml", "reading mixture files") from None
+        yaml = shallow(text, "reading mixture files")
+    except ValueError as error:
+        notes.problems.append(Problem(file, 1, "", "error", str(error)))
+        return None
     try:
         # Composing builds nodes with their places and constructs nothing.
         node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -124,7 +127,7 @@ def fill(text: str, notes: Notes, node: Node, key: str) -> str:
         name, default = found.groups()
         if name is None:
             return "${"
-        value = seams.environment(name)
+        value = machine.environment(name)
         if value is None and default is None:
             notes.error(node, key, f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
         return default or "" if value is None else value
@@ -158,7 +161,7 @@ class _Tree:
         line: int = node.start_mark.line + 1 if at is None else at
         made = Node(None, self.file, line)
         self.count += 1
-        if depth > _DEPTH or self.count > _MOST:
+        if depth > DEPTH or self.count > _MOST:
             if self.count <= _MOST + 1:
                 self.notes.error(made, key, "the values are nested without end, or unfold to too many: an alias?")
                 self.count = _MOST + 2
@@ -225,7 +228,8 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
         if cycle(target, chain, item, "include", notes):
             continue
         if not target.is_file():
-            notes.error(item, "include", f"there is no file {str(target)!r}")
+            missing = without_secrets(item.value) if is_url(item.value) else str(target)
+            notes.error(item, "include", f"there is no file {missing!r}")
             continue
         part = read_included(target, notes, chain)
         if part is not None and isinstance(part.value, dict):
@@ -237,11 +241,16 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
 
 
 def cycle(target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: Notes) -> bool:
-    """Whether a file is already being read; noted as a problem."""
-    if target.resolve() not in chain:
+    """Whether a file is already being read, or more of them than anybody writes; noted as a problem, once."""
+    if target.resolve() in chain:
+        round_ = " -> ".join(path.name for path in (*chain[chain.index(target.resolve()) :], target))
+        notes.error(node, key, f"the files include each other in a circle: {round_}")
+        return True
+    if len(chain) <= DEPTH and notes.files <= _FILES:
         return False
-    round_ = " -> ".join(path.name for path in (*chain[chain.index(target.resolve()) :], target))
-    notes.error(node, key, f"the files include each other in a circle: {round_}")
+    if notes.files <= _FILES + 1:
+        notes.error(node, key, f"files include files more than {DEPTH} deep, or more than {_FILES:,} of them")
+        notes.files = _FILES + 2
     return True
 
 

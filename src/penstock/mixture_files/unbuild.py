@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from ..base.tree import collate
 from ..dataset import Dataset
 from ..errors import ConfigError
-from ..graph.build import name_of
-from ..graph.nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder
+from ..graph.build import Builder, name_of
+from ..graph.nodes import Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
 from ..graph.recipe import describe, difference
 from ..mixing.rules import Weighted
-from ..orders import BlockShuffle, Shuffle, Slice
+from ..orders import BlockShuffle, BucketShuffle, Portion, Shuffle, Slice
+from ..orders.portion import FINEST
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..sources import Chain, Selected
 from ..text import Tokenise
 from .build import build
-from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Tokenising
 
 
 def model_of(dataset: Dataset) -> MixtureFile:
     """The description that builds to an equal dataset; checked by building it."""
     flow, batch = _batched(dataset.flow)
+    flow, rows = _first(flow)
     flow, pack = _packed(flow)
+    flow, samples = _first(flow)
     if not isinstance(flow, Mix) or not isinstance(flow.rule, Weighted):
         raise _refused(flow, "", "a mixture file holds a mixture, and pack and batch after it")
     caches = set[str | None]()
-    model = _mixture(flow, flow.rule, "", batch, pack, caches)
+    model = replace(_mixture(flow, flow.rule, "", batch, pack, caches), horizon=_horizon(rows, samples, batch, pack))
     if differs := difference(describe(dataset.flow), describe(build(model).flow)):
         raise ConfigError(f"dump: read back, the mixture would be another one: {'; '.join(differs[:3])}")
     return model
@@ -45,6 +49,29 @@ def _batched(flow: Flow) -> tuple[Flow, Batching | None]:
             return below, Batching(n, drop, "list" if fn is list else "stack")
         case _:
             return flow, None
+
+
+def _first(flow: Flow) -> tuple[Flow, int | None]:
+    """What ends after so many items, and how many."""
+    match flow:
+        case Reorder(below, Slice(0, n, 1)) | Head(below, n):
+            return below, n
+        case _:
+            return flow, None
+
+
+def _horizon(
+    rows: int | None, samples: int | None, batch: Batching | None, pack: Mapping[str, Any] | None
+) -> tuple[str, int] | None:
+    if rows is None or not (pack or batch):
+        count = rows or samples
+        return None if count is None else ("samples", count)
+    if samples is not None:
+        raise ConfigError("dump: it ends after so many samples and after so many rows; a mixture file has one horizon")
+    if pack is None:
+        return "samples", rows
+    each = batch.size if batch else 1
+    return ("tokens", rows * int(pack["length"])) if rows % each else ("steps", rows // each)
 
 
 def _packed(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
@@ -76,7 +103,7 @@ def _mixture(
     schedule, start, stop = None, dict[str, int](), dict[str, int]()
     if isinstance(weights, Schedule):
         points = tuple((place, dict(row)) for place, row in weights.points)
-        schedule = Scheduling(weights.unit, weights.interpolation, points)
+        schedule = Scheduling(weights.unit, cast("Any", weights.interpolation), points)
         start, stop = dict(weights.start or {}), dict(weights.stop or {})
     sources: list[SourceEntry] = []
     for name, child in zip(flow.names, flow.flows, strict=True):
@@ -114,6 +141,13 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
             out["shuffle"], flow = None if seed is None else Shuffling("full", seed=seed), below
         case Reorder(below, BlockShuffle(rows, window), seed):
             out["shuffle"], flow = Shuffling("block", rows, window, seed), below
+        case Reorder(below, BucketShuffle(rows), seed):
+            out["shuffle"], flow = Shuffling("buckets", seed=seed, buckets=rows), below
+        case _:
+            pass
+    match flow:
+        case Reorder(below, Portion() as share, _):
+            out["split"], flow = _split(share, below), below
         case _:
             pass
     match flow:
@@ -138,10 +172,21 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         "format": asked.format,
         "columns": asked.columns,
         "lengths": asked.lengths,
-        "split": asked.split,
+        "dtype": asked.dtype,
+        "eos": asked.eos,
+        **({"split": asked.split} if asked.split else {}),
         "where": asked.where,
         **out,
     }
+
+
+def _split(share: Portion, below: Flow) -> Splitting:
+    """A share as it is written, or as the number of rows that it was made of."""
+    if FINEST % share.of == 0:
+        held_out: str | int = f"{100 * share.some / share.of:g}%"
+    else:
+        held_out = replace(share, others=False).size(Builder(below).op(below).size) or 0
+    return Splitting(held_out, seed=share.seed, part="train" if share.others else "held_out")
 
 
 def _refused(flow: Flow, at: str, rule: str) -> ConfigError:

@@ -11,14 +11,14 @@ from typing import Any
 
 from ..base import seams
 from ..errors import missing_extra
-from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Stage, Tokenising
 from .reading import scalar_of
 
 Tree = dict[str, Any]
 
 _PLAIN = ("seed", "block_size", "stop", "unit", "temperature", "max_epochs")
 _SOURCE = (
-    "format", "lengths", "split", "label", "weight", "tokens", "epochs", "max_epochs", "start", "stop"
+    "format", "lengths", "dtype", "eos", "label", "group", "weight", "tokens", "epochs", "max_epochs", "start", "stop"
 )  # fmt: skip
 
 
@@ -33,13 +33,21 @@ def tree_of(model: MixtureFile, folder: Path) -> Tree:
     out: Tree = {name: value for name in _PLAIN if (value := getattr(model, name)) is not None}
     if model.cache is not None:
         out["cache"] = _path(model.cache, folder)
+    if model.exclude is not None:
+        out["exclude"] = _path(model.exclude, folder)
     if model.horizon is not None:
         out["horizon"] = dict([model.horizon])
     if model.shuffle is not None:
         out["shuffle"] = _shuffle(model.shuffle)
     if model.tokenise is not None:
         out["tokenise"] = _tokenise(model.tokenise, folder)
+    if model.split is not None:
+        out["split"] = _split(model.split)
+    if model.groups is not None:
+        out["groups"] = dict(model.groups)
     out["sources"] = {source.name: _source(source, folder) for source in model.sources}
+    if model.stages:
+        out["stages"] = [_stage(stage) for stage in model.stages]
     if model.schedule is not None:
         out["schedule"] = _schedule(model.schedule)
     if model.pack is not None:
@@ -63,6 +71,8 @@ def _source(source: SourceEntry, folder: Path) -> Tree:
             out[name] = list(getattr(source, name))
     if source.where is not None:
         out["where"] = {column: _listed(condition) for column, condition in source.where.items()}
+    if source.split is not None:
+        out["split"] = source.split if isinstance(source.split, str) else _split(source.split)
     if source.shuffle is not None:
         out["shuffle"] = _shuffle(source.shuffle)
     if source.tokenise is not None:
@@ -71,8 +81,12 @@ def _source(source: SourceEntry, folder: Path) -> Tree:
 
 
 def _shuffle(how: Shuffling) -> Any:
-    given = {name: value for name in ("rows", "window", "seed") if (value := getattr(how, name)) is not None}
+    given = {name: value for name in ("rows", "window", "buckets", "seed") if (value := getattr(how, name)) is not None}
     return given or how.kind
+
+
+def _split(how: Splitting) -> Tree:
+    return _changed(how, Splitting(how.held_out), "held_out")
 
 
 def _tokenise(how: Tokenising, folder: Path) -> Tree:
@@ -80,8 +94,18 @@ def _tokenise(how: Tokenising, folder: Path) -> Tree:
     return {"tokenizer": tokenizer, **_changed(how, Tokenising(how.tokenizer))}
 
 
+def _stage(stage: Stage) -> Tree:
+    out = _changed(stage, Stage())
+    if stage.until is not None:
+        unit, number = stage.until.unit, stage.until.number
+        out["until"] = f"{number:g}%" if unit == "percent" else {unit: number}
+    return {**out, **({"weights": dict(stage.weights)} if stage.weights else {})}
+
+
 def _schedule(schedule: Scheduling) -> Tree:
     out = _changed(schedule, Scheduling(points=schedule.points))
+    if isinstance(schedule.interpolation, tuple):
+        out["interpolation"] = list(schedule.interpolation)
     return {**out, "points": {place: dict(weights) for place, weights in schedule.points}} if schedule.points else out
 
 

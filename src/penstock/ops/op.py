@@ -18,7 +18,7 @@ from ..streams.reader import Laps
 from ..streams.stream import Stream
 from ..types import Ints, Path, Source
 from .tally import Tally
-from .tokens import Lengths
+from .tokens import Lengths, Sums
 
 Standing: TypeAlias = "tuple[int, Op | None, int]"
 """A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
@@ -103,6 +103,10 @@ class Op:
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         """Add, by leaf, the tokens of everything before a position, so many times."""
         lengths.sums(self).before(position, out, times)
+
+    def summed(self, lengths: Lengths) -> Sums:
+        """Sums of lengths over its passes, where no other op tells them."""
+        return Sums(self, lengths)
 
     def once(self, out: Ints) -> None:
         """Note how many different samples of each leaf there are to draw from: its length, or what slices leave."""

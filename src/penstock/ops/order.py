@@ -9,7 +9,7 @@ from math import lcm
 import numpy as np
 
 from ..base.rows import Rows
-from ..orders import Gap, Pick, Replay, Slice, Told, WindowShuffle
+from ..orders import AllBut, Gap, Pick, Portion, Replay, Slice, Told, WindowShuffle
 from ..types import Ints, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
 from .tally import Tally, by_lap, laps_of
@@ -229,6 +229,21 @@ class PickOp(RoundOp):
         self.flow.once(out)
         if self.leaf is not None:
             out[self.leaf] = min(self.order.different, out[self.leaf])
+
+
+class PortionOp(RoundOp):
+    """A share of the places, or the others; all but some."""
+
+    order: Portion | AllBut
+
+    @property
+    def around(self) -> tuple[int, int, int]:
+        assert self.size is not None and self.flow.size is not None
+        return self.size, 0, self.flow.size
+
+    @property
+    def forwards(self) -> bool:
+        return False
 
 
 class GapOp(PassOp):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..orders import Gap, Pick, Repeat, RepeatEach, Replay, Slice, Told, WindowShuffle
+from ..orders import AllBut, BucketShuffle, Gap, Pick, Portion, Repeat, RepeatEach, Replay, Slice, Told, WindowShuffle
 from ..types import Order
+from .buckets import BucketOp
 from .op import Op
-from .order import GapOp, OrderOp, PassOp, PickOp, RoundOp, ToldOp, WindowOp
+from .order import GapOp, OrderOp, PassOp, PickOp, PortionOp, RoundOp, ToldOp, WindowOp
 from .repeat_each import RepeatEachOp
 
 
@@ -16,12 +17,16 @@ def ordered(flow: Op, order: Order, key: int) -> OrderOp:
             return OrderOp(flow, order, key)
         case RepeatEach():
             return RepeatEachOp(flow, order, key)
+        case BucketShuffle():
+            return BucketOp(flow, order, key)
         case WindowShuffle():
             return WindowOp(flow, order, key)
         case Slice() | Replay():
             return RoundOp(flow, order, key)
         case Pick():
             return PickOp(flow, order, key)
+        case Portion() | AllBut():
+            return PortionOp(flow, order, key)
         case Gap():
             return GapOp(flow, order, key)
         case Told():

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
-from ..base.rows import Rows, bounds_of, empty_rows, join_rows
+from ..base.random import key_of_pass
+from ..base.rows import Rows, empty_rows, join_rows
 from ..pack import BestFit, FirstFit, Layout, fitted, plan, settled
 from ..types import Fold, Ints
 from .op import OneInput, Op
@@ -88,13 +89,17 @@ class PackOp(PackedOp):
         rows = join_rows(parts)
         sizes = self.lengths.of(rows) + self.extra
         if epoch == self._reference:
-            return Pass(rows, sizes, plan(self.fold, sizes, self.key), True)
+            return Pass(rows, sizes, plan(self.fold, sizes, self._key(epoch)), True)
         first = self._first
-        if np.array_equal(sizes, first.sizes):
+        if np.array_equal(sizes, first.sizes) and self._key(epoch) == self._key(self._reference):
             return Pass(rows, sizes, first.plan, True)
-        own = plan(self.fold, sizes, self.key)
+        own = plan(self.fold, sizes, self._key(epoch))
         alike = len(own) == len(first.plan)
         return Pass(rows, sizes, own if alike else fitted(own, sizes, first.plan, first.sizes, self.fold), alike)
+
+    def _key(self, epoch: int) -> int:
+        """The key of a pass: windows have an order of rows for each, other folds go by their carry alone."""
+        return key_of_pass(self.key, epoch) if isinstance(self.fold, BestFit) and self.fold.windowed else self.key
 
     def drawn(self, position: int) -> int:
         """How many samples of the flow below had to be seen to decide on the groups before a position."""
@@ -111,10 +116,7 @@ class PackOp(PackedOp):
         edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
         for a, b in pairwise([*edges.tolist(), len(epoch)]):
             made, place = self.planned(int(epoch[a])), positions[a:b] - epoch[a] * self.size
-            bounds, found = made.plan.bounds, made.plan
-            starts = bounds[place]
-            bounds = bounds_of(bounds[place + 1] - starts)
-            pieces = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
+            found, bounds, pieces = made.plan, *made.plan.pieces(place)
             documents = made.rows.take(found.item[pieces])
             parts.append(self.parts(documents, found.start[pieces], found.stop[pieces], bounds))
         return lapped(join_rows(parts), laps) if parts else empty_rows(self.depth)

@@ -59,8 +59,8 @@ class ReadOp(Op):
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         epoch, place = divmod(position, max(self._size, 1))
-        ends = lengths.ends(self.named.number)
-        out[self.named.number] += (epoch * int(ends[-1]) + int(ends[place])) * times
+        leaf = self.named.number
+        out[leaf] += ((epoch and epoch * lengths.total(leaf)) + lengths.until(leaf, place)) * times
 
     def once(self, out: Ints) -> None:
         out[self.named.number] = self._size

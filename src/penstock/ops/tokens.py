@@ -17,6 +17,7 @@ from ..base.rows import Rows, bounds_of
 from ..folds.pack import negative
 from ..types import Ints
 
+_BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
 _CHUNK = 1 << 18  # positions looked up at a time
 _ENDLESS = 1 << 20  # positions that count as a pass of what has none
@@ -33,6 +34,7 @@ class Summed(Protocol):
     def leaves(self) -> tuple[int, ...]: ...
     def locate(self, positions: Ints, laps: Ints) -> Rows: ...
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
+    def summed(self, lengths: Lengths, /) -> Sums: ...
 
 
 class Lengths:
@@ -53,25 +55,48 @@ class Lengths:
             out[where] = self.by_leaf[leaf][rows.index[where]]
         return out
 
-    def ends(self, leaf: int) -> Ints:
-        """How many tokens lie before each sample of a leaf, and in all: int64[n + 1]."""
+    def total(self, leaf: int) -> int:
+        """The tokens of a leaf."""
+        return int(self._blocks(leaf)[-1])
+
+    def until(self, leaf: int, place: int) -> int:
+        """How many tokens lie before a sample of a leaf."""
+        block = place // _BLOCK
+        return int(self._blocks(leaf)[block]) + int(self.by_leaf[leaf][block * _BLOCK : place].sum(dtype=np.int64))
+
+    def _blocks(self, leaf: int) -> Ints:
+        """The tokens before every so many samples of a leaf, and in all."""
         if leaf not in self._ends:
             lengths = self.by_leaf[leaf]
             if len(lengths) and (least := int(lengths.argmin())) >= 0 and lengths[least] < 0:
                 raise negative(least, int(lengths[least]))
-            self._ends[leaf] = bounds_of(lengths)
+            firsts = np.arange(0, len(lengths), _BLOCK)
+            self._ends[leaf] = bounds_of(np.add.reduceat(lengths, firsts, dtype=np.int64) if len(firsts) else firsts)
         return self._ends[leaf]
 
-    def sums(self, op: Summed) -> Sums | Means:
+    def sums(self, op: Summed) -> Added:
         """The sums over an op that tells none."""
+        return self.exactly(op)
+
+    def exactly(self, op: Summed) -> Sums:
+        """The same, each sample by its own length."""
         if id(op) not in self._sums:
-            self._sums[id(op)] = Sums(op, self)
+            self._sums[id(op)] = op.summed(self)
         return self._sums[id(op)]
 
     @cached_property
     def about(self) -> Lengths:
         """The same, but that samples are as long as those of their pass are on average: no pass is looked at for it."""
         return _About(self)
+
+    @cached_property
+    def nearly(self) -> Lengths:
+        """The same, but that samples are as long as the few around them are on average: none is looked up for it."""
+        return _Nearly(self)
+
+    def cut(self, most: int) -> Lengths:
+        """The same of samples that keep so many tokens at most."""
+        return Lengths([np.minimum(lengths, most) for lengths in self.by_leaf])
 
     def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
         """Add what a few samples hold, by looking at each."""
@@ -89,13 +114,27 @@ class _About(Lengths):
         self.exact = exact
         self._means = dict[int, Means]()
 
-    def ends(self, leaf: int) -> Ints:
-        return self.exact.ends(leaf)
+    def _blocks(self, leaf: int) -> Ints:
+        return self.exact._blocks(leaf)
 
-    def sums(self, op: Summed) -> Means:
+    def sums(self, op: Summed) -> Added:
         if id(op) not in self._means:
             self._means[id(op)] = Means(op, self.exact)
         return self._means[id(op)]
+
+
+class _Nearly(_About):
+    """Lengths whose sums are exact at every so many samples only."""
+
+    def sums(self, op: Summed) -> Added:
+        return Between(self.exact.exactly(op))
+
+
+class Added(Protocol):
+    """Sums, however exact."""
+
+    def before(self, position: int, out: Ints, times: int) -> None: ...
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None: ...
 
 
 class Means:
@@ -103,52 +142,90 @@ class Means:
 
     def __init__(self, op: Summed, lengths: Lengths) -> None:
         self.span = op.size or _ENDLESS
-        self._whole = np.zeros(len(lengths.by_leaf), np.int64)
-        op.tokens(self.span, lengths, self._whole)
+        whole = np.zeros(len(lengths.by_leaf), np.int64)
+        op.tokens(self.span, lengths, whole)
+        self._whole = [(leaf, int(whole[leaf])) for leaf in op.leaves]
 
     def before(self, position: int, out: Ints, times: int) -> None:
         """Add the tokens before a position, counted over all passes."""
         epoch, place = divmod(position, self.span)
-        out += self._whole * (epoch * times)
+        for leaf, whole in self._whole:
+            out[leaf] += whole * (epoch * times)
         self.within(epoch, place, out, times)
 
     def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
         """Add the tokens before a place of a pass."""
-        out += (self._whole * (place / self.span)).astype(np.int64) * times
+        for leaf, whole in self._whole:
+            out[leaf] += whole * place // self.span * times
+
+
+class Between:
+    """About as many tokens of an op as the sums around a position let expect."""
+
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+
+    def before(self, position: int, out: Ints, times: int) -> None:
+        """Add the tokens before a position, counted over all passes."""
+        epoch, place = divmod(position, self.sums.span)
+        self.sums.until(epoch, out, times)
+        self.sums.nearly(epoch, place, out, times)
+
+    def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
+        """Add the tokens before a place of a pass."""
+        self.sums.nearly(epoch, place, out, times)
 
 
 class Sums:
     """The tokens of an op, looked up pass by pass. An op that never ends is cut into stretches in place of passes."""
 
-    def __init__(self, op: Summed, lengths: Lengths) -> None:
+    def __init__(self, op: Summed, lengths: Lengths, grain: int = 0) -> None:
         self.op, self.lengths = op, lengths
         self.span, self.alike = (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)
         self._leaves = np.asarray(op.leaves)
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self._leaves] = np.arange(len(op.leaves))
-        self._grain = _GRAIN * len(op.leaves)
+        self._grain = grain or _GRAIN * len(op.leaves)
         self._passes = dict[int, Ints]()
         self._totals = [np.zeros(len(op.leaves), np.int64)]  # of all passes before the n-th, where they differ
 
     def before(self, position: int, out: Ints, times: int) -> None:
         """Add the tokens before a position, counted over all passes."""
         epoch, place = divmod(position, self.span)
-        out[self._leaves] += self._until(epoch) * times
+        self.until(epoch, out, times)
         self.within(epoch, place, out, times)
+
+    def until(self, epoch: int, out: Ints, times: int) -> None:
+        """Add the tokens of all passes before one."""
+        out[self._leaves] += self._until(epoch) * times
 
     def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
         """Add the tokens before a place of a pass."""
         if place:
             block, start = place // self._grain, epoch * self.span + place // self._grain * self._grain
-            out[self._leaves] += self._in_pass(epoch)[block] * times
+            out[self._leaves] += self.edge(epoch, block) * times
             self.lengths.between(self.op, start, epoch * self.span + place, out, times)
+
+    def nearly(self, epoch: int, place: int, out: Ints, times: int) -> None:
+        """Add about as many, on a straight line between two sums."""
+        if place:
+            block, over = divmod(place, self._grain)
+            near = self.edge(epoch, block)
+            if over:
+                more = self.edge(epoch, block + 1) - near
+                near = near + more * over // min(self._grain, self.span - block * self._grain)
+            out[self._leaves] += near * times
 
     def _until(self, epoch: int) -> Ints:
         if self.alike:
-            return self._in_pass(0)[-1] * epoch if epoch else self._totals[0]
+            return self.edge(0, -(-self.span // self._grain)) * epoch if epoch else self._totals[0]
         while len(self._totals) <= epoch:
             self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1)[-1])
         return self._totals[epoch]
+
+    def edge(self, epoch: int, block: int) -> Ints:
+        """The tokens of each leaf before a block of a pass."""
+        return self._in_pass(epoch)[block]
 
     def _in_pass(self, epoch: int) -> Ints:
         """The tokens of each leaf before every so many places of a pass, and in all of it."""

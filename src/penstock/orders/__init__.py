@@ -5,14 +5,20 @@ Positions are unbounded: position `p` of a flow with passes of length `n` is sam
 above it is -1. "Laps" count the times a fixed order was gone through again.
 """
 
-from .parts import Gap, Pick, Slice, Stride
+from .buckets import BucketShuffle
+from .parts import AllBut, FixedSet, Gap, Pick, Slice, Stride
 from .passes import Repeat, RepeatEach, Replay, Told
+from .portion import Portion, fraction_of
 from .shuffle import BlockShuffle, Shuffle, WindowShuffle
 
 __all__ = [
+    "AllBut",
     "BlockShuffle",
+    "BucketShuffle",
+    "FixedSet",
     "Gap",
     "Pick",
+    "Portion",
     "Repeat",
     "RepeatEach",
     "Replay",
@@ -21,4 +27,5 @@ __all__ = [
     "Stride",
     "Told",
     "WindowShuffle",
+    "fraction_of",
 ]

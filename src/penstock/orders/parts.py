@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..types import Ints, Json
+from ..base.ints import finite
+from ..types import Ints, Json, Order
+
+
+class FixedSet(Order):
+    """An order that gives the same samples of the first pass below in every pass."""
 
 
 @dataclass(frozen=True)
-class Slice:
+class Slice(FixedSet):
     """`count` places of the first pass, from `start` by `step`; the same samples in every pass."""
 
     start: int
@@ -36,7 +41,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Pick:
+class Pick(FixedSet):
     """These places of the first pass, in this order, some perhaps more than once; the same samples in every pass."""
 
     places: Ints = field(repr=False, compare=False)
@@ -87,6 +92,44 @@ class Pick:
 
     def describe(self) -> Json:
         return {"order": "select", "count": len(self.places), "digest": self.digest}
+
+
+@dataclass(frozen=True)
+class AllBut(FixedSet):
+    """The places of the first pass without these, each named once, in their order; the same samples in every pass."""
+
+    places: Ints = field(repr=False, compare=False)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "places", np.sort(self.places))
+        object.__setattr__(self, "digest", Pick(self.places).digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AllBut, (self.places,)
+
+    def size(self, below: int | None, /) -> int | None:
+        return finite(below) - len(self.places)
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        count = finite(self.size(below))
+        lap = positions // count
+        place = positions - lap * count
+        return place + np.searchsorted(self._kept_before, place, side="right"), lap
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        before = np.searchsorted(self.places, positions)
+        gone = np.searchsorted(self.places, positions, side="right") > before
+        inside = (positions >= 0) & (positions < finite(below))
+        return np.where(inside & ~gone, positions - before, -1)
+
+    @cached_property
+    def _kept_before(self) -> Ints:
+        """How many places are kept before each that is not."""
+        return self.places - np.arange(len(self.places))
+
+    def describe(self) -> Json:
+        return {"order": "all but", "count": len(self.places), "digest": self.digest}
 
 
 @dataclass(frozen=True)

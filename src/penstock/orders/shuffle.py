@@ -13,7 +13,7 @@ from ..base.random import key_of_pass, permute, unpermute
 from ..base.tree import grown, regrown
 from ..types import Carry, Ints, Item, Json
 
-_Permute = Callable[[Ints, int, int, Ints], Ints]
+Permute = Callable[[Ints, int, int, Ints], Ints]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class BlockShuffle:
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         n = finite(below)
         epoch = positions // n
-        i = _within(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
+        i = within(positions - epoch * n, n, self.rows * self.window, key, epoch, permute)
         block = i // self.rows
         whole = n // self.rows
         inside = np.flatnonzero(block < whole)
@@ -73,7 +73,7 @@ class BlockShuffle:
         inside = np.flatnonzero(block < whole)
         moved = unpermute(block[inside], whole, key ^ 1, epoch[inside])
         i[inside] += (moved - block[inside]) * self.rows
-        return _within(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
+        return within(i, n, self.rows * self.window, key, epoch, unpermute) + epoch * n
 
     def describe(self) -> Json:
         return {"order": "block shuffle", "rows": self.rows, "window": self.window}
@@ -97,13 +97,13 @@ class WindowShuffle:
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
         return self._moved(positions, below, key, unpermute)
 
-    def _moved(self, positions: Ints, below: int | None, key: int, how: _Permute) -> Ints:
+    def _moved(self, positions: Ints, below: int | None, key: int, how: Permute) -> Ints:
         out = np.empty_like(positions)
         epoch = np.zeros_like(positions) if below is None else positions // below
         for one in map(int, distinct(epoch)):
             mine, before = np.flatnonzero(epoch == one), one * (below or 0)
             i, own = positions[mine] - before, key_of_pass(key, one)
-            out[mine] = _within(i, below, self.window, own, np.zeros_like(i), how) + before
+            out[mine] = within(i, below, self.window, own, np.zeros_like(i), how) + before
         return out
 
     def init(self, key: int, /) -> Carry:
@@ -130,13 +130,16 @@ class WindowShuffle:
         return {"order": "window shuffle", "window": self.window}
 
 
-def _within(i: Ints, n: int | None, span: int, key: int, epoch: Ints, how: _Permute) -> Ints:
-    """Permute the rows inside every window of `span`; the last window of a pass that ends is shorter."""
+def within(i: Ints, n: int | None, span: int, key: int, epoch: Ints, how: Permute) -> Ints:
+    """Permute the places inside every window of `span`, up to `n`; the last window of a pass that ends is shorter, and
+    what lies after it stays.
+    """
     out = i.copy()
     window = i // span
     full = int(window.max(initial=0)) + 1 if n is None else n // span
     tweak = epoch * (full + 1) + window
-    for rows, length in ((np.flatnonzero(window < full), span), (np.flatnonzero(window == full), (n or 0) % span)):
+    last = (window == full) & (i < (n or 0))
+    for rows, length in ((np.flatnonzero(window < full), span), (np.flatnonzero(last), (n or 0) % span)):
         if rows.size:
             start = window[rows] * span
             out[rows] = how(i[rows] - start, length, key ^ 2, tweak[rows]) + start

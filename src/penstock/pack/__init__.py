@@ -5,14 +5,18 @@ A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the docu
 was split; 0 for padding). A document that cannot be read is padding in the place planned for it.
 """
 
-from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece, Rebatch, join_parts
+from ..folds.fit import BestFit, FirstFit
+from ..folds.pack import OVERFLOWS, ConcatSplit, Long, Overflow, Piece, Rebatch, join_parts
 from .features import FeatureRows, feature_packing
+from .layout import Layout
 from .options import METHODS, DType, Method, PackedBatches, Packing
-from .plan import Columns, Layout, Pieces, cut_at, fitted, plan, settled
+from .plan import Columns, Pieces, cut_at, fitted, plan, settled
 from .row import Missing, build_row
+from .window import Windows
 
 __all__ = [
     "METHODS",
+    "OVERFLOWS",
     "BestFit",
     "Columns",
     "ConcatSplit",
@@ -23,11 +27,13 @@ __all__ = [
     "Long",
     "Method",
     "Missing",
+    "Overflow",
     "PackedBatches",
     "Packing",
     "Piece",
     "Pieces",
     "Rebatch",
+    "Windows",
     "build_row",
     "cut_at",
     "feature_packing",

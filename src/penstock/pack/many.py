@@ -14,10 +14,12 @@ from .plan import Columns, Pieces
 _RAMP = np.arange(1 << 16, dtype=np.int32)
 
 
-def build_plain(groups: Sequence[Sequence[Piece]], length: int, dtype: Any) -> dict[str, np.ndarray[Any, Any]] | None:
+def build_plain(
+    groups: Sequence[Sequence[Piece]], length: int, dtype: Any, pad: Any = 0
+) -> dict[str, np.ndarray[Any, Any]] | None:
     """All rows of the groups, stacked: what `build_row` makes of each, with one more axis in front.
 
-    None where that takes more: padding, features, lists, mixed dtypes, or anything that is wrong and must be named.
+    None where that takes more: features, lists, mixed dtypes, or anything that is wrong and must be named.
     """
     first, last = groups[0], groups[-1]
     if not isinstance(first, Pieces) or not isinstance(last, Pieces):
@@ -32,19 +34,31 @@ def build_plain(groups: Sequence[Sequence[Piece]], length: int, dtype: Any) -> d
         return None
     takes = np.subtract(stops, starts)
     bounds = np.asarray([row.start for row in rows], np.int64) - a
-    full = bool((np.add.reduceat(takes, bounds) == length).all())
+    left = length - np.add.reduceat(takes, bounds)
     kind = docs[0].dtype if dtype is None else np.dtype(dtype)
-    if not full or max(len(docs), max(stops)) >= len(_RAMP) or not np.can_cast(docs[0].dtype, kind, "same_kind"):
+    if max(len(docs), max(stops)) >= len(_RAMP) or not np.can_cast(docs[0].dtype, kind, "same_kind"):
+        return None
+    if left.any() and (left.min() < 0 or not _holds(kind, pad)):
         return None
     pieces = [doc[start:stop] for doc, start, stop in zip(docs, starts, stops, strict=True)]
     if list(map(len, pieces)) != takes.tolist():
         return None
+    ramps = [_RAMP[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    ends = np.append(bounds[1:], len(docs))
+    # The number of a document in its row: counted over all rows, less those before its row.
+    numbers = _RAMP[1 : len(docs) + 1] - np.repeat(bounds.astype(np.int32), ends - bounds)
+    if left.any():
+        numbers, takes = np.insert(numbers, ends, 0), np.insert(takes, ends, left)
+        spans = [*zip(bounds.tolist(), ends.tolist(), left.tolist(), strict=True)]
+        padding, nothing = np.full(length, pad, kind), np.zeros(length, np.int32)
+        pieces = [piece for a, b, many in spans for piece in (*pieces[a:b], padding[:many])]
+        ramps = [ramp for a, b, many in spans for ramp in (*ramps[a:b], nothing[:many])]
     tokens = np.empty(len(groups) * length, kind)
     np.concatenate(pieces, out=tokens, casting="same_kind")
-    positions = np.concatenate([_RAMP[start:stop] for start, stop in zip(starts, stops, strict=True)])
-    # The number of a document in its row: counted over all rows, less those before its row.
-    counts = np.empty_like(bounds)
-    counts[:-1], counts[-1] = bounds[1:] - bounds[:-1], len(docs) - bounds[-1]
-    segments = np.repeat(_RAMP[1 : len(docs) + 1] - np.repeat(bounds.astype(np.int32), counts), takes)
-    columns = {"tokens": tokens, "segment_ids": segments, "positions": positions}
+    columns = {"tokens": tokens, "segment_ids": np.repeat(numbers, takes), "positions": np.concatenate(ramps)}
     return {name: column.reshape(-1, length) for name, column in columns.items()}
+
+
+def _holds(kind: np.dtype[Any], pad: Any) -> bool:
+    """Whether padding is a whole number that arrays of whole numbers take as it is."""
+    return kind.kind in "iu" and isinstance(pad, int) and np.iinfo(kind).min <= pad <= np.iinfo(kind).max

@@ -12,7 +12,8 @@ import numpy as np
 from ..base.hints import chosen
 from ..base.tree import collate
 from ..errors import ConfigError, DataError
-from ..folds.pack import BestFit, ConcatSplit, FirstFit, Long, Piece
+from ..folds.fit import BestFit, FirstFit
+from ..folds.pack import ConcatSplit, Long, Overflow, Piece
 from ..types import Fold, Json
 from .many import build_plain
 from .row import OWN, build_row
@@ -28,8 +29,9 @@ METHODS: tuple[Method, ...] = get_args(Method)
 class Packing:
     """How documents become rows of `length` tokens.
 
-    `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit) and `window` (1,000, best_fit
-    only) choose the fold, see `ConcatSplit`, `FirstFit`, `BestFit`. The others say how a row is built:
+    `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window` (1,000), `overflow` and
+    `rows` (these three for best_fit) choose the fold, see `ConcatSplit`, `FirstFit`, `BestFit`. The others say how a
+    row is built:
 
     - Documents are arrays or lists of numbers (the row calls them `tokens`), or mappings of such: `features` (all,
       when not given) are packed side by side along axis 0, those named in `unpacked` come in a list with one entry
@@ -61,6 +63,8 @@ class Packing:
     dtype: DType | dict[str, DType] = None
     open_rows: int | None = None
     window: int | None = None
+    overflow: Overflow | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         chosen(self.method, METHODS, "pack(method={})")
@@ -89,6 +93,14 @@ class Packing:
             raise ConfigError("pack: open_rows is for first_fit and best_fit; concat_split has one row open")
         if self.window is not None and self.method != "best_fit":
             raise ConfigError(f"pack: window is for best_fit; {self.method} places each document as it comes")
+        held = [name for name in ("open_rows", "window", "max_segments") if getattr(self, name) is not None]
+        for option in ("overflow", "rows"):
+            if getattr(self, option) is not None and self.method != "best_fit":
+                raise ConfigError(f"pack: {option} is for best_fit, not for {self.method}")
+        if held and "split" in (self.overflow, self.rows and "split"):
+            raise ConfigError(f"pack: {held[0]} is for overflow='never', whose rows are planned one after the other")
+        if self.rows is not None and self.overflow == "never":
+            raise ConfigError("pack: rows is for overflow='split', which packs so many rows at a time")
         if self.long != "split" and not fits:
             raise ConfigError(f"pack: long={self.long!r} is for first_fit and best_fit; concat_split splits documents")
 
@@ -99,7 +111,16 @@ class Packing:
         if self.method == "first_fit":
             return FirstFit(self.length, _or(self.open_rows, 64), self.max_segments, self.long)
         rows, window = _or(self.open_rows, 4), _or(self.window, 1000)
-        return BestFit(self.length, rows, self.max_segments, self.long, window)
+        return BestFit(self.length, rows, self.max_segments, self.long, window, self._overflow, self.rows)
+
+    @property
+    def _overflow(self) -> Overflow:
+        """Whether a document may be split so that rows need no plan: not where it goes with a mask or labels, and not
+        where the fold was told how to work.
+        """
+        told = self.open_rows is not None or self.window is not None or self.max_segments is not None
+        several = self.features is not None and len(self.features) > 1
+        return self.overflow or ("never" if told or (several and self.rows is None) else "split")
 
     @property
     def extra(self) -> int:
@@ -138,7 +159,8 @@ class Packing:
         """All rows in one, where they are plain; see `build_plain`."""
         dtype: Any = self.dtype
         plain = self.features is None and not self.unpacked and not self.extra and not isinstance(dtype, Mapping)
-        return build_plain(groups, self.length, cast("Any", dtype)) if groups and plain else None
+        pad = self.pad.get("tokens", 0) if isinstance(self.pad, dict) else self.pad
+        return build_plain(groups, self.length, cast("Any", dtype), pad) if groups and plain else None
 
     def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
         """The row of these parts, see `build_row`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -11,27 +11,14 @@ import numpy.typing as npt
 
 from ..base.progress import Progress
 from ..errors import DataError
-from ..folds.pack import BestFit, ConcatSplit, FirstFit, Piece, negative
+from ..folds.fit import BestFit, FirstFit
+from ..folds.pack import ConcatSplit, Piece, negative
 from ..types import Fold, Ints, Item, Part
+from .layout import Layout
+from .window import Windows
 
 _CHUNK = 1 << 14  # documents that a fold is given before it tells how far it is
 _CUT = 1 << 22  # documents cut at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Groups in columns: group `r` is the parts `bounds[r]:bounds[r + 1]`, each `item[start:stop]`; all int64.
-
-    `len(plan)` is the number of groups.
-    """
-
-    bounds: Ints
-    item: Ints
-    start: Ints
-    stop: Ints
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
 
 
 def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int) -> int:
@@ -46,6 +33,8 @@ def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int) -> i
         return 0
     if isinstance(fold, ConcatSplit) and fold.max_segments is None:
         return int(made.item[made.bounds[groups] - 1]) + 1
+    if isinstance(fold, BestFit) and fold.windowed:
+        return Windows(fold).settled(lengths, groups)
     carry, given = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
         if given >= groups:
@@ -117,6 +106,8 @@ def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Layout:
     sizes = np.asarray(lengths, np.int64)
     if isinstance(fold, ConcatSplit) and fold.max_segments is None:
         return _plan_concat(fold.length, sizes)
+    if isinstance(fold, BestFit) and fold.windowed:
+        return Windows(fold).planned(sizes, key)
     bounds, number, start, stop = [0], list[int](), list[int](), list[int]()
 
     def note(groups: Sequence[Sequence[Piece]]) -> None:

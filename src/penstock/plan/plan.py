@@ -21,7 +21,7 @@ from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
 from ..runtime.sizes import sizes_from_json
 from ..runtime.states import entries_of, merged
-from ..streams.quarantine import journal_from_json, journal_to_json
+from ..streams.journal import journal_from_json, journal_to_json
 from ..types import Json
 from .edit import by_source, reached
 from .questions import Questions

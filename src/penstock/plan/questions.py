@@ -27,7 +27,7 @@ from ..ops.tally import Tally
 from ..runtime.settling import Address, address_of
 from ..runtime.sizes import Size
 from ..schedule import COUNTED, Counted
-from ..streams.quarantine import JournalEntry, SampleDraw
+from ..streams.journal import JournalEntry, SampleDraw
 from ..types import Ints, is_source
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs

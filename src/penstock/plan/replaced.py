@@ -10,7 +10,8 @@ import numpy as np
 
 from ..base.rows import Rows
 from ..ops.op import Op
-from ..streams.quarantine import Journal, JournalEntry, Quarantine, SampleDraw
+from ..streams.journal import Journal, JournalEntry, SampleDraw
+from ..streams.quarantine import Quarantine
 from ..streams.step import Leaf
 from ..types import Ints
 

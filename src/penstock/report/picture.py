@@ -36,7 +36,9 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class Course:
-    """What a run gives over time: `counts[i, s]` samples (or tokens: `unit`) of source `s` before step `steps[i]`."""
+    """What a run gives over time: `counts[i, s]` samples (or tokens: `unit`) of source `s` before step `steps[i]`.
+    Sources of one group, where there are `groups`, stand beside each other, and share a colour and a label.
+    """
 
     names: Sequence[str]
     sizes: Sequence[int | None]
@@ -44,9 +46,14 @@ class Course:
     counts: Ints
     marks: Sequence[tuple[int, str]] = ()
     unit: str = "samples"
+    groups: Sequence[str] = ()
 
     def merged(self) -> Course:
-        """The same with the sources that give least put together, so that a picture can be read."""
+        """The same with the sources that give least put together, so that a picture can be read, unless they have
+        groups.
+        """
+        if self.grouped:
+            return self
         if len(self.names) <= BANDS + 1:
             return self
         order: list[int] = np.argsort(-self.counts[-1], kind="stable").tolist()
@@ -62,6 +69,17 @@ class Course:
             self.marks,
             self.unit,
         )
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some sources are told of together."""
+        return bool(self.groups) and list(self.groups) != list(self.names)
+
+    @property
+    def together(self) -> list[tuple[str, list[int]]]:
+        """What has a label: groups with the numbers of their sources, or each source by itself."""
+        of = self.groups if self.grouped else self.names
+        return [(name, [i for i, other in enumerate(of) if other == name]) for name in dict.fromkeys(of)]
 
 
 def save(course: Course, path: Path, title: str, table: Sequence[Sequence[str]] = ()) -> None:
@@ -99,7 +117,7 @@ def draw(course: Course, title: str) -> Any:
     figure: Any = Figure(figsize=(11, 7.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    colours = [COLOURS[i] if i < BANDS else OTHERS for i in range(len(course.names))]
+    colours = [COLOURS[i] if i < BANDS else OTHERS for i in range(len(course.together))]
     _shares(above, course, colours)
     _epochs(below, course, colours)
     for axes in (above, below):
@@ -117,12 +135,16 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
     shares = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
     # A share belongs to the steps between two counts, so the bands are stairs.
     edges = np.repeat(course.steps, 2)[1:-1]
-    axes.stackplot(edges, np.repeat(shares, 2, axis=0).T, colors=colours, linewidth=0)
+    together = course.together
+    pairs = list(zip(colours, (mine for _, mine in together), strict=True))
+    bands = [_shade(colour, n, len(mine)) for colour, mine in pairs for n in range(len(mine))]
+    axes.stackplot(edges, np.repeat(shares, 2, axis=0).T, colors=bands, linewidth=0)
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
     axes.set_title(f"share of the {course.unit} (at the right: at the end)", loc="left", fontsize=10)
-    middles = np.cumsum(shares[-1]) - shares[-1] / 2
-    labels = [f"{name}  {share:.1%}" for name, share in zip(course.names, shares[-1].tolist(), strict=True)]
+    last = np.asarray([shares[-1, mine].sum() for _, mine in together])
+    middles = np.cumsum(last) - last / 2
+    labels = [f"{name}  {share:.1%}" for (name, _), share in zip(together, last.tolist(), strict=True)]
     _labels(axes, course.steps[-1], middles, labels, colours, 0.055, 1.0)
     for number, (step, text) in enumerate(course.marks):
         right = step > (course.steps[0] + course.steps[-1]) / 2
@@ -139,19 +161,31 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
 
 
 def _epochs(axes: Any, course: Course, colours: Sequence[str]) -> None:
-    known = [i for i, size in enumerate(course.sizes) if size]
+    labelled = zip(course.together, colours, strict=True)
+    known = [(name, colour, mine) for (name, mine), colour in labelled if all(course.sizes[i] for i in mine)]
     axes.set_title("epochs: how often each source has been seen", loc="left", fontsize=10)
     if not known:
         axes.text(0.5, 0.5, "no source has a known length", transform=axes.transAxes, ha="center", color="#666")
         return
-    ends = np.array([course.counts[-1, i] / (course.sizes[i] or 1) for i in known])
-    for i in known:
-        axes.plot(course.steps, course.counts[:, i] / (course.sizes[i] or 1), color=colours[i], linewidth=1.8)
-    axes.set_ylim(0, max(1.05, float(ends.max()) * 1.05))
+    sizes = [sum(course.sizes[i] or 0 for i in mine) for _, _, mine in known]
+    ends = np.array([course.counts[-1, mine].sum() / size for (_, _, mine), size in zip(known, sizes, strict=True)])
+    for (_, colour, mine), size in zip(known, sizes, strict=True):
+        for i in mine if len(mine) > 1 else ():
+            epochs = course.counts[:, i] / (course.sizes[i] or 1)
+            axes.plot(course.steps, epochs, color=colour, linewidth=0.7, alpha=0.45)
+        axes.plot(course.steps, course.counts[:, mine].sum(axis=1) / size, color=colour, linewidth=1.8)
+    axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     axes.axhline(1, color="#999", linewidth=0.8, linestyle=(0, (5, 4)))
     top = axes.get_ylim()[1]
-    labels = [f"{course.names[i]}  {_times(end)}" for i, end in zip(known, ends.tolist(), strict=True)]
-    _labels(axes, course.steps[-1], ends, labels, [colours[i] for i in known], 0.085 * top, top)
+    labels = [f"{name}  {_times(end)}" for (name, _, _), end in zip(known, ends.tolist(), strict=True)]
+    _labels(axes, course.steps[-1], ends, labels, [colour for _, colour, _ in known], 0.085 * top, top)
+
+
+def _shade(colour: str, number: int, many: int) -> str:
+    """The colour of one source of a group: the lighter, the later."""
+    part = 0.6 * number / max(many - 1, 1)
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(value + (255 - value) * part):02x}" for value in parts)
 
 
 def _labels(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.base.ints import distinct
 
+from .remarks import Row, remarks
 from .target import Target
 
 if TYPE_CHECKING:
@@ -17,55 +18,26 @@ if TYPE_CHECKING:
 
     from .picture import Course
 
-OFTEN = 4.0  # epochs from which on a source is said to be repeated a lot
 GRID = 120  # steps at which a picture looks
 
 
-@dataclass(frozen=True)
-class Row:
-    """One source over the run. Steps are None for never, or where they cannot be told."""
-
-    source: str
-    size: int | None
-    asked: float
-    share: float
-    samples: int
-    tokens: int | None
-    epochs: float
-    cap: float | None
-    first_repeat: int | None
-    ends: int | None
-
-    @property
-    def remarks(self) -> Iterator[str]:
-        """What one should know about it."""
-        if self.asked == 0:
-            yield "weight 0: never opened"
-        elif self.samples == 0:
-            yield "starves: not one sample in this run"
-        elif self.epochs >= OFTEN:
-            yield f"each of its samples is seen {self.epochs:,.1f} times"
-        if self.samples and abs(self.share - self.asked) > max(0.005, 0.1 * self.asked):
-            yield f"gets {self.share:.2%} where {self.asked:.2%} is asked"
-        if self.ends is not None:
-            yield f"gives nothing after {self.ends:,}"
-
-
 def rows(target: Target, steps: int) -> list[Row]:
-    """Every source over the first `steps` steps. Of packed rows, shares and epochs are those of tokens."""
+    """Every source over the first `steps` steps. Shares are those of tokens where rows are packed or tokens are asked
+    for, epochs those of tokens where rows are packed.
+    """
     position = target.position(steps)
     counts, tokens, asked = target.plan.counts(position), target.tokens(steps), target.asked(steps)
+    amounts, epochs = counts, target.plan.epochs(position)
+    if target.by_tokens:
+        amounts, asked = tokens, _in_tokens(target, asked)
     if target.packed:
-        amounts, whole = tokens, target.all_tokens
-        epochs = {name: tokens[name] / max(1, whole[name]) for name in counts}
-        asked = _in_tokens(target, asked)
-    else:
-        amounts, epochs = counts, target.plan.epochs(position)
+        epochs = {name: tokens[name] / max(1, target.all_tokens[name]) for name in counts}
     total = max(1, sum(amounts.values()))
     out = list[Row]()
     for name, count in counts.items():
         found = target.exhausts.get(name)
         repeats, last = (found.repeats, found.ends) if found else (None, None)
+        ends = _within(target, last, steps)
         out.append(
             Row(
                 name,
@@ -77,10 +49,12 @@ def rows(target: Target, steps: int) -> list[Row]:
                 epochs[name],
                 target.caps.get(name),
                 _within(target, repeats, steps),
-                _within(target, last, steps),
+                ends,
+                ends if target.spent(name, count) else None,
+                target.groups.get(name),
             )
         )
-    return out
+    return sorted(out, key=lambda row: target.by_group(row.source))
 
 
 def _in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
@@ -97,7 +71,25 @@ def _within(target: Target, position: int | None, steps: int) -> int | None:
 
 def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows as plain values."""
-    return [{**asdict(row), "remarks": list(row.remarks)} for row in found]
+    told = remarks(found)
+    return [{**asdict(row), "remarks": [text for name, text in told if name == row.source]} for row in found]
+
+
+def in_groups(found: Sequence[Row]) -> list[Row]:
+    """A row for each group, its sources after it, further in; as they are where there are no groups."""
+    out = list[Row]()
+    for group in dict.fromkeys(row.group for row in found):
+        mine = [row for row in found if row.group == group]
+        if group is None:
+            out += mine
+            continue
+        size, samples = sum(row.size or 0 for row in mine), sum(row.samples for row in mine)
+        tokens = sum(row.tokens for row in mine if row.tokens is not None) if mine[0].tokens is not None else None
+        asked, share = sum(row.asked for row in mine), sum(row.share for row in mine)
+        epochs = sum(row.epochs * (row.size or 0) for row in mine) / max(size, 1)
+        out.append(Row(group, size, asked, share, samples, tokens, epochs, None, None, None))
+        out += [replace(row, source=f"  {row.source}") for row in mine]
+    return out
 
 
 HEAD = ("source", "size", "asked", "share", "samples", "tokens", "epochs", "cap", "first repeat", "ends")
@@ -124,6 +116,11 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def lines(found: Sequence[Row], packed: bool = False) -> list[tuple[str, ...]]:
+    """All rows as texts, the names of the columns first."""
+    return [head(packed), *(cells(row) for row in in_groups(found))]
+
+
 def _number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
@@ -134,12 +131,14 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
 
     names = head(packed)
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    noted = {source for source, _ in remarks(found)}
+    found = in_groups(found)
     lines = [cells(row) for row in found]
     shown = [i for i in range(len(HEAD)) if i == 0 or any(line[i] for line in lines)]
     for i in shown:
         made.add_column(names[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
     for row, line in zip(found, lines, strict=True):
-        style = "yellow" if any(row.remarks) and row.asked else "dim" if not row.asked else None
+        style = "dim" if not row.asked else "yellow" if row.source.strip() in noted else None
         made.add_row(*(line[i] for i in shown), style=style)
     return made
 
@@ -170,15 +169,19 @@ def course(target: Target, steps: int) -> Course:
     from .picture import Course
 
     grid = distinct(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
-    unit = "tokens" if target.packed else "samples"
+    unit = "tokens" if target.by_tokens else "samples"
     counts = [list(target.plan.counts(target.position(int(step)), unit).values()) for step in grid]
     marks = list[tuple[int, str]]()
     for name, one in target.exhausts.items():
         if (ends := _within(target, one.ends, steps)) is not None:
-            marks.append((ends, f"{name} used up"))
+            if target.spent(name, target.plan.counts(target.position(steps))[name]):
+                marks.append((ends, f"{name} used up"))
         elif (again := _within(target, one.repeats, steps)) is not None and len(target.exhausts) <= 12:
             marks.append((again, f"{name} repeats"))
     names = list(target.plan.sources)
-    whole = target.all_tokens if target.packed else target.sizes
+    whole = target.all_tokens if target.by_tokens else target.sizes
     sizes = [whole.get(name) for name in names]
-    return Course(names, sizes, grid, np.asarray(counts, np.int64), sorted(marks)[:12], unit)
+    order = sorted(range(len(names)), key=lambda i: target.by_group(names[i]))
+    names, sizes = [names[i] for i in order], [sizes[i] for i in order]
+    groups = [target.groups.get(name, name) for name in names]
+    return Course(names, sizes, grid, np.asarray(counts, np.int64)[:, order], sorted(marks)[:12], unit, groups)

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock import __version__
+from penstock.base.spelling import fingerprint
 from penstock.dataset import Dataset
 from penstock.errors import ConfigError, IndexedError
 from penstock.graph.build import Builder
+from penstock.graph.digests import data_of
+from penstock.graph.indexed import lengths_known
 from penstock.graph.nodes import Flow, only_input
+from penstock.graph.recipe import describe
 from penstock.mixing import Corrected, Mixture
 from penstock.mixing.asked import asked
 from penstock.mixture_files import MixtureFile, build, read_model
 from penstock.mixture_files import said as problems_said
+from penstock.mixture_files.horizon import samples_of, steps_of
 from penstock.ops.mix import MixOp
 from penstock.ops.op import OneInput, Op
 from penstock.ops.packed import PackedOp
+from penstock.ops.passes import PassesOp
+from penstock.ops.tokens import Lengths
 from penstock.plan import Exhaustion, Plan
 from penstock.types import is_source
 
@@ -48,6 +57,16 @@ class Target:
         """How many items one training step takes."""
         return self.model.batch.ranks if self.whole and self.model.batch else 1
 
+    def fingerprint(self, data: bool = False) -> dict[str, str]:
+        """What tells this run from any other: `order` is of names, rows, seeds, settings and functions. If asked for,
+        `data` is of some rows of every source, in whatever files they lie; they are read for it, once.
+        """
+        found = {"order": fingerprint(describe(self.dataset.flow))}
+        if data:
+            facts = data_of(self._builder.leaves)
+            found["data"] = fingerprint({name: {"rows": rows.get("rows")} for name, rows in facts.items()})
+        return {**found, "penstock": __version__}
+
     @property
     def unit(self) -> str:
         """What `steps` counts here: steps of the training, or samples drawn."""
@@ -62,41 +81,63 @@ class Target:
         return position // self.ranks
 
     def horizon(self, steps: int | None) -> int:
-        """The steps of the run: as asked, as the file says, to the end, or until every source has been seen once."""
-        size = self.plan.size
-        last = None if size is None else -(-size // self.ranks)
-        said = steps if steps is not None else self._said
-        if said is not None:
-            return said if last is None else min(said, last)
+        """The steps of the run: as asked, but no more than it has; else to the end, or until every source has been seen
+        once.
+        """
+        last = self.last
+        if steps is not None:
+            return steps if last is None else min(steps, last)
         if last is not None:
             return last
         seen = [one.repeats for one in self.exhausts.values() if one.repeats is not None]
         return self.step(min(max(max(seen, default=_SHORT), _SHORT), _LONG))
 
-    @property
-    def _said(self) -> int | None:
-        """The horizon of the file in our steps."""
-        if self.model.horizon is None:
+    @cached_property
+    def last(self) -> int | None:
+        """The steps of a run that ends, at the horizon or with its data; about, where rows are packed while it runs."""
+        if self.plan.size is not None:
+            return -(-self.plan.size // self.ranks)
+        steps = steps_of(self.model)
+        if self.whole or steps is None or not lengths_known(self.plan.flow):
             return None
-        unit, number = self.model.horizon
-        if unit == "steps":
-            return number if self.whole else None
-        per_unit, each = self.model.per_step
-        if not self.whole:
-            return number if unit == "samples" else None
-        return -(-number // each) if unit == per_unit else None
+        return samples_of(Dataset(self.plan.flow), steps * self.model.per_step[1])
 
     @cached_property
     def exhausts(self) -> dict[str, Exhaustion]:
-        """When each source repeats and ends, in positions of the plan. Of packed rows only the ends, and only those
-        of a few sources.
+        """When each source repeats and ends, in positions of the plan. Of packed rows only those of a few sources. What
+        only the end of the run ends has none.
         """
-        if not self.packed:
-            return self.plan.exhausts()
         names, size = self.plan.sources, self.plan.size
-        if size is None or len(names) > _FEW:
+        if not self.packed:
+            found = self.plan.exhausts()
+        elif size is None or len(names) > _FEW:
             return {}
-        return {name: Exhaustion(None, _last(lambda p, n=name: self.plan.counts(p)[n], size)) for name in names}
+        else:
+            found = {name: self._exhausts(name, size) for name in names}
+        if size is None:
+            return found
+        going = self._going(size)
+        return {name: Exhaustion(one.repeats, None if name in going else one.ends) for name, one in found.items()}
+
+    def _exhausts(self, name: str, size: int) -> Exhaustion:
+        """When a packed source repeats and ends, by halving."""
+        once, last = self.sizes[name], self._counts(size)[name]
+        repeats = _first(lambda position: self._counts(position)[name] > once, size)
+        return Exhaustion(repeats, _first(lambda position: self._counts(position)[name] == last, size))
+
+    @cached_property
+    def _counts(self) -> Callable[[int], dict[str, int]]:
+        return cache(self.plan.counts)
+
+    def _going(self, end: int) -> set[str]:
+        """The sources that would be drawn from if the run did not end."""
+        counts = self.plan.counts(end)
+        weights = self.in_force(max(0, sum(counts.values()) - 1))
+        return {
+            name
+            for name, count in counts.items()
+            if weights.get(name.partition("/")[0]) and not self.spent(name, count)
+        }
 
     @cached_property
     def caps(self) -> dict[str, float]:
@@ -109,8 +150,30 @@ class Target:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The rows of each source."""
-        return {leaf.name: len(leaf.source) for leaf in self._builder.leaves if is_source(leaf.source)}
+        """The samples that each source has to give, of those that know."""
+        once = np.zeros(len(self._builder.leaves), np.int64)
+        self._op.once(once)
+        return {leaf.name: int(once[leaf.number]) for leaf in self._builder.leaves if is_source(leaf.source)}
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """The groups of the sources that have one."""
+        of = {source.name: source.group for source in self.model.sources if source.group is not None}
+        return {name: of[top] for name in self.plan.sources if (top := name.partition("/")[0]) in of}
+
+    def by_group(self, name: str) -> int:
+        """Where the group of a source stands in the file; those without one come last."""
+        return list(self.model.groups or ()).index(self.groups[name]) if name in self.groups else len(self.groups)
+
+    def spent(self, name: str, samples: int) -> bool:
+        """Whether so many samples are all that a source may give: not where its weight went to 0."""
+        most = self.caps.get(name, 1.0 if self.model.stop == "all_exhausted" else None)
+        return most is not None and name in self.sizes and samples >= int(Fraction(repr(most)) * self.sizes[name])
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether shares are those of tokens: of packed rows, and where tokens are asked for and lengths are known."""
+        return self.packed or (self.model.unit == "tokens" and len(self.all_tokens) == len(self.plan.sources))
 
     @property
     def packed(self) -> bool:
@@ -119,16 +182,17 @@ class Target:
 
     @cached_property
     def _pack(self) -> PackedOp | None:
-        found = self._builder.op(self.plan.flow)
+        found = self._op
         while isinstance(found, OneInput) and not isinstance(found, PackedOp):
             found = found.flow
         return found if isinstance(found, PackedOp) else None
 
     def in_force(self, sample: int) -> dict[str, float]:
         """The weights of the outermost mixture at one of its samples, of sum 1; those of sources used up are 0."""
-        found = self._builder.op(self.plan.flow)
+        found = self._op
         while isinstance(found, OneInput):
             found = found.flow
+        found = _present(found)
         assert isinstance(found, MixOp) and isinstance(found.schedule, Mixture | Corrected)
         size = found.schedule.size
         return found.schedule.weights_at(sample if size is None else min(sample, size - 1))
@@ -137,11 +201,11 @@ class Target:
     def all_tokens(self) -> dict[str, int]:
         """The tokens of each source whose lengths are known, with what packing adds to every document."""
         extra = self._pack.extra if self._pack else 0
-        out = dict[str, int]()
-        for leaf in self._builder.leaves:
-            lengths = leaf.source.lengths() if is_source(leaf.source) else None
-            if lengths is not None:
-                out[leaf.name] = int(lengths.sum()) + extra * len(lengths)
+        known, out = self._builder.lengths, dict[str, int]()
+        for leaf, lengths in zip(self._builder.leaves, known.by_leaf, strict=True):
+            if is_source(leaf.source) and len(lengths) == len(leaf.source):  # there are none where they are not known
+                total = _of_pass(self._op, leaf.number, known) if self.sizes[leaf.name] < len(lengths) else None
+                out[leaf.name] = (int(lengths.sum()) if total is None else total) + extra * self.sizes[leaf.name]
         return out
 
     def tokens(self, steps: int) -> dict[str, int]:
@@ -158,15 +222,17 @@ class Target:
         return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
     @cached_property
+    def _op(self) -> Op:
+        return self._builder.op(self.plan.flow)
+
+    @cached_property
     def _builder(self) -> Builder:
         return Builder(self.plan.flow)
 
     def asked(self, steps: int) -> dict[str, float]:
         """The share of the samples that the weights ask for, by source, over so many steps."""
         out = np.zeros(len(self.plan.sources))
-        _shared(
-            self._builder.op(self.plan.flow), max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out
-        )
+        _shared(self._op, max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out)
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
@@ -198,17 +264,33 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
             flow = below
 
 
-def _last(count: Callable[[int], int], size: int) -> int | None:
-    """The first position before which a count has reached what it has at the end; None if that is the end."""
-    low, high, final = 0, size, count(size)
+def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:
+    """The tokens of what is read of a source in one pass of it."""
+    below = next((each for each in op.inputs if leaf in each.leaves), None)
+    if op.leaf == leaf and op.size is not None:
+        out = np.zeros(len(lengths.by_leaf), np.int64)
+        op.tokens(op.size, lengths, out)
+        return int(out[leaf])
+    return None if below is None else _of_pass(below, leaf, lengths)
+
+
+def _first(holds: Callable[[int], bool], size: int) -> int | None:
+    """The first position before which something holds that goes on to hold; None if that is the end, or never."""
+    low, high = 0, size
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if count(middle) == final else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high if high < size else None
+
+
+def _present(op: Op) -> Op:
+    """Of a mixture that ends and was changed on the way, the first pass that is told."""
+    return op.place(op.first * op.size)[0] if isinstance(op, PassesOp) else op
 
 
 def _shared(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
     """Give every leaf below its part of a share."""
+    op = _present(op)
     if isinstance(op, MixOp):
         even = np.ones(len(op.inputs)) / len(op.inputs)
         parts = asked(op.schedule, samples) if isinstance(op.schedule, Mixture) else even

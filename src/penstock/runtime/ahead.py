@@ -10,7 +10,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 from weakref import finalize
 
-from ..base.seams import Hands, lock, world
+from ..base.machine import lock
+from ..base.seams import Hands, world
 from ..errors import ConfigError
 from ..streams.work import Pace
 from .states import OnMismatch

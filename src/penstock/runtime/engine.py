@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..base.ints import whole
+from ..base.machine import cores
 from ..base.progress import Progress
 from ..base.rows import Rows
-from ..base.seams import cores
 from ..streams.job import Computed, Job
 from ..streams.step import Failed
 from .executors import ExecutorName, hired

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from ..base.hints import guided
-from ..base.seams import worker
+from ..base.machine import worker
 from ..errors import ConfigError
 from ..graph.compiled import Compiled
 from ..graph.shown import Shown, Shows, attempt

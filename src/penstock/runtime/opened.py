@@ -9,9 +9,11 @@ from typing import Any
 
 from ..graph.build import Builder
 from ..graph.ends import endless
+from ..graph.indexed import require_indexed
 from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
 from ..ops.limit import FirstPass
+from ..streams.balance import Balanced
 from ..streams.barren import Barren
 from ..streams.deal import Spread
 from ..streams.feed import Listed
@@ -59,12 +61,14 @@ class Opened:
     """The cursor where a pass begins, where that is a position."""
 
 
-def open_positions(builder: Builder, hired: Hired, spread: Spread, turn: int) -> Opened:
+def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Setting) -> Opened:
     """An indexed flow: the positions of this rank."""
+    if setting.cost is not None:
+        spread = replace(spread, balance=Balanced(setting.cost, builder.lengths_of))
     rows = builder.op(tail_of(builder.root).flow)
     opening = Opening(builder.leaves, hired, spread, rows=rows)
     stream = opening.open(builder.op(builder.root), ONCE)
-    size, first = opening.size, turn * spread.size
+    size, first = opening.size, setting.turn * spread.size
     first = first if size is None else min(first, size)
     return Opened(stream, builder, opening.furthest, lambda epoch, at: {"0": opening.last_key(epoch, at)}, size, first)
 
@@ -77,6 +81,8 @@ def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stre
 
 def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> Opened:
     """Any other flow: the lanes of this rank in turn, and over them the tail. The tree is compiled once for all."""
+    if setting.cost is not None:
+        require_indexed(builder.root, "Loader(balance=...)", "pack from known lengths, or leave it out")
     found, parts, rank, ranks = laned(builder.root), dict[int, Opening](), setting.rank, setting.world_size
     top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
     mine, readers, barren = range(rank, lanes, ranks), dict[int, Reader](), Barren(lanes // ranks, endless(found.flow))

@@ -67,7 +67,7 @@ def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int |
 
     Raises:
         ConfigError: for what has no state, a step below 0, or nothing to keep.
-        StateError: where the folder holds another pipeline's states, or a later step.
+        StateError: where the folder holds another pipeline's states, or a later step; of items taken on several ranks.
 
     >>> import penstock as ps, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -131,6 +131,11 @@ def write_state(
     """Write the state of a rank, and remove what it replaces."""
     keep = None if keep is None else whole(keep, "keep={}", 1)
     body = unseal(state)
+    if ranks > 1 and "settling" in body:
+        raise StateError(
+            f"items were taken on {ranks} ranks, each of which stands somewhere else, so no folder can tell which of "
+            "their states are of one moment: gather the state_dict() of all, and load the list"
+        )
     step = as_int(body["step"]) if step is None else whole(step, "step={}", 0)
     moment = _Moment(step, moment_of(body), ranks)
     if done := _complete(_held(folder)):

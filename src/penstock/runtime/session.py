@@ -16,8 +16,8 @@ from typing import Any, cast
 from ..base.cursors import as_int, bad_cursor, stands_at
 from ..base.hints import chosen
 from ..base.ints import whole, within_reach
+from ..base.machine import kept_from_children
 from ..base.progress import Progress
-from ..base.seams import kept_from_children
 from ..base.spelling import fingerprint
 from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
@@ -34,7 +34,7 @@ from ..schedule import Schedule, plain
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
 from ..streams.job import Executor
-from ..streams.quarantine import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
+from ..streams.journal import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
 from ..streams.work import Hired
 from ..types import Json
 from .cursor import seal, unseal
@@ -115,7 +115,7 @@ class Session:
         builder, most = found.builder, self.setting.most
         hired = Hired(self.journal, builder.leaves, self.budget, executor, window, most, clock=found.clock)
         if self.group:
-            return open_positions(builder, hired, self.spread, self.setting.turn)
+            return open_positions(builder, hired, self.spread, self.setting)
         return open_lanes(builder, hired, self.lanes, self.setting)
 
     def close(self) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ..base.hints import chosen
 from ..base.ints import whole
-from ..base.seams import installed_memory, neighbours, place, rank_in
+from ..base.machine import installed_memory, neighbours, place, rank_in
 from ..errors import ConfigError
+from ..streams.balance import Cost
 from ..streams.deal import Remainder
-from ..streams.quarantine import POLICIES, OnError
+from ..streams.journal import POLICIES, OnError
 from .forms import Form
 
 
@@ -31,6 +32,7 @@ class Setting:
     form: Form | None = None
     turn: int = 0
     turns: int = 1
+    cost: Cost | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 0), ("world_size", 1), ("lanes", 1), ("max_errors", 0), ("prefetch_bytes", 1)):
@@ -40,6 +42,8 @@ class Setting:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
         if self.remainder == "keep" and self.world_size > 1 and self.form is not None and self.form.place is not None:
             raise ConfigError("remainder='keep' ends ranks at different steps, and a global batch needs all of them")
+        if self.cost is not None and self.remainder == "pad":
+            raise ConfigError("balance= shares whole steps out; remainder='pad' fills one up: use one of them")
         chosen(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
 
     @property

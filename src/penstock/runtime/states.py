@@ -38,9 +38,11 @@ def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
     return found  # pyright: ignore[reportUnknownVariableType]
 
 
-def ranks_differ(state: Any) -> bool:
-    """Whether every rank has a state of its own, and a load needs all of them: cursors of lanes, journals of ranks."""
-    return isinstance(state, Mapping) and ("lanes" in state or "journal_of" in state)
+def ranks_differ(state: Any, ranks: int) -> bool:
+    """Whether each of so many ranks has a state of its own, and a load needs all of them: cursors of lanes, journals,
+    what was taken.
+    """
+    return ranks > 1 and isinstance(state, Mapping) and any(n in state for n in ("lanes", "journal_of", "settling"))
 
 
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:

@@ -35,7 +35,7 @@ class Taking:
     none.
     """
 
-    def __init__(self, session: Session, filled: Callable[[], Delivery]) -> None:
+    def __init__(self, session: Session, filled: Callable[[], object]) -> None:
         self._shares = Shares(session) if settled_mixture(session.flow) else None
         self._session, self._filled = session, filled
         self._values, self._over = dict[Address, Any](), False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ..base.seams import cores, resident
+from ..base.machine import cores, resident
 from ..graph.build import Timing
 from ..graph.nodes import Each
 from ..graph.show import stage

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Iterable as Iterables
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ..base.progress import Progress
-from ..errors import ConfigError, DataError
-from . import catalog, convert, lines, prepared, sidecar, tar_file
+from ..errors import ConfigError
+from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Asked, Chain, File, Outline, outline_of
-from .columnar import Arrow, Parquet
 from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
+from .opener import Opener, alike
+from .outside import outside
 from .own import Format, open_own
-from .paths import find, name_of, one_format
+from .paths import TABLES, TokenType, find, name_of, one_format
 from .select import Selected, Where, select
 from .sizes import lengths_of
+from .store import says_itself, token_column, written
+from .tokens import Ids, is_cache, lengths_of_files, of_one_type, open_cache
 
-__all__ = ["Chain", "Iterable", "Memory", "Tokens", "index_files", "index_lines", "open_files", "outlined"]
+__all__ = [
+    "Chain",
+    "Iterable",
+    "Memory",
+    "Tokens",
+    "index_files",
+    "index_lines",
+    "of_its_own",
+    "open_files",
+    "outlined",
+]
 
 Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
 """Calls a function of every file."""
 
+_INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance")
 _FILES = 128  # mapped at a time
 _DECODED = 256 << 20  # bytes of decoded row groups, and of indexes of tars
 
@@ -38,12 +52,15 @@ def open_files(
     lengths: str | None = None,
     split: str | None = None,
     where: Where | None = None,
+    dtype: TokenType | None = None,
+    eos: int | None = None,
 ) -> Chain | Selected:
     """The rows of files, as one source in the order of their paths.
 
     `paths` may be files, globs (`**` too), brace ranges (`{000..099}`, `{a,b}`), folders, or a list of these. The
-    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar", or a function of
-    the user's that opens a file. Only `columns` are read. A folder that Energon prepared is one source by itself, its
+    extension tells the format, or `format` does: "parquet", "arrow", "jsonl", "csv", "text", "tar", "tokens", or a
+    function of the user's that opens a file. Tokens are stored as `dtype`, and a document ends with `eos`, where their
+    files do not tell. Only `columns` are read. A folder that Energon prepared is one source by itself, its
     `split` "train" unless another is named.
     What has to be made once (the index of lines, the unpacked copy of an archive, the table of a CSV file) is kept in
     `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `where` keeps the rows whose
@@ -60,46 +77,74 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
+    others = {"columns": columns, "lengths": lengths, "split": split, "where": where, "dtype": dtype, "eos": eos}
     if callable(format):
-        others = {"columns": columns, "lengths": lengths, "split": split, "where": where}
         return open_own(paths, format, cache, others)
-    source = _open(paths, format, columns, cache, lengths, split, where)
-    given = (paths,) if isinstance(paths, str | Path) else paths
+    given = _given(paths)
+    if brought := outside(given, format):
+        source = open_own(given, brought.format.open, cache, others, name=brought.name, files=brought.files)
+    else:
+        source = _open(given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked())
     names, kept = tuple(str(path) for path in given), None if cache is None else str(cache)
     wanted = None if columns is None else tuple(columns)
-    source.asked = Asked(names, format, wanted, kept, lengths, split, where)
+    source.asked = Asked(names, format, wanted, kept, lengths, split, where, dtype, eos)
     return source
 
 
-def _open(
-    paths: str | Path | Sequence[str | Path],
-    format: str | None,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    lengths: str | None,
-    split: str | None,
-    where: Where | None,
-) -> Chain | Selected:
-    if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
-        raise ConfigError(f"columns must be a list of different names, not {columns!r}")
+def _given(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     many = not isinstance(paths, str | Path)
     if many and (isinstance(paths, bytes) or not isinstance(paths, Iterables)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"read({paths!r}): paths are texts or pathlib.Path, one or a list of them")
     given = list(paths) if many else [paths]
     if wrong := [path for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"read({paths!r}): {wrong[0]!r} is no path; give texts or pathlib.Path")
+    return given
+
+
+def _open(
+    given: Sequence[str | Path],
+    format: str | None,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    lengths: str | None,
+    split: str | None,
+    where: Where | None,
+    ids: Ids,
+) -> Chain | Selected:
+    if columns is not None and (not columns or isinstance(columns, str) or len(set(columns)) != len(columns)):
+        raise ConfigError(f"columns must be a list of different names, not {columns!r}")
     if format == "energon" or (format is None and any(map(prepared.is_prepared, given))):
         return _prepared(given, columns, cache, split, {"lengths": lengths, "where": where})
-    if split is not None:
-        raise ConfigError(f"split={split!r}: only a folder that Energon prepared has splits, and {paths!r} is none")
-    found = find(paths)
-    kind = one_format(found, format)
+    if format is None and split is None and len(given) == 1 and is_cache(given[0]):
+        _fitting("tokens", given, {"columns": columns, "lengths": lengths, "where": where, **ids._asdict()}, ids)
+        return open_cache(given[0], cache)
+    bare = None
+    if (store := written(given) if format is None and split is None else None) is not None:
+        found, kind, lengths = store.files, store.format, lengths or store.lengths
+        bare = store.bare if columns is None else None
+        columns = columns or store.columns
+    else:
+        found = find(given if split is None else [folders.part(path, split) for path in given])
+        kind = one_format(found, format)
+        lengths = lengths or token_column(found, kind)
+    _fitting(kind, found, {"columns": columns, "lengths": lengths, "where": where}, ids)
     shared = Shared(Held(_FILES), Held(_DECODED))
-    opener = Opener(kind, columns, cache, shared)
+    opener = Opener(kind, columns, cache, shared, ids=ids, bare=bare)
     files, outline = _files(found, opener)
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
-    name = name_of(found)
-    chain = Chain(files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths)
+    if kind == "tokens":
+        find_lengths = partial(lengths_of_files, files)
+    name = folders.name(given, split) or name_of(found)
+    if kind == "zarr":
+        if where is not None:
+            raise ConfigError(
+                "where= does not go with Zarr arrays, whose chunks may change unnoticed: use .filter(...)"
+            )
+        found = folders.whole(found)
+        outline = outline._replace(stats=[sidecar.stat(path) for path in found])
+    chain = Chain(
+        files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths, column=lengths
+    )
     if where is None:
         return chain
     if columns is not None and kind in ("jsonl", "text"):
@@ -107,17 +152,32 @@ def _open(
     return select(chain, files, found, where, cache)
 
 
+def _fitting(kind: str, found: Sequence[str | Path], of_rows: Mapping[str, object], ids: Ids) -> None:
+    """Refuse what is asked of tokens where there are rows, and of rows where there are tokens."""
+    wrong = of_rows if kind == "tokens" else ids._asdict()
+    if given := next((name for name, value in wrong.items() if value is not None), None):
+        holds = "tokens, and tells of them itself" if kind == "tokens" else f"{kind} rows"
+        raise ConfigError(f"{given}= does not go with {str(found[0])!r}, which holds {holds}")
+
+
 def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tuple[Sequence[File], Outline]:
     """Files of one kind, their columns in one order. Many of them are opened when they are needed; with `rebuild` what
     is known of them together is made again.
     """
     kind, columns = opener.kind, opener.columns
-    tables, first, again = kind in ("parquet", "arrow", "csv"), list[File](), opener._replace(rebuild=False)
+    tables, first, again = kind in TABLES, list[File](), opener._replace(rebuild=False, checksum=False)
+
+    @cache
+    def types() -> csv.Types | None:
+        return csv.settled(found, opener.cache, rebuild) if kind == "csv" and len(found) > 1 else None
 
     def open_(path: Path, offsets: Offsets | None = None) -> File:
-        file = opener(path, offsets)
-        if first and tables:
-            file = _alike(file, first[0], found[0], path) or again._replace(columns=first[0].columns)(path)
+        file = opener._replace(types=types())(path, offsets)
+        if first and kind == "tokens":
+            of_one_type(file, first[0], found[0], path)
+        elif first and tables:
+            in_order = again._replace(columns=first[0].columns, types=types())
+            file = alike(file, first[0], found[0], path) or in_order(path)
         first[:] = first or [file]
         return file
 
@@ -126,12 +186,12 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
             files = [open_(path) for path in progress.each(found)]
         return files, outline_of(files, found)
     known = catalog.of(found, opener.kept(), opener.cache, open_, rebuild=rebuild)
-    if tables:
+    if tables and opener.bare is None:
         columns = known.columns
     elif kind == "text":
         columns = lines.text_columns(columns, found[0])
     outline = Outline(known.rows, columns, known.stats)
-    return catalog.Late(found, known, again._replace(columns=columns)), outline
+    return catalog.Late(found, known, again._replace(columns=columns, types=known.types)), outline
 
 
 def _prepared(
@@ -154,13 +214,22 @@ def _prepared(
     return prepared.load(path).open(split or "train", columns, cache)
 
 
+def of_its_own(path: str | Path) -> bool:
+    """Whether a folder tells itself which files are its data.
+
+    >>> of_its_own("no/such/folder")
+    False
+    """
+    return prepared.is_prepared(path) or is_cache(path) or says_itself(path)
+
+
 def index_lines(
     path: str | Path,
     rebuild: bool = False,
     cache: str | Path | None = None,
     format: str | None = None,
 ) -> int:
-    """Make what reading lines, CSV files and tars needs (index, unpacked copy, table); returns the number of rows.
+    """Make what reading lines, CSV files, tars and tokens needs (index, unpacked copy, table); returns the rows.
 
     What is there is checked and kept; with `rebuild` it is made again, which is the remedy for a stale index.
     `open_files` makes the same when it meets files for the first time; give both the same path and `cache`.
@@ -180,27 +249,33 @@ def index_files(
     cache: str | Path | None = None,
     format: str | None = None,
     each: Each | None = None,
+    dtype: TokenType | None = None,
+    eos: int | None = None,
+    checksum: bool = False,
 ) -> dict[Path, int]:
-    """As `index_lines` does, for files that are read together; returns the rows of each.
+    """As `index_lines` does, for files that are read together; returns the rows of each. With `checksum`, checksums of
+    their blocks are made too where their bytes are not read anyway: of Parquet and Arrow files and of archives.
 
     `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed one by one.
 
     >>> index_files([Path("web.parquet")])
     Traceback (most recent call last):
     ...
-    penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make
+    penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make but ...
     """
     kind = one_format(found, format)
-    if kind in ("parquet", "arrow"):
-        raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make")
-    opener = Opener(kind, None, cache, Shared(Held(_FILES), Held(_DECODED)), own=True, rebuild=rebuild)
+    if kind in _INDEXED and not (checksum and kind in ("parquet", "arrow")):
+        remedy = " but checksums (--checksum)" if kind in ("parquet", "arrow") else ""
+        raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}")
+    shared, ids = Shared(Held(_FILES), Held(_DECODED)), Ids(dtype, eos).checked()
+    opener = Opener(kind, None, cache, shared, own=True, rebuild=rebuild, ids=ids, checksum=checksum)
     if each is not None:
         together = len(found) >= catalog.MANY and opener.kept().small
         sizes = {path: sidecar.stat(path).size for path in found}
         largest = sorted(found, key=sizes.__getitem__, reverse=True)  # so that none of them is begun last
         own = [path.absolute() for path in largest if not (together and catalog.holds(path, sizes[path]))]
         each(opener.indexed, own)
-        opener = opener._replace(rebuild=False)
+        opener = opener._replace(rebuild=False, checksum=False)
     _, outline = _files(found, opener, rebuild)
     return dict(zip(found, map(int, outline.rows), strict=True))
 
@@ -212,70 +287,3 @@ def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int 
     True
     """
     return catalog.rows_of(found, Opener(kind, None, cache, Shared(Held(1), Held(1))).kept(), cache)
-
-
-class Opener(NamedTuple):
-    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones."""
-
-    kind: str
-    columns: Sequence[str] | None
-    cache: str | Path | None
-    shared: Shared
-    own: bool = False
-    rebuild: bool = False
-
-    def kept(self) -> catalog.Kind:
-        """What a catalog of such files has to say of them."""
-        tables = self.kind in ("parquet", "arrow", "csv")
-        return catalog.Kind(
-            [self.kind, *(self.columns or () if tables else ())],
-            small=self.kind in ("jsonl", "text"),
-            strict=self.kind not in ("parquet", "arrow"),
-        )
-
-    def indexed(self, path: Path) -> None:
-        """Make what opening a file needs."""
-        self(path)
-
-    def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
-        kind, columns, cache, shared, own, rebuild = self
-        if kind == "parquet":
-            return Parquet(path, columns=columns, shared=shared)
-        if kind == "arrow":
-            return Arrow(path, columns=columns, shared=shared)
-        if kind == "csv":
-            table = convert.table(path, cache=cache, rebuild=rebuild)
-            return Arrow(table, columns=columns, shared=shared, origin=path)
-        plain = convert.plain(path, cache=cache, rebuild=rebuild)
-        if kind == "tar":
-            return tar_file.open_tar(
-                plain,
-                path,
-                columns=columns,
-                cache=cache,
-                held=shared.decoded,
-                keyed=own,
-                rebuild=rebuild,
-            )
-        return lines.open_lines(
-            plain,
-            path,
-            text=kind == "text",
-            columns=columns,
-            cache=cache,
-            held=shared.files,
-            rebuild=rebuild,
-            offsets=offsets,
-        )
-
-
-def _alike(file: File, first: File, first_path: Path, path: Path) -> File | None:
-    """The file, if its columns are those of the first; `None` if only their order differs."""
-    mine, theirs = list(file.columns or ()), list(first.columns or ())
-    if set(mine) != set(theirs):
-        raise DataError(
-            f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: pass columns= with "
-            "those that all files have, or read them as two sources",
-            where=str(path),
-        )
-    return file if mine == theirs else None

@@ -17,14 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
+from ..base import machine, seams
 from ..base.progress import Progress
 from ..base.seams import Stat
 from ..errors import DataError, PenstockError
 from ..types import Ints
 from . import sidecar
 from .chain import File, starts_of
-from .lines import Offsets, offsets_of
+from .columnar import Arrow
+from .line_index import offsets_of
+from .lines import Offsets
 from .paths import PACKED, places
 
 MANY = 32
@@ -32,7 +34,6 @@ MANY = 32
 
 _SMALL = 64 << 10  # bytes of a file of lines up to which it has no index of its own
 _MINUTE = 60_000_000_000
-_CHECK = 16
 _VERSION = 1
 
 Open = Callable[[Path, Offsets | None], File]
@@ -49,12 +50,13 @@ class Kind(NamedTuple):
 
 
 class Catalog(NamedTuple):
-    """What is known of each file. `marks` holds the offsets of the small ones, one after the other. `look` tells when
-    files and catalog were last compared."""
+    """What is known of each file. `marks` holds the offsets and checksums of the small ones, one after the other.
+    `look` tells when files and catalog were last compared."""
 
     path: Path
     look: Path
     columns: list[str] | None
+    types: dict[str, str] | None
     stats: list[Stat]
     rows: Ints
     marks: npt.NDArray[np.uint32]
@@ -62,8 +64,8 @@ class Catalog(NamedTuple):
 
     def offsets(self, number: int) -> Offsets | None:
         """Where the rows of a file begin, if that is known here."""
-        found = self.marks[self.cuts[number] : self.cuts[number + 1]]
-        return Offsets(self.path, found) if found.size else None
+        found, rows = self.marks[self.cuts[number] : self.cuts[number + 1]], int(self.rows[number])
+        return Offsets(self.path, found[: rows + 1], found[rows + 1 :]) if found.size else None
 
 
 class Late(Sequence[File]):
@@ -111,22 +113,22 @@ def of(
 ) -> Catalog:
     """The catalog of these files as they are now, or were a minute ago; made if there is none."""
     stands = _stands(paths, kind)
-    local = sidecar.folder(stands, cache) / f".{stands.name}.penstock-files"
+    local = sidecar.index(stands, cache, "files")
     look = local.with_name(f"{local.name}-looked")
-    with seams.world.disk.lock(look):
+    with sidecar.locked(look.parent) as alone:
         kept = sidecar.place(stands, cache, "files")
         found = None if rebuild or not kept.exists() else _read(kept, look, len(paths))
         if found is not None and _fresh(look):
             return found
         if found is None or not _same(found, paths, kind.strict):
             found = _made(paths, kept, look, kind.small, open_)
-            body = _encoded(found)
-            stamp = sidecar.Stamp(sidecar.CATALOG, Stat(len(paths), 0), int(found.rows.sum()), len(body))
+            files, rows, body = Stat(len(paths), 0), int(found.rows.sum()), _encoded(found)
             with suppress(PenstockError):  # without a place to keep it, it is made anew every time
-                found = found._replace(path=sidecar.keep(kept, stamp, body, otherwise=local))
-        now = Stat(seams.process(), int(seams.clock() * 1e9))
+                place = sidecar.keep(kept, sidecar.CATALOG, files, rows, body, alone, otherwise=local)
+                found = found._replace(path=place)
+        now = Stat(machine.process(), int(machine.clock() * 1e9))
         with suppress(PenstockError):
-            sidecar.keep(look, sidecar.Stamp(sidecar.LOOKED, now, 0, 0))
+            sidecar.keep(look, sidecar.LOOKED, now, 0, b"", alone)
         return found
 
 
@@ -156,15 +158,15 @@ def _fresh(look: Path) -> bool:
     if not look.exists():
         return False
     stamp = sidecar.decode(seams.world.disk.read(look))
-    if stamp is None or stamp.data.size == seams.process():
+    if stamp is None or stamp.data.size == machine.process():
         return False
-    return 0 <= int(seams.clock() * 1e9) - stamp.data.mtime <= _MINUTE
+    return 0 <= int(machine.clock() * 1e9) - stamp.data.mtime <= _MINUTE
 
 
 def _same(found: Catalog, paths: Sequence[Path], strict: bool) -> bool:
     for path, then in zip(paths, found.stats, strict=True):
         if (now := sidecar.stat(path)) != then:
-            if strict:
+            if strict and now[:2] != then[:2]:
                 remedy = "run `penstock index --rebuild` over all the files that are read together, or delete "
                 raise sidecar.stale(found.path, path, then, now, f"{remedy}{found.path}")
             return False
@@ -174,48 +176,46 @@ def _same(found: Catalog, paths: Sequence[Path], strict: bool) -> bool:
 def _made(paths: Sequence[Path], kept: Path, look: Path, small: bool, open_: Open) -> Catalog:
     stats = [sidecar.stat(path) for path in paths]
     columns: list[str] | None = None
+    types: dict[str, str] | None = None
     lengths, marks = list[int](), list[npt.NDArray[np.uint32]]()
     with Progress("open files", len(paths), "files") as progress:
         for number, path in enumerate(progress.each(paths)):
             before = stats[number]
             found = np.zeros(0, np.uint32)
             if small and holds(path, before.size):
-                found = offsets_of(path, before).astype(np.uint32)
-                lengths.append(len(found) - 1)
+                offsets, sums = offsets_of(path, before)
+                found = np.concatenate([offsets, sums]).astype(np.uint32)
+                lengths.append(len(offsets) - 1)
             else:
                 file = open_(path, None)
                 lengths.append(len(file))
                 if number == 0 and file.columns is not None:
                     columns = list(file.columns)
+                    types = file.types if isinstance(file, Arrow) else None
             sidecar.unchanged(path, before, name=str(path))
             marks.append(found)
     rows, cuts = np.asarray(lengths, np.int64), starts_of([len(found) for found in marks])
-    return Catalog(kept, look, columns, stats, rows, np.concatenate(marks), cuts)
+    return Catalog(kept, look, columns, types, stats, rows, np.concatenate(marks), cuts)
 
 
 def _encoded(catalog: Catalog) -> bytes:
-    head = json.dumps(catalog.columns).encode()
-    numbers = (
-        np.column_stack([np.asarray(catalog.stats, np.int64), catalog.rows, np.diff(catalog.cuts)])
-        .astype("<i8")
-        .tobytes()
-    )
-    body = b"".join([len(head).to_bytes(8, "little"), head, numbers, catalog.marks.astype("<u4").tobytes()])
-    return hashlib.blake2b(body, digest_size=_CHECK).digest() + body
+    head = json.dumps([catalog.columns, catalog.types]).encode()
+    numbers = np.column_stack([np.asarray(catalog.stats, "<i8"), catalog.rows, np.diff(catalog.cuts)]).astype("<i8")
+    return b"".join([len(head).to_bytes(8, "little"), head, numbers.tobytes(), catalog.marks.astype("<u4").tobytes()])
 
 
 def _read(kept: Path, look: Path, files: int) -> Catalog:
-    with sidecar.storage(kept):
-        data = seams.world.store.read(str(kept))
-    stamp = sidecar.decode(data[: sidecar.HEADER])
-    body = memoryview(data)[sidecar.HEADER + _CHECK :]
-    check = hashlib.blake2b(body, digest_size=_CHECK).digest()
-    whole = data[sidecar.HEADER : sidecar.HEADER + _CHECK] == check
-    if stamp is None or (stamp.kind, stamp.data.size) != (sidecar.CATALOG, files) or not whole:
-        raise DataError(f"{kept}, kept for many files, is damaged or not ours: delete it", where=str(kept))
+    _, body = sidecar.body(kept, sidecar.CATALOG, kept)
+    try:
+        return _decoded(kept, look, body, files)
+    except (ValueError, TypeError) as error:
+        raise sidecar.damaged(kept, kept) from error
+
+
+def _decoded(kept: Path, look: Path, body: memoryview, files: int) -> Catalog:
     begin = 8 + int.from_bytes(body[:8], "little")
-    numbers = np.frombuffer(body, "<i8", count=4 * files, offset=begin).reshape(files, 4).astype(np.int64)
+    numbers = np.frombuffer(body, "<i8", 6 * files, begin).reshape(files, 6).astype(np.int64)
     marks = np.frombuffer(body, "<u4", offset=begin + numbers.nbytes)
-    columns = json.loads(bytes(body[8:begin]))
-    stats = [Stat(size, mtime) for size, mtime in numbers[:, :2].tolist()]
-    return Catalog(kept, look, columns, stats, numbers[:, 2], marks, starts_of(numbers[:, 3]))
+    stats = [Stat(*stat) for stat in numbers[:, :4].tolist()]
+    columns, types = json.loads(bytes(body[8:begin]))
+    return Catalog(kept, look, columns, types, stats, numbers[:, 4], marks, starts_of(numbers[:, 5]))

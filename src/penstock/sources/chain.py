@@ -14,6 +14,7 @@ from ..base.seams import Stat
 from ..types import Ints, Json
 from . import sidecar
 from .identity import Digest, file_digest, row_digest
+from .paths import TokenType
 
 _FEW = 8  # rows for each part, up to which it pays to put them together before they are converted
 
@@ -90,6 +91,8 @@ class Asked(NamedTuple):
     lengths: str | None
     split: str | None
     where: Mapping[str, Any] | None
+    dtype: TokenType | None = None
+    eos: int | None = None
 
 
 def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterable[Any]]) -> list[Any]:
@@ -110,9 +113,9 @@ def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterabl
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
-    `name` is what the source is called where nobody gave it a name; `paths` and `stats` are its files as found.
-    `lengths` finds the sizes of all rows, where they can be known; `asked` is what `open_files` was asked for. No file
-    is touched before a row of it is read.
+    `name` is what the source is called where nobody gave it a name; `files` are its parts, `paths` and `stats` what was
+    found of them. `lengths` finds the sizes of all rows, where they can be known, `column` is the one that they are of;
+    `asked` is what `open_files` was asked for. No file is touched before a row of it is read.
     """
 
     def __init__(
@@ -125,14 +128,15 @@ class Chain:
         paths: Sequence[Path],
         cache: str | Path | None = None,
         lengths: Callable[[], Ints] | None = None,
+        column: str | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self._digest: Digest | None = None
         self.asked: Asked | None = None
-        self._find_lengths = lengths
+        self._find_lengths, self.column = lengths, column
         self._lengths: Ints | None = None
         self.format = format
-        self._files = files
+        self.files = files
         self._columns = outline.columns
         self._starts = starts_of(outline.rows)
 
@@ -140,11 +144,11 @@ class Chain:
         return int(self._starts[-1])
 
     def __repr__(self) -> str:
-        return f"<{self.format} source {self.name!r}: {len(self)} rows in {len(self._files)} files>"
+        return f"<{self.format} source {self.name!r}: {len(self)} rows in {len(self.files)} files>"
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`, each file visited once."""
-        return by_part(self._starts, indices, lambda part, rows: self._files[part].read(rows))
+        return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
     def lengths(self) -> Ints | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from ..base import seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError
 from ..types import Ints
 from . import sidecar
+from .arrow_index import index_of, plausible
 from .chain import by_part, starts_of
+from .checked import Checked
 from .held import Shared
-from .rows import arrow, check, mapped, rows_of, together
+from .rows import arrow, check, mapped, opened, rows_of, together
 
+_STORED = re.compile(r"large_|_view|(?<=<)\w+: | not null")  # list<item: int64> is list<element: int64>
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 
 
-def footer_of(path: Path) -> tuple[list[str], list[int]]:
-    """What opening a Parquet file needs: the names of its columns, and the rows of its row groups."""
+def footer_of(path: Path) -> tuple[Any, list[int]]:
+    """What opening a Parquet file needs: the columns that it holds, and the rows of its row groups."""
     with _named(path):
-        footer = arrow("pyarrow.parquet").read_metadata(str(path))
+        with opened(path) as file:
+            footer = arrow("pyarrow.parquet").read_metadata(file)
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-        return footer.schema.to_arrow_schema().names, sizes
+        if footer.num_rows != sum(sizes):
+            raise ValueError(f"its footer names {footer.num_rows:,} rows, its row groups hold {sum(sizes):,}")
+        return footer.schema.to_arrow_schema(), sizes
 
 
 class Parquet:
@@ -37,11 +46,16 @@ class Parquet:
 
     slow = True
 
-    def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
+    def __init__(
+        self, path: Path, *, columns: Sequence[str] | None, shared: Shared, data: Checked | None = None
+    ) -> None:
         self.path = self._path = path
         self._shared, self._stat = shared, sidecar.stat(path)
-        names, sizes = footer_of(path)
-        self.columns = _wanted(names, columns, path)
+        self._data = data or Checked(path, path, shared.files)
+        self._compare_footer()
+        schema, sizes = footer_of(path)
+        self.columns = _wanted(schema.names, columns, path)
+        self.types = _types(schema, self.columns)
         self._starts = starts_of(sizes)
 
     def __len__(self) -> int:
@@ -59,20 +73,52 @@ class Parquet:
     def column(self, name: str, /) -> Iterator[Any]:
         """One column, row group by row group."""
         pq: Any = arrow("pyarrow.parquet")
-        with _named(self._path), pq.ParquetFile(str(self._path)) as file:
+        self._data.compare(0, self._stat.size)
+        with _named(self._path), opened(self._path) as raw, pq.ParquetFile(raw) as file:
             _wanted(file.schema_arrow.names, [name], self._path)
             for group in range(file.num_row_groups):
-                yield from file.read_row_group(group, columns=[name], use_threads=False).column(name).chunks
+                column = file.read_row_group(group, columns=[name], use_threads=False).column(name)
+                self._whole(group, len(column))
+                yield from column.chunks
 
     def _decoded(self, group: int) -> tuple[int, Any]:
         pq: Any = arrow("pyarrow.parquet")
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
-        footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(str(self._path))))
+        footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(opened(self._path))))
+        if self._data.known():
+            for start, stop in _chunks(footer.row_group(group), self.columns):
+                self._data.compare(start, stop)
         # With the footer at hand opening is cheap, and a reader of one's own needs no lock. Threads are the loader's.
-        with pq.ParquetFile(str(self._path), metadata=footer, page_checksum_verification=True) as file:
+        checks = {"metadata": footer, "page_checksum_verification": True}
+        with opened(self._path) as raw, pq.ParquetFile(raw, **checks) as file:
             table = file.read_row_group(group, columns=self.columns, use_threads=False)
         table = table.select(self.columns)
+        self._whole(group, table.num_rows)
         return table.get_total_buffer_size(), together([table])
+
+    def _whole(self, group: int, rows: int) -> None:
+        """Whether a row group holds as many rows as the footer says."""
+        told = int(self._starts[group + 1] - self._starts[group])
+        if rows != told:
+            raise DataError(f"row group {group} holds {rows:,} rows, its footer names {told:,}", where=str(self._path))
+
+    def _compare_footer(self) -> None:
+        size = self._stat.size
+        if not self._data.known() or size < 8:
+            return
+        self._data.compare(size - 8, size)
+        with sidecar.storage(self._path):
+            length = int.from_bytes(seams.world.store.read(str(self._path), size - 8, 4), "little")
+        self._data.compare(max(size - 8 - length, 0), size)
+
+
+def _chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where the columns of a row group lie, those of them that are read."""
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if chunk.path_in_schema.split(".")[0] in columns or any("." in column for column in columns):
+            begin = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
+            yield begin, begin + chunk.total_compressed_size
 
 
 class Arrow:
@@ -85,11 +131,18 @@ class Arrow:
     slow = False
 
     def __init__(
-        self, path: Path, *, columns: Sequence[str] | None, shared: Shared, origin: Path | None = None
+        self,
+        path: Path,
+        *,
+        columns: Sequence[str] | None,
+        shared: Shared,
+        data: Checked | None = None,
+        origin: Path | None = None,
     ) -> None:
         self._path, self._origin, self._shared = path, origin or path, shared
         self.path = self._origin
         self._stat = sidecar.stat(path)
+        self._data = data or Checked(path, self._origin, shared.files)
         with _named(self._origin):
             buffer = self._mapped()
             self._is_file = bytes(memoryview(buffer)[:6]) == b"ARROW1"
@@ -97,9 +150,12 @@ class Arrow:
             self._schema: Any = reader.schema
             names: list[str] = self._schema.names
             index = index_of(buffer, file=self._is_file)
+            for start, stop in index.gaps(self._stat.size):
+                self._data.compare(start, stop, memoryview(buffer))
             if self._is_file and reader.num_record_batches != len(index.sizes):
                 raise DataError("its footer does not fit its batches", where=str(self._origin))
         self.columns = _wanted(names, columns, self._origin)
+        self.types = _types(self._schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
 
     def __len__(self) -> int:
@@ -109,22 +165,33 @@ class Arrow:
         """The rows at `indices`, each batch visited once; lists of numbers are views of the file."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
 
-        def batch(number: int) -> Any:
-            return self._shared.decoded.get((self._path, number), lambda: self._batch(number))
-
         with _named(self._origin, indices):
-            return _read(self._starts, indices, batch, views=not self._index.compressed)
+            return _read(self._starts, indices, self._held, views=not self._index.compressed)
+
+    def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
+        """The values of the lists of a column, batch by batch, where they lie."""
+        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        with _named(self._origin):
+            return self._shared.decoded.get((self._path, name), lambda: (_MAPPED, self._flat(name)))
+
+    def _flat(self, name: str) -> list[npt.NDArray[Any]]:
+        batches = map(self._held, range(len(self._index.sizes)))
+        return [batch.column(name).flatten().to_numpy(zero_copy_only=False) for batch in batches]
 
     def column(self, name: str, /) -> Iterator[Any]:
         """One column, batch by batch, where it lies."""
         with _named(self._origin):
             _wanted(self._schema.names, [name], self._origin)
+            self._data.compare(0, self._stat.size, memoryview(self._mapped()))
             for batch in self._opened(self._mapped()) if not self._is_file else self._batches():
                 yield batch.column(name)
 
     def _batches(self) -> Iterator[Any]:
         reader = self._opened(self._mapped())
         yield from map(reader.get_batch, range(reader.num_record_batches))
+
+    def _held(self, number: int) -> Any:
+        return self._shared.decoded.get((self._path, number), lambda: self._batch(number))
 
     def _mapped(self) -> Any:
         return self._shared.files.get(self._path, lambda: (1, mapped(self._path)))
@@ -136,6 +203,9 @@ class Arrow:
 
     def _batch(self, number: int) -> tuple[int, Any]:
         buffer, index, schema = self._mapped(), self._index, self._schema
+        self._data.compare(*index.places[number], memoryview(buffer))
+        if index.compressed:
+            plausible(memoryview(buffer), *index.bodies[number])
         if self._is_file and (index.compressed or index.dictionaries):
             fields = sorted(schema.names.index(column) for column in self.columns)
             batch = self._opened(buffer, fields).get_batch(number)
@@ -154,6 +224,8 @@ class Arrow:
         return (batch.get_total_buffer_size() if index.compressed else _MAPPED), batch
 
     def _all(self, buffer: Any) -> tuple[int, Any]:
+        for body in self._index.bodies if self._index.compressed else []:
+            plausible(memoryview(buffer), *body)
         whole = list(self._opened(buffer))
         return sum(batch.get_total_buffer_size() for batch in whole) if self._index.compressed else _MAPPED, whole
 
@@ -171,104 +243,6 @@ def _read(starts: Ints, indices: Ints, batch: Callable[[int], Any], *, views: bo
     return by_part(starts, indices, part, few)
 
 
-class Index(NamedTuple):
-    """Where the record batches of an Arrow file lie (start, stop), and how many rows each has."""
-
-    places: list[tuple[int, int]]
-    sizes: list[int]
-    compressed: bool
-    dictionaries: bool
-
-
-def index_of(buffer: Any, *, file: bool) -> Index:
-    """Find the record batches of Arrow data by reading the headers of its messages, and nothing of their bodies.
-
-    A message is a marker, the length of its header, the header (a flatbuffer) and a body; see "Encapsulated message
-    format" in the Arrow specification. Only the footer of a file is bound to say where they are: some writers pad the
-    beginning of a file, or leave out the marker there.
-    """
-    view = memoryview(buffer)
-    start = 8 if file else 0
-    if file and bytes(view[start : start + 4]) != b"\xff\xff\xff\xff":
-        return _listed(view)
-    found = Index([], [], False, False)
-    at = start
-    while at < len(view):
-        marker, length = struct.unpack_from("<Ii", view, at)
-        if marker != 0xFFFFFFFF or length < 0:
-            raise ValueError(f"no Arrow message at byte {at}")
-        if length == 0:
-            return _whole(found)
-        found, at = _message(view, found, at, at + 8, length)
-    # Readers of sockets take this for an end. In a file it may be half of what was written.
-    raise ValueError("it has no end mark: it was cut off, or its writer was not closed")
-
-
-def _listed(view: memoryview) -> Index:
-    """The record batches that the footer of a file names, in the order in which they lie there."""
-    (length,) = struct.unpack_from("<i", view, len(view) - 10)
-    footer = view[len(view) - 10 - length : len(view) - 10]
-    table = struct.unpack_from("<I", footer)[0]
-    found, stop = Index([], [], False, bool(_blocks(footer, table, 2))), 8
-    for at, header, body in _blocks(footer, table, 3):
-        framed = 8 if bytes(view[at : at + 4]) == b"\xff\xff\xff\xff" else 4
-        if at < stop:
-            raise ValueError(f"the batch at byte {at} lies in another one")
-        found, stop = _message(view, found, at, at + framed, header - framed)
-        if stop != at + header + body or len(found.sizes) != len(found.places):
-            raise ValueError(f"the batch at byte {at} is not what the footer says")
-    return _whole(found)
-
-
-def _blocks(footer: memoryview, table: int, field: int) -> list[tuple[int, int, int]]:
-    """A list of places in a footer: where a message begins, the bytes before its body, the bytes of its body."""
-    slot = _slot(footer, table, field)
-    if not slot:
-        return []
-    at = slot + struct.unpack_from("<I", footer, slot)[0]
-    (count,) = struct.unpack_from("<I", footer, at)
-    return [struct.unpack_from("<qi4xq", footer, at + 4 + 24 * number) for number in range(count)]
-
-
-def _message(view: memoryview, found: Index, at: int, begin: int, length: int) -> tuple[Index, int]:
-    """What is known with the message at byte `at` too, whose header begins at `begin`; and where the message ends."""
-    header = view[begin : begin + length]
-    message = struct.unpack_from("<I", header)[0]
-    kind = _field(header, message, 1, "<B")
-    body = _field(header, message, 3, "<q")
-    stop = begin + length + body
-    if body < 0 or stop > len(view):
-        raise ValueError(f"the message at byte {at} is cut off")
-    compressed = found.compressed
-    if kind == 3:
-        place = _slot(header, message, 2)
-        batch = place + struct.unpack_from("<I", header, place)[0]
-        found.places.append((at, stop))
-        found.sizes.append(_field(header, batch, 0, "<q"))
-        compressed |= _slot(header, batch, 3) != 0
-    return found._replace(compressed=compressed, dictionaries=found.dictionaries or kind == 2), stop
-
-
-def _whole(found: Index) -> Index:
-    if min(found.sizes, default=0) < 0:
-        raise ValueError("a batch with a negative number of rows")
-    return found
-
-
-def _slot(header: memoryview, table: int, field: int) -> int:
-    """Where a field of a flatbuffer table lies, 0 where it is left out."""
-    entries = table - struct.unpack_from("<i", header, table)[0]
-    if 4 + 2 * field >= struct.unpack_from("<H", header, entries)[0]:
-        return 0
-    offset = struct.unpack_from("<H", header, entries + 4 + 2 * field)[0]
-    return table + offset if offset else 0
-
-
-def _field(header: memoryview, table: int, field: int, kind: str) -> int:
-    place = _slot(header, table, field)
-    return struct.unpack_from(kind, header, place)[0] if place else 0
-
-
 def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path) -> list[str]:
     if len(set(names)) != len(names):
         raise DataError(f"two columns have one name: {', '.join(names)}", where=str(path))
@@ -276,6 +250,30 @@ def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path) -> 
         if column not in names:
             raise ConfigError(f"{path}: there is no column {column!r}; the columns are {', '.join(names)}")
     return list(names if columns is None else columns)
+
+
+def _types(schema: Any, columns: Sequence[str]) -> dict[str, str]:
+    """The types of columns, as far as their values tell: how they are stored makes no difference."""
+    kinds = {name: schema.field(name).type for name in columns}
+    plain = {name: str(kind.value_type if hasattr(kind, "index_type") else kind) for name, kind in kinds.items()}
+    return {name: _STORED.sub("", kind) for name, kind in plain.items()}
+
+
+def different(file: Parquet | Arrow, first: Parquet | Arrow, first_path: Path, path: Path) -> None:
+    """Refuse files that hold one column as different types; one that is empty throughout has none."""
+    for name, kind in file.types.items():
+        other = first.types.get(name, kind)
+        if not (_fits(kind, other) or _fits(other, kind)):
+            raise DataError(
+                f"its column {name!r} holds {kind}, that of {first_path} holds {other}: write them alike, pass "
+                "columns= without it, or read them as two sources",
+                where=str(path),
+            )
+
+
+def _fits(one: str, other: str) -> bool:
+    """Whether a type is another one, of which nothing but nulls or empty lists was seen."""
+    return re.fullmatch(re.escape(one).replace("null", ".+"), other) is not None
 
 
 @contextlib.contextmanager

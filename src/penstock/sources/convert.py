@@ -1,6 +1,6 @@
-"""Files made once from other files and kept in a cache: archives unpacked, CSV turned into Arrow tables.
+"""Archives unpacked once, into a cache: they cannot be read at random as they are.
 
-Neither format can be read at random as it is. The copy costs disk; after that reading is as fast as for plain files.
+The copy costs disk; after that reading is as fast as for plain files.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..base.progress import Progress
 from ..errors import DataError, missing_extra
 from . import sidecar
 from .paths import PACKED
-from .rows import arrow
 
 _PIECE = 1 << 20
-_BITE = 64 << 10  # so that a bomb unfolds in the memory of one bite, not of the whole archive
+_BITES = {".gz": 64 << 10, ".zst": 4 << 10}  # so that a bomb unfolds in the memory of one bite, of 128 MiB at most
 _CHECK = 64 << 20  # bytes written between two looks at the free space
+_RATIO, _LARGE = 250, 256 << 20  # a bomb: more bytes than this for each of the archive's, and more than this in all
 _GZIP = 31
 
 
@@ -36,30 +36,23 @@ def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> P
         with Progress(f"unpack {origin.name}", size, "bytes") as progress:
             for piece in _members(_bites(origin, size, progress), machine, origin):
                 if written + len(piece) > checked:
-                    sidecar.room(target.parent, max(_CHECK, len(piece)), f"to unpack {origin}")
-                    checked = written + _CHECK
+                    step = max(len(piece), min(_CHECK, written))
+                    sidecar.room(target.parent, step, f"to unpack {origin}")
+                    checked = written + step
                 written += file.write(piece)
+                sane(written, size, origin)
 
-    target = sidecar.folder(origin, cache) / origin.stem
-    return sidecar.make(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
+    target = sidecar.cached(origin, cache, origin.stem)
+    return sidecar.copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
 
 
-def table(origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
-    """The Arrow file made from a CSV file (packed or not) with a header row; types are found from all its values."""
-    pa = arrow()
-
-    def write(file: BinaryIO) -> None:
-        try:
-            _convert(pa, origin, file)
-        except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise DataError(f"not a CSV file that can be read: {error}", where=str(origin)) from error
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise DataError(f"cannot be read: {error}", where=str(origin)) from error
-
-    target = sidecar.folder(origin, cache) / f"{origin.name}.arrow"
-    return sidecar.make(target, sidecar.TABLE, origin, write, rebuild=rebuild)
+def sane(unpacked: int, packed: int, origin: Path) -> None:
+    """Refuse an archive that unfolds to far more than data does."""
+    if unpacked > max(_LARGE, _RATIO * packed):
+        raise DataError(
+            f"it unfolds to more than {_RATIO} times its {packed:,} bytes: unpack it by hand if it is to be read",
+            where=str(origin),
+        )
 
 
 def _machine(origin: Path) -> Callable[[], Any]:
@@ -73,11 +66,12 @@ def _machine(origin: Path) -> Callable[[], Any]:
 
 
 def _bites(origin: Path, size: int, progress: Progress) -> Iterator[bytes]:
+    bite = _BITES[origin.suffix.lower()]
     for at in range(0, size, _PIECE):
         progress.tell(at)
         with sidecar.storage(origin):
             piece = seams.world.store.read(str(origin), at, _PIECE)
-        yield from (piece[start : start + _BITE] for start in range(0, len(piece), _BITE))
+        yield from (piece[start : start + bite] for start in range(0, len(piece), bite))
 
 
 def _members(bites: Iterator[bytes], new: Callable[[], Any], origin: Path) -> Iterator[bytes]:
@@ -99,44 +93,3 @@ def _members(bites: Iterator[bytes], new: Callable[[], Any], origin: Path) -> It
             machine = None if machine.eof else machine
     if machine is not None or not seen:
         raise DataError("the archive ends too early: it was cut off", where=str(origin))
-
-
-def _convert(pa: Any, origin: Path, file: BinaryIO) -> None:
-    csv, ipc = arrow("pyarrow.csv"), arrow("pyarrow.ipc")
-    parse = csv.ParseOptions(newlines_in_values=True)
-    size = sidecar.stat(origin).size
-
-    def opened() -> tuple[Any, Any]:
-        raw = pa.OSFile(str(origin))
-        packed = {".gz": "gzip", ".zst": "zstd"}.get(origin.suffix.lower())
-        return raw, pa.CompressedInputStream(raw, packed) if packed else raw
-
-    try:
-        raw, stream = opened()
-        with raw, csv.open_csv(stream, parse_options=parse) as reader:
-            with (
-                ipc.new_file(file, _sound(reader.schema, origin)) as writer,
-                Progress(f"convert {origin.name}", size, "bytes") as progress,
-            ):
-                for batch in reader:
-                    writer.write_batch(batch)
-                    progress.tell(raw.tell())
-    except pa.ArrowInvalid:
-        # A later value did not fit the type that the first block suggested. Only all values together tell the type.
-        file.seek(0)
-        file.truncate()
-        raw, stream = opened()
-        with raw:
-            whole = csv.read_csv(stream, parse_options=parse)
-        with ipc.new_file(file, _sound(whole.schema, origin)) as writer:
-            writer.write_table(whole, max_chunksize=64 << 10)
-
-
-def _sound(schema: Any, origin: Path) -> Any:
-    twice = {name for name in schema.names if schema.names.count(name) > 1}
-    if twice:
-        raise DataError(f"the header names {', '.join(sorted(twice))} twice", where=str(origin))
-    for field in schema:
-        if str(field.type) == "binary":
-            raise DataError(f"the column {field.name!r} holds bytes that are not UTF-8", where=str(origin))
-    return schema

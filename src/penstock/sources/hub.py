@@ -11,6 +11,12 @@ _BATCH = 256  # rows converted at a time
 _LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")  # what only reads, so that shards can be read one by one
 
 
+def is_stream(thing: Any) -> bool:
+    """Whether something is a `datasets.IterableDataset`; asked without importing that library."""
+    kinds = (kind for kind in type(thing).__mro__ if kind.__module__.startswith("datasets."))
+    return any(kind.__name__ == "IterableDataset" for kind in kinds)
+
+
 class HubStream:
     """A `datasets.IterableDataset` as shards that can be opened at a row.
 

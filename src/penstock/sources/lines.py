@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,36 +17,36 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
-from ..base.progress import Progress
-from ..base.seams import Stat
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from . import sidecar
 from .chain import in_file_order
+from .checked import Checked
 from .held import Held
-from .rows import mapped
+from .line_index import MARK, NEWLINE, make_index
+from .sums import Sums, read
 
 _CHUNK = 16 << 20  # bytes a pass over the file reads at once
+_LONGEST = 64 << 20  # bytes of a line, which is held several times over when it is parsed
 _GAP = 32 << 10  # bytes worth reading for nothing to save one more read
 _BLOCK = 1 << 20
-_MARK = b"\xef\xbb\xbf"
-_NEWLINE = 10
 
 
 class Offsets(NamedTuple):
-    """Where the rows of a file begin, and its size: int[rows + 1]; and the file in which that is kept."""
+    """Where the rows of a file begin, and its size: int[rows + 1]; the checksums of its blocks; the file in which that
+    is kept."""
 
     path: Path
     found: npt.NDArray[np.integer[Any]]
+    sums: Sums
 
     def rows(self) -> int:
         """How many there are."""
         return len(self.found) - 1
 
-    def get(self) -> npt.NDArray[np.integer[Any]]:
+    def get(self) -> Offsets:
         """All of them."""
-        return self.found
+        return self
 
 
 class Kept:
@@ -53,22 +54,26 @@ class Kept:
 
     def __init__(self, path: Path, origin: Path, held: Held) -> None:
         self.path, self._origin, self._held = path, origin, held
-        self._rows = sidecar.check(path, sidecar.LINES, origin).total
+        self._rows = self.get().rows()
 
     def rows(self) -> int:
         """How many there are."""
         return self._rows
 
-    def get(self) -> npt.NDArray[np.integer[Any]]:
+    def get(self) -> Offsets:
         """All of them."""
         return self._held.get(self.path, self._mapped)
 
-    def _mapped(self) -> tuple[int, npt.NDArray[np.uint64]]:
-        stamp = sidecar.check(self.path, sidecar.LINES, self._origin)
-        if stamp.total != self._rows or stamp.length != 8 * (self._rows + 1):
+    def found(self) -> npt.NDArray[np.integer[Any]]:
+        """Where each row begins, and where they end."""
+        return self.get().found
+
+    def _mapped(self) -> tuple[int, Offsets]:
+        rows, body = sidecar.body(self.path, sidecar.LINES, self._origin)
+        if 8 * (rows + 1) > len(body):
             raise foreign(self.path, self._origin)
-        with sidecar.storage(self.path):
-            return 1, np.frombuffer(mapped(self.path), "<u8", offset=sidecar.HEADER)
+        offsets = np.frombuffer(body, "<u8", rows + 1)
+        return 1, Offsets(self.path, offsets, np.frombuffer(body, "<u4", offset=offsets.nbytes))
 
 
 class Lines:
@@ -97,15 +102,21 @@ class Lines:
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`. A line that does not parse is a `DataError` with its number and byte offset."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
-        offsets = self.offsets.get()
+        _, offsets, sums = self.offsets.get()
         if not indices.size:
             return []
+        if len(offsets) != self._rows + 1:
+            raise foreign(self.offsets.path, self._origin)
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
             raise foreign(self.offsets.path, self._origin)
-        return in_file_order(starts, ends, self._rows_of)
+        if (longest := int((ends - starts).max())) > _LONGEST:
+            start = int(starts[np.argmax(ends - starts)])
+            what = f"a line of {longest:,} bytes: rows of more than {_LONGEST:,} are not read"
+            raise self._bad(start, ValueError(what))
+        return in_file_order(starts, ends, partial(self._rows_of, sums))
 
-    def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
+    def _rows_of(self, sums: Sums, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Rows in the order of the file, a block of neighbours at a time."""
         apart = (starts[1:] > ends[:-1] + _GAP) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
         cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
@@ -113,10 +124,10 @@ class Lines:
         for low, high in pairwise(cuts):
             # One byte more at the front: a row follows the end of a line, or the offsets are not of this file.
             base = max(firsts[low] - 1, 0)
-            block = self._bytes(base, lasts[high - 1] - base)
+            block = read(self._path, base, lasts[high - 1] - base, sums, str(self._origin))
             for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
                 at = first - base
-                if first and block[at - 1] != _NEWLINE and (first, block[at - 1]) != (len(_MARK), _MARK[-1]):
+                if first and block[at - 1] != NEWLINE and (first, block[at - 1]) != (len(MARK), MARK[-1]):
                     raise foreign(self.offsets.path, self._origin)
                 end = block.find(b"\n", at, last - base)
                 try:
@@ -124,19 +135,10 @@ class Lines:
                 except (ValueError, RecursionError) as error:
                     raise self._bad(first, error) from error
 
-    def _bytes(self, start: int, length: int) -> bytes:
-        with sidecar.storage(self._path):
-            found = seams.world.store.read(str(self._path), start, length)
-        if len(found) != length:
-            raise DataError(
-                f"{len(found)} bytes at {start} where {length} were expected: it was cut", where=str(self._origin)
-            )
-        return found
-
     def _bad(self, start: int, error: Exception) -> DataError:
         number = 1
         for at in range(0, start, _CHUNK):
-            number += self._bytes(at, min(_CHUNK, start - at)).count(b"\n")
+            number += read(self._path, at, min(_CHUNK, start - at), None, str(self._origin)).count(b"\n")
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         return DataError(f"{reason} (the line begins at byte {start})", where=f"{self._origin}, line {number}")
 
@@ -144,9 +146,11 @@ class Lines:
 class Array:
     """A `.json` file that is one array: its elements are the rows. It is held parsed, so this is for small files."""
 
-    def __init__(self, path: Path, values: list[Any], *, origin: Path, columns: Sequence[str] | None) -> None:
+    def __init__(
+        self, path: Path, values: list[Any], *, origin: Path, columns: Sequence[str] | None, data: Checked
+    ) -> None:
         self.columns = columns
-        self._path, self._origin, self._stat = path, origin, sidecar.stat(path)
+        self._data, self._path, self._origin, self._stat = data, path, origin, sidecar.stat(path)
         self._values: list[Any] | None = values
         self._rows = len(values)
 
@@ -160,7 +164,7 @@ class Array:
         """The elements at `indices`."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
         if self._values is None:
-            self._values = array_of(self._path, self._origin)
+            self._values = array_of(self._path, self._origin, self._data)
         values, columns = self._values or [], self.columns
         if columns is None:
             return [values[index] for index in indices.tolist()]
@@ -236,6 +240,7 @@ def open_lines(
     held: Held,
     rebuild: bool = False,
     offsets: Offsets | None = None,
+    data: Checked | None = None,
 ) -> Lines | Array:
     """The rows of one file; `path` is where it can be read as it is, `origin` the file the user meant.
 
@@ -243,74 +248,19 @@ def open_lines(
     """
     if text:
         columns = text_columns(columns, origin)
-    elif path.suffix.lower() == ".json" and (values := array_of(path, origin)) is not None:
-        return Array(path, values, origin=origin, columns=columns)
+    elif path.suffix.lower() == ".json":
+        data = data or Checked(path, origin, held)
+        if (values := array_of(path, origin, data)) is not None:
+            return Array(path, values, origin=origin, columns=columns, data=data)
     found = offsets or Kept(make_index(path, origin, cache=cache, rebuild=rebuild), origin, held)
     return Lines(path, from_text if text else FromJson(columns), offsets=found, origin=origin, columns=columns)
 
 
-def make_index(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
-    """Where the line index of a file is; made if there is none, or if it is to be made again."""
-    cached = sidecar.folder(origin, cache) / f".{origin.name}.penstock-lines"
-    index = sidecar.place(origin, cache) if path == origin else cached
-    if index.exists() and not rebuild:
-        sidecar.check(index, sidecar.LINES, origin)
-        return index
-    before, size = sidecar.stat(origin), sidecar.stat(path)
-    with Progress(f"index {origin.name}", size.size, "bytes") as progress:
-        offsets = offsets_of(path, size, progress.tell)
-    sidecar.unchanged(origin, before, name=str(origin))
-    stamp = sidecar.Stamp(sidecar.LINES, before, len(offsets) - 1, offsets.nbytes)
-    return sidecar.keep(index, stamp, offsets.astype("<u8").tobytes(), otherwise=None if index.exists() else cached)
-
-
-def offsets_of(path: Path, size: Stat, tell: Callable[[int], None] = lambda done: None) -> Ints:
-    """Where each row begins, and the size of the file: int64[rows + 1]. One pass, in chunks, however long the lines."""
-    rows: list[Ints] = []
-    at = begun = 0
-    filled = False  # whether the line that begins at `begun` holds anything yet
-    while at < size.size:
-        with sidecar.storage(path):
-            chunk = np.frombuffer(
-                seams.world.store.read(str(path), at, min(max(_CHUNK, len(_MARK)), size.size - at)), np.uint8
-            )
-        if at == 0 and chunk[: len(_MARK)].tobytes() == _MARK:
-            at = begun = len(_MARK)
-            continue
-        if not chunk.size:
-            break
-        begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(chunk == _NEWLINE) + 1])
-        holds = _holds(chunk, begins)
-        holds[0] |= filled
-        starts = begins + at
-        starts[0] = begun
-        rows.append(starts[:-1][holds[:-1]])
-        begun, filled = int(starts[-1]), bool(holds[-1])
-        at += chunk.size
-        tell(at)
-    return np.concatenate([*rows, np.asarray([begun, size.size] if filled else [size.size], np.int64)])
-
-
-def _holds(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
-    """Which lines of a chunk hold more than white space; the last one may be empty."""
-    inside = begins[:-1] if begins[-1] == chunk.size else begins
-    holds = np.zeros(len(begins), np.bool_)
-    found = _prints(chunk[inside])  # mostly the first byte tells
-    holds[: len(inside)] = found if found.all() else np.logical_or.reduceat(_prints(chunk), inside)
-    return holds
-
-
-def _prints(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which bytes are none of the six white ones: space, and 9 to 13 (anything below 9 wraps around)."""
-    return (letters != 32) & (letters - np.uint8(9) > 4)
-
-
-def array_of(path: Path, origin: Path) -> list[Any] | None:
+def array_of(path: Path, origin: Path, data: Checked) -> list[Any] | None:
     """The elements of a .json file that is one array, `None` where it is lines; an error where it is neither."""
-    with sidecar.storage(path):
-        size = seams.world.store.stat(str(path)).size
-        head = seams.world.store.read(str(path), 0, _BLOCK).removeprefix(_MARK).lstrip()
-        whole = seams.world.store.read(str(path)).removeprefix(_MARK) if head[:1] == b"[" else b""
+    size = sidecar.stat(path).size
+    head = data.read(0, min(_BLOCK, size)).removeprefix(MARK).lstrip()
+    whole = data.read(0, size).removeprefix(MARK) if head[:1] == b"[" else b""
     problem = ""
     if whole:
         try:

@@ -147,6 +147,10 @@ class Tokens:
         """The number of tokens of every document: int64[len]."""
         return np.diff(self._offsets)
 
+    def joined(self) -> npt.NDArray[Any]:
+        """The tokens of all documents end to end, as a view."""
+        return self._tokens[int(self._offsets[0]) : int(self._offsets[-1])]
+
     def digest(self) -> Digest:
         """What the tokens are, and where documents begin."""
         if self._digest is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from ..base import seams
-from ..errors import ConfigError, DataError, missing_extra
+from ..base.yaml import shallow
+from ..errors import ConfigError, DataError
 from . import sidecar
 
 META = ".nv-meta"
@@ -41,10 +41,7 @@ def read(path: Path) -> Any:
 
 
 def _from_yaml(text: bytes) -> Any:
-    try:
-        yaml: Any = importlib.import_module("yaml")
-    except ModuleNotFoundError:
-        raise missing_extra("pyyaml", "yaml", "reading a folder that Energon prepared") from None
+    yaml = shallow(text, "reading a folder that Energon prepared")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -12,8 +12,9 @@ import numpy as np
 from ..errors import ConfigError
 from ..types import Ints
 from .chain import Chain, outline_of
+from .folders import files
 from .memory import Memory
-from .paths import find, name_of
+from .paths import Files, find, name_of
 
 Format: TypeAlias = Callable[[Path], Any]
 """Opens one file: gives anything with `len` and `[i]` or `read`."""
@@ -48,16 +49,26 @@ class OwnFile:
 
 
 def open_own(
-    paths: str | Path | Sequence[str | Path], format: Format, cache: str | Path | None, others: Mapping[str, object]
+    paths: str | Path | Sequence[str | Path],
+    format: Format,
+    cache: str | Path | None,
+    others: Mapping[str, object],
+    *,
+    name: str = "",
+    files: Files = files,
 ) -> Chain:
-    """The rows of files of a format of the user's, as one source in the order of their paths."""
+    """The rows of files of a format of the user's, as one source in the order of their paths.
+
+    `name` is what the format is called; `files` tells which folders are one dataset, and of which files.
+    """
+    name = name or _called(format)
     if given := next((name for name, value in others.items() if value is not None), None):
-        raise ConfigError(f"{given}= does not go with a format of your own: {_called(format)} says what a file gives")
-    found = find(paths)
-    files = [OwnFile(path, format) for path in found]
-    lengths = partial(_lengths, files) if all(file.lengths() is not None for file in files) else None
+        raise ConfigError(f"{given}= does not go with a format of your own: {name} says what a file gives")
+    found = find(paths, files)
+    opened = [OwnFile(path, format) for path in found]
+    lengths = partial(_lengths, opened) if all(file.lengths() is not None for file in opened) else None
     return Chain(
-        files, outline_of(files, found), format=_called(format), name=name_of(found), paths=found, cache=cache,
+        opened, outline_of(opened, found), format=name, name=name_of(found), paths=found, cache=cache,
         lengths=lengths,
     )  # fmt: skip
 

@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from glob import escape
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from ..base import seams
 from ..base.hints import chosen
 from ..base.seams import Entry
-from ..errors import ConfigError
+from ..base.urls import is_url
+from ..errors import ConfigError, StorageError
+from . import folders
+from .braces import braces
 
-FormatName: TypeAlias = Literal["parquet", "arrow", "jsonl", "csv", "text", "tar", "energon"]
+FormatName: TypeAlias = Literal[
+    "parquet",
+    "arrow",
+    "jsonl",
+    "csv",
+    "text",
+    "tar",
+    "tokens",
+    "energon",
+    "mds",
+    "tfrecord",
+    "array_record",
+    "litdata",
+    "hdf5",
+    "zarr",
+    "lance",
+]
+
+TokenType: TypeAlias = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
+"""What a token id is stored as."""
+
+TOKEN_TYPES: tuple[TokenType, ...] = get_args(TokenType)
 
 FORMATS: dict[str, FormatName] = {
     ".parquet": "parquet",
@@ -26,18 +50,40 @@ FORMATS: dict[str, FormatName] = {
     ".csv": "csv",
     ".txt": "text",
     ".tar": "tar",
+    ".npy": "tokens",
+    ".bin": "tokens",
+    ".ds": "tokens",
+    ".mds": "mds",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+    ".tfrec": "tfrecord",
+    ".array_record": "array_record",
+    ".arrayrecord": "array_record",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".manifest": "lance",
 }
-PACKED = (".gz", ".zst")
-_PACKABLE = ("jsonl", "csv", "text", "tar")
-_MOST_NAMES = 1_000_000
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+KINDS = tuple(sorted({*FORMATS.values(), "litdata", "zarr"}))
+"""The formats of files, also of those without an ending of their own."""
+
+TABLES = ("parquet", "arrow", "csv", "mds", "hdf5", "zarr", "lance")
+"""Formats whose files name their columns."""
+
+PACKED = (".gz", ".zst", ".zstd")
+_PACKABLE = ("jsonl", "csv", "text", "tar", "mds", "tfrecord")
+_OF = re.compile(r"-\d{5}-of-\d{5}$")
+_CHUNK = re.compile(r"chunk-\d+-\d+\.bin$")  # of LitData
 
 
-def find(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+Files: TypeAlias = Callable[[Path], Sequence[Path] | None]
+"""The data files of a folder that is one dataset, in their order; nothing for any other folder."""
+
+
+def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files) -> list[Path]:
     """The files meant by paths, globs (`**` too), brace ranges and folders: sorted, each once.
 
-    A folder means the data files right inside it. Errors name the pattern that matches nothing, the file that is
-    missing from a brace range, and the file that is meant twice.
+    A folder means the data files right inside it, or those that `files` tells, where it is one dataset. Errors name the
+    pattern that matches nothing, the file that is missing from a brace range, and the file that is meant twice.
 
     >>> find("no/such/*.jsonl")
     Traceback (most recent call last):
@@ -47,9 +93,15 @@ def find(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not given:
         raise ConfigError("no paths were given")
-    look = _Look()
-    entries = [(Path(entry.path), entry.link) for one in given for entry in _matches(one, look)]
-    entries.sort(key=lambda entry: entry[0].as_posix())
+    look = _Look(files)
+    try:
+        matched = sorted(match for one in given for match in _matches(one, look))
+    except StorageError:
+        raise
+    except OSError as error:
+        where = str(error.filename or given[0])[:200]
+        raise StorageError(f"{where} cannot be looked at: {error.strerror or error}") from error
+    entries = [(Path(entry.path), entry.link) for _, _, entry in matched]
     found = [path for path, _ in entries]
     seen: set[str] = set()
     for path, real in zip(found, places(path.resolve() if link else path for path, link in entries), strict=True):
@@ -69,31 +121,20 @@ def places(paths: Iterable[Path]) -> Iterator[str]:
         yield f"{known[folder]}/{name}"
 
 
-def braces(pattern: str) -> Iterator[str]:
-    """Write out `{a,b}` and `{000..099}`, as a shell does; a brace with neither stays as it is.
-
-    >>> list(braces("part-{08..10}.{csv,txt}"))[:3]
-    ['part-08.csv', 'part-08.txt', 'part-09.csv']
-    """
-    for open_ in (at for at, letter in enumerate(pattern) if letter == "{"):
-        close = _closing(pattern, open_)
-        choices = _choices(pattern[open_ + 1 : close]) if close else None
-        if choices is not None:
-            tails = list(braces(pattern[close + 1 :]))
-            for choice in choices:
-                yield from (pattern[:open_] + middle + tail for middle in braces(choice) for tail in tails)
-            return
-    yield pattern
-
-
 def format_of(path: Path) -> str | None:
     """The format that the extension names, looking through `.gz` and `.zst`; `None` where it names none.
 
     >>> format_of(Path("a/b.jsonl.gz")), format_of(Path("b.parquet.gz"))
     ('jsonl', None)
+    >>> format_of(Path("mnist-train.tfrecord-00003-of-00010"))
+    'tfrecord'
     """
+    if _CHUNK.match(path.name):
+        return "litdata"
+    if path.name in folders.ZARR:
+        return "zarr"
     packed = path.suffix.lower() in PACKED
-    found = FORMATS.get(Path(path.stem).suffix.lower() if packed else path.suffix.lower())
+    found = FORMATS.get(_OF.sub("", Path(path.stem).suffix.lower() if packed else path.suffix.lower()))
     return None if packed and found not in _PACKABLE else found
 
 
@@ -103,7 +144,7 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
     if short := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
         raise ConfigError(f"{short}: rename it to {short.stem}.tar.gz, which is unpacked into the cache once")
     if format is not None:
-        chosen(format, tuple(sorted({*FORMATS.values()})), "read(format={})")
+        chosen(format, KINDS, "read(format={})")
         for path in paths:
             if path.suffix.lower() in PACKED and format not in _PACKABLE:
                 raise ConfigError(f"{path}: {format} files cannot be read through {path.suffix}: unpack it first")
@@ -149,7 +190,8 @@ def _text(name: str) -> str:
 class _Look:
     """Looks at folders, each once, where it would be long to look at every file."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files) -> None:
+        self.files = files
         self._inside: dict[Path, dict[str, Entry]] = {}
 
     def named(self, path: str) -> Entry | None:
@@ -162,13 +204,15 @@ class _Look:
             inside.update((Path(one.path).name, one) for one in _inside(asked.parent))
         found = inside.get(asked.name)
         if found is None or not found.file:
-            found = Entry(path, asked.is_file(), True) if asked.exists() else None
+            odd = "" if asked.is_file() or asked.is_dir() else seams.kind_of(path)
+            found = Entry(path, asked.is_file(), True, odd) if asked.exists() else None
         return found
 
 
-def _matches(given: str | Path, look: _Look) -> Iterator[Entry]:
-    if "://" in str(given):
-        scheme = str(given).split("://", 1)[0]
+def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]:
+    """What a pattern means: under which name it is sorted, and where it lies in a folder that tells the order."""
+    if is_url(str(given)):
+        scheme = str(given).split(":/", 1)[0]
         raise ConfigError(
             f"{scheme}:// paths cannot be read yet, object stores will come as an extra of their own: "
             "copy the files to a local folder and give that"
@@ -178,39 +222,78 @@ def _matches(given: str | Path, look: _Look) -> Iterator[Entry]:
     except RuntimeError:  # there is nobody of this name: a file may be called so
         pattern = Path(given).as_posix()
     if found := look.named(pattern):  # a name that really holds a brace or a star means itself
-        yield from _file_or_folder(found)
+        yield from _file_or_folder(found, look.files)
         return
     for one in braces(pattern):
         if not any(letter in one for letter in "*?["):
             if (found := look.named(one)) is None:
                 missing = f"the file {one!r} is missing" + (f" from {str(given)!r}" if one != str(given) else "")
                 raise ConfigError(f"{missing}: {_around(one)}")
-            yield from _file_or_folder(found)
+            yield from _file_or_folder(found, look.files)
             continue
-        files = [entry for entry in seams.world.store.list(one) if entry.file]
-        if not files:
+        found = [match for entry in _sound(_listed(one)) for match in _file_or_dataset(entry, look.files)]
+        if not found:
             raise ConfigError(f"{one!r} matches no file: {_around(one)}")
-        yield from files
+        yield from found
 
 
-def _file_or_folder(entry: Entry) -> Iterator[Entry]:
+def _file_or_dataset(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
+    """A file, or the files of a folder that is one dataset; nothing of any other folder."""
+    name = Path(entry.path).as_posix()
+    if entry.file:
+        yield name, 0, entry
+    else:
+        for number, path in enumerate(files(Path(entry.path)) or ()):
+            yield name, number, Entry(str(path), True, entry.link)
+
+
+def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
     path = Path(entry.path)
-    if entry.file or not path.is_dir():
-        yield entry
+    if entry.file or entry.odd or not path.is_dir():
+        yield from ((path.as_posix(), 0, one) for one in _files([entry]))
+        return
+    if found := list(_file_or_dataset(entry, files)):
+        yield from found
         return
     inside = _inside(path)
-    files = [one for one in inside if one.file and format_of(Path(one.path))]
-    if not files:
+    names = {Path(one.path).name for one in inside}
+    known = _files(one for one in inside if format_of(Path(one.path)) and not _index(Path(one.path).name, names))
+    if not known:
         shown = _shown([Path(one.path).name for one in inside])
         raise ConfigError(
             f"the folder {str(path)!r} holds no data files ({shown}); known extensions are {', '.join(FORMATS)}; for "
             f"the files of its folders write {path.as_posix()}/**/*.parquet, say"
         )
-    yield from files
+    yield from ((Path(one.path).as_posix(), 0, one) for one in known)
+
+
+def _index(name: str, names: set[str]) -> bool:
+    """Whether a file only says where the documents of another one end."""
+    return name.endswith(".csv.gz") and f"{name.removesuffix('.csv.gz')}.npy" in names
+
+
+def _files(entries: Iterable[Entry]) -> list[Entry]:
+    """The files among what was asked for; folders are left out."""
+    return [entry for entry in _sound(entries) if entry.file]
+
+
+def _sound(entries: Iterable[Entry]) -> list[Entry]:
+    """What can be neither a file nor a folder is refused: one file less would be another order of all samples."""
+    entries = list(entries)
+    if odd := next((entry for entry in entries if entry.odd), None):
+        raise ConfigError(f"{odd.path!r} is {odd.odd}, no file: remove it, or name the files so that it is not meant")
+    return entries
 
 
 def _inside(folder: Path) -> list[Entry]:
-    return seams.world.store.list(f"{escape(folder.as_posix())}/*")
+    return _listed(f"{escape(folder.as_posix())}/*")
+
+
+def _listed(pattern: str) -> list[Entry]:
+    try:
+        return seams.world.store.list(pattern)
+    except OSError as error:
+        raise StorageError(f"{error.filename or pattern} cannot be listed: {error.strerror or error}") from error
 
 
 def _around(pattern: str) -> str:
@@ -231,32 +314,3 @@ def _shown(names: Sequence[str | Path]) -> str:
         return "it is empty"
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(str(name) for name in names[:5]) + more
-
-
-def _closing(pattern: str, open_: int) -> int:
-    depth = 0
-    for at in range(open_, len(pattern)):
-        depth += (pattern[at] == "{") - (pattern[at] == "}")
-        if depth == 0:
-            return at
-    return 0
-
-
-def _choices(inside: str) -> list[str] | None:
-    """The alternatives between two braces, or `None` where this is no brace expression."""
-    if found := _RANGE.fullmatch(inside):
-        low, high = found.groups()
-        first, last = int(low), int(high)
-        if abs(last - first) >= _MOST_NAMES:
-            raise ConfigError(f"the brace range {{{inside}}} means more than {_MOST_NAMES:,} names")
-        width = max(len(low), len(high)) if low.startswith("0") or high.startswith("0") else 0
-        step = 1 if last >= first else -1
-        return [f"{number:0{width}d}" for number in range(first, last + step, step)]
-    parts: list[str] = []
-    depth = start = 0
-    for at, letter in enumerate(inside):
-        depth += (letter == "{") - (letter == "}")
-        if letter == "," and depth == 0:
-            parts.append(inside[start:at])
-            start = at + 1
-    return [*parts, inside[start:]] if parts else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -14,13 +13,12 @@ from ..base import seams
 from ..base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..types import Ints
-from . import lines, meta, sidecar
+from . import checked, lines, meta, sidecar
+from .braces import braces
 from .chain import Chain, File, outline_of
 from .held import Held
-from .paths import braces
 from .tar_file import Without, open_tar
 
-_MOST = 1_000_000  # names that one entry with braces may mean
 _HELD = 256 << 20  # bytes of indexes
 
 
@@ -58,7 +56,8 @@ class Prepared:
     def _shard(self, shard: str, columns: Sequence[str] | None, cache: str | Path | None, held: Held) -> File:
         path = self.folder / shard
         keys = self.excluded.get(shard, frozenset())
-        file = open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, keyed=bool(keys))
+        data = checked.of_data(path, held, cache)
+        file = open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, keyed=bool(keys), data=data)
         if len(file) != self.counts[shard]:
             raise DataError(
                 f"this shard holds {len(file):,} samples, its folder was prepared with {self.counts[shard]:,}: "
@@ -75,7 +74,10 @@ class Prepared:
 
 def is_prepared(path: str | Path) -> bool:
     """Whether this is a folder with a `.nv-meta` in it."""
-    return (Path(path).expanduser() / meta.META).is_dir()
+    try:
+        return (Path(path).expanduser() / meta.META).is_dir()
+    except (OSError, RuntimeError):  # what is wrong with the path is said where it is looked for
+        return False
 
 
 def load(folder: str | Path, split_config: str | None = None) -> Prepared:
@@ -173,9 +175,10 @@ def _names(entries: Any, where: Path) -> Iterator[tuple[str, bool]]:
     if entries is not None and not isinstance(entries, list):
         raise DataError(f"there must be a list of names where {entries!r} stands", where=str(where))
     for entry in cast("list[Any]", entries or ()):
-        written = list(islice(braces(str(entry)), _MOST + 1))
-        if len(written) > _MOST:
-            raise DataError(f"{entry!r} means more than {_MOST:,} names", where=str(where))
+        try:
+            written = list(braces(str(entry)))
+        except ConfigError as error:
+            raise DataError(str(error), where=str(where)) from error
         yield from ((name, name == entry) for name in written)
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..base import seams
-from ..errors import PenstockError
 from . import sidecar
 from .paths import places
 
@@ -29,23 +27,8 @@ def remembered(
     versions = [[place, *stat] for place, stat in zip(places(paths), stats, strict=True)]
     key = hashlib.blake2b(json.dumps([what, versions]).encode(), digest_size=8).hexdigest()
     kept = sidecar.folder(paths[0], cache) / f".{key}.penstock-known"
-    stamp = sidecar.Stamp(sidecar.KNOWN, stats[0], len(paths), 0)
-    with seams.world.disk.lock(kept):
-        if (known := _read(kept, stamp)) is not None:
-            return known
-        found = make()
-        body = json.dumps(found).encode()
-        with suppress(PenstockError):  # without a place to keep it, it is found anew every time
-            sidecar.keep(kept, stamp._replace(length=len(body)), body)
-        return found
 
+    def encoded(_: bool) -> tuple[int, bytes]:
+        return len(paths), json.dumps(make()).encode()
 
-def _read(kept: Path, stamp: sidecar.Stamp) -> Any:
-    if not kept.exists():
-        return None
-    data = seams.world.disk.read(kept)
-    if sidecar.decode(data[: sidecar.HEADER]) != stamp._replace(length=len(data) - sidecar.HEADER):
-        return None
-    with suppress(ValueError):
-        return json.loads(data[sidecar.HEADER :])
-    return None
+    return json.loads(bytes(sidecar.again(kept, sidecar.KNOWN, paths[0], encoded)))

@@ -24,7 +24,17 @@ def arrow(module: str = "pyarrow") -> Any:
 
 def mapped(path: Path) -> Any:
     """The bytes of a file as a buffer, mapped. Unlike `mmap` it keeps no file handle, so there may be many."""
-    return arrow().memory_map(str(path)).read_buffer()
+    return arrow().memory_map(spelled(path)).read_buffer()
+
+
+def opened(path: Path) -> Any:
+    """A file as Arrow reads it."""
+    return arrow().OSFile(spelled(path))
+
+
+def spelled(path: Path) -> bytes:
+    """A path as the system has it: the names of files need not be UTF-8."""
+    return str(path).encode("utf-8", "surrogateescape")
 
 
 def rows_of(table: Any, indices: Ints, *, views: bool) -> list[dict[str, Any]]:

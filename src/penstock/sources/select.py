@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
 from ..base.progress import Progress
-from ..errors import ConfigError, DataError, StorageError
+from ..base.random import keys_of
+from ..errors import ConfigError, DataError
 from ..types import Ints, Json
 from . import sidecar
 from .chain import Asked, Chain, File
@@ -24,7 +24,7 @@ from .sizes import Listed
 
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any]
-"""Column -> a value, a list of values, or a range: a mapping of `min`, `max`, `above`, `below`, `not`."""
+"""Column -> a value, a list of values, or a range: a mapping of `min`, `max`, `above`, `below`, `not`, `hash`."""
 
 _RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
 _ROWS = 1 << 16
@@ -88,10 +88,12 @@ def _condition(column: str, condition: Any) -> Any:
     if not isinstance(condition, Mapping):
         return _values(condition)
     given = cast("Mapping[str, Any]", condition)
-    if unknown := sorted(set(given) - {*_RANGES, "not"}):
-        raise ConfigError(f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)} and not")
+    if unknown := sorted(set(given) - {*_RANGES, "not", "hash"}):
+        raise ConfigError(f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)}, not and hash")
     if not given:
-        raise ConfigError(f"where: {column!r} has an empty range; give min, max, above, below or not")
+        raise ConfigError(f"where: {column!r} has an empty range; give min, max, above, below, not or hash")
+    if "hash" in given:
+        _between(given["hash"])
     return {name: _values(value) if name == "not" else value for name, value in given.items()}
 
 
@@ -116,23 +118,16 @@ def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> Int
     """The rows of one file that fit; kept in the cache, and found anew when the file is another one."""
     spelled = json.dumps([_VERSION, where], sort_keys=True, default=str)
     digest = hashlib.blake2b(spelled.encode(), digest_size=8).hexdigest()
-    kept = sidecar.folder(path, cache) / f".{path.name}.{digest}.penstock-rows"
-    before = sidecar.stat(path)
-    if kept.exists():
-        with sidecar.storage(kept):
-            found = seams.world.store.read(str(kept))
-        stamp = sidecar.decode(found[: sidecar.HEADER])
-        if stamp and (stamp.kind, stamp.data, stamp.length) == (sidecar.ROWS, before, len(found) - sidecar.HEADER):
-            return np.frombuffer(found, "<i8", offset=sidecar.HEADER).astype(np.int64)
-    mask = np.ones(len(file), np.bool_)
-    for column, condition in where.items():
-        mask &= _mask(file, path, column, condition)
-    rows = np.flatnonzero(mask).astype(np.int64)
-    sidecar.unchanged(path, before, name=str(path))
-    with suppress(StorageError):  # without a place to keep it, it is found anew every time
-        stamp = sidecar.Stamp(sidecar.ROWS, before, len(rows), rows.nbytes)
-        sidecar.keep(kept, stamp, rows.astype("<i8").tobytes())
-    return rows
+    kept = sidecar.cached(path, cache, f".{path.name}.{digest}.penstock-rows")
+
+    def make(_: bool) -> tuple[int, bytes]:
+        mask = np.ones(len(file), np.bool_)
+        for column, condition in where.items():
+            mask &= _mask(file, path, column, condition)
+        rows = np.flatnonzero(mask)
+        return len(rows), rows.astype("<i8").tobytes()
+
+    return np.frombuffer(sidecar.again(kept, sidecar.ROWS, path, make), "<i8").astype(np.int64)
 
 
 def _mask(file: File, path: Path, column: str, condition: Any) -> Mask:
@@ -189,12 +184,34 @@ def _fits(values: Any, condition: Any) -> Mask:
         return one_of(cast("list[Any]", condition)).to_numpy(zero_copy_only=False)
     mask: Mask = np.ones(len(values), np.bool_)
     for name, bound in cast("dict[str, Any]", condition).items():
-        if name == "not":
+        if name == "hash":
+            mask &= _hashed(values, *_between(bound))
+        elif name == "not":
             mask &= ~one_of(bound).to_numpy(zero_copy_only=False)
         else:
             fits = pc.fill_null(getattr(pc, _RANGES[name])(values, scalar(bound)), False)
             mask &= fits.to_numpy(zero_copy_only=False)
     return mask
+
+
+def _between(bounds: Any) -> tuple[int, int]:
+    """From which hash on and before which one values are wanted, of 2^64."""
+    try:
+        low, high = (Fraction(repr(float(bound))) for bound in bounds)
+    except (TypeError, ValueError, OverflowError):
+        low = high = Fraction(0)
+    if not 0 <= low < high <= 1:
+        raise ConfigError(f"where: hash is {bounds!r}; two ascending numbers from 0 to 1, such as [0, 0.01]")
+    return int(low * (1 << 64)), int(high * (1 << 64))
+
+
+def _hashed(values: Any, low: int, high: int) -> Mask:
+    """The values whose hash lies between; nulls have that of the empty text, numbers that of how they are written."""
+    texts = arrow("pyarrow.compute").fill_null(values.cast(arrow().large_string()), "")
+    # Each different value is hashed once.
+    coded = texts.dictionary_encode()
+    hashes = keys_of(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
+    return (hashes >= low) & (hashes <= high - 1)
 
 
 def _is_text(kind: Any) -> bool:

@@ -1,8 +1,8 @@
 """What we keep beside data or in a cache: stamped files, refused when they are stale, damaged or not ours.
 
-A stamp is 64 bytes: magic, version, kind, size and modification time of the data it was made from, a count, the number
-of bytes that follow, and a checksum of all that. A line index is a stamp with the offsets behind it; a file made from
-another one (unpacked, converted) has its stamp in a small file of its own, written last.
+A kept file is a stamp and a body. The stamp is 96 bytes: magic, version, kind, the version of the data that the body
+was made from (size, times, number in the file system), a count, the size and the CRC-32 of the body, and a checksum of
+all that. It is written whole or not at all, by one process at a time; the others wait for it and read it.
 """
 
 from __future__ import annotations
@@ -11,82 +11,231 @@ import contextlib
 import errno
 import hashlib
 import struct
-import tempfile
+import zlib
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, TypeVar
 
-from ..base import seams
+from ..base import machine, seams
 from ..base.seams import Stat
-from ..errors import DataError, StorageError
+from ..errors import DataError, PenstockError, StorageError
+from . import sums
+from .rows import mapped, spelled
 
-LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, KNOWN, CATALOG, LOOKED = range(1, 10)
-"""Kinds of stamped files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, offsets
-and digests of the samples of a tar archive, the numbers of rows that were chosen, what was found out about many files,
-what opening them needs, and when that was last compared with them."""
+LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENTS = range(1, 12)
+"""Kinds of kept files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, offsets and
+digests of the samples of a tar archive, the numbers of rows that were chosen, what was found out about many files, what
+opening them needs, when that was last compared with them, the checksums of a file's blocks, and where documents of
+tokens end."""
 
-HEADER = 64
+HEADER = 96
 
-_FIELDS = struct.Struct("<8sIIQqQQ")
+_FIELDS = struct.Struct("<8sIIQqQqQQQ")
 _MAGIC = b"PENSTOCK"
-_VERSION = 1
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_VERSION = 2
+_NAME = 200  # bytes of a name, to which more is added
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+_SYSTEM = tuple(map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split()))
+
+T = TypeVar("T")
+Make = Callable[[bool], tuple[int, bytes]]
+"""Gives the count and the body of what is to be kept; it is told whether nobody else makes it at the same time."""
 
 
 class Stamp(NamedTuple):
-    """What the header of a kept file says: its kind, the data it was made from, how much it holds (rows,
-    or bytes of the file it belongs to), the bytes that follow."""
+    """What the header of a kept file says: its kind, the data it was made from, how much it holds (rows, or bytes of
+    the file it belongs to), and the bytes that follow with their CRC-32."""
 
     kind: int
     data: Stat
     total: int
     length: int
+    crc: int
 
 
 def encode(stamp: Stamp) -> bytes:
-    """The 64 bytes of a stamp."""
-    head = _FIELDS.pack(_MAGIC, _VERSION, stamp.kind, *stamp.data, stamp.total, stamp.length)
+    """The 96 bytes of a stamp."""
+    head = _FIELDS.pack(_MAGIC, _VERSION, stamp.kind, *stamp.data, *stamp[2:])
     return head + _checksum(head)
 
 
 def decode(head: bytes) -> Stamp | None:
     """The stamp in these bytes, `None` where it is not one of ours or is damaged.
 
-    >>> decode(encode(Stamp(LINES, Stat(120, 99), 7, 64))).total
+    >>> decode(encode(Stamp(LINES, Stat(120, 99), 7, 64, 0))).total
     7
     >>> decode(b"something else") is None
     True
     """
     if len(head) < HEADER or _checksum(head[: _FIELDS.size]) != head[_FIELDS.size : HEADER]:
         return None
-    magic, version, kind, size, mtime, total, length = _FIELDS.unpack_from(head)
-    return Stamp(kind, Stat(size, mtime), total, length) if (magic, version) == (_MAGIC, _VERSION) else None
+    magic, version, kind, size, mtime, inode, ctime, *rest = _FIELDS.unpack_from(head)
+    return Stamp(kind, Stat(size, mtime, inode, ctime), *rest) if (magic, version) == (_MAGIC, _VERSION) else None
 
 
-def check(kept: Path, kind: int, data: Path) -> Stamp:
-    """The stamp of a kept file; a `DataError` where it does not belong to the data as it is now."""
-    with storage(kept):
-        stamp = decode(seams.world.store.read(str(kept), 0, HEADER))
-        now, size = stat(data), stat(kept).size
-    remedy = f"run `penstock index --rebuild {data}`, or delete {kept}, "
-    remedy += f"or call index_lines({str(data)!r}, rebuild=True)"
+def kept(
+    path: Path,
+    kind: int,
+    data: Path,
+    make: Make,
+    *,
+    otherwise: Path | None = None,
+    rebuild: bool = False,
+    summed: bool = False,
+) -> Path:
+    """Where what `make` gives for this data is kept: as it was found there, or made now, by one process.
+
+    It goes to `otherwise` where its folder may not be written to. What is `summed` holds checksums of the data, and
+    serves a file that only moved (its number and when it was changed, but neither size nor time of its content).
+    """
+
+    places = [] if rebuild else [path, *([otherwise] if otherwise else [])]
+
+    def there() -> Path | None:
+        return next((at for at in places if at.exists() and check(at, kind, data, summed=summed)), None)
+
+    def save(now: Stat, total: int, body: bytes, alone: bool) -> Path:
+        hidden = rebuild and path.exists()  # what is there would be found first
+        return keep(path, kind, now, total, body, alone, otherwise=None if hidden else otherwise)
+
+    return _once(data, seams.world.disk.lock(data), there, make, save)
+
+
+def again(path: Path, kind: int, data: Path, make: Make) -> bytes | memoryview:
+    """The body of a file in the cache that nobody misses: it is made again where it is stale or damaged, or where there
+    is no place to keep it.
+    """
+
+    def there() -> memoryview | None:
+        with contextlib.suppress(PenstockError):
+            return body(path, kind, data)[1] if path.exists() and check(path, kind, data) else None
+        return None
+
+    def save(now: Stat, total: int, body: bytes, alone: bool) -> bytes:
+        with contextlib.suppress(StorageError):
+            keep(path, kind, now, total, body, alone)
+        return body
+
+    return _once(data, locked(path.parent), there, make, save)
+
+
+def _once(
+    data: Path,
+    lock: contextlib.AbstractContextManager[bool],
+    there: Callable[[], T | None],
+    make: Make,
+    save: Callable[[Stat, int, bytes, bool], T],
+) -> T:
+    """What is there, or is made and saved by one process while the others wait."""
+    if (found := there()) is not None:
+        return found
+    with lock as alone:
+        if (found := there()) is not None:
+            return found
+        before = stat(data)
+        total, body = make(alone)
+        unchanged(data, before, name=str(data))
+        return save(before, total, body, alone)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Generator[bool]:
+    """One process at a time that makes something in a folder of the cache; whether the folder could be locked."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with seams.world.disk.lock(folder) as alone:
+        yield alone
+
+
+def check(path: Path, kind: int, data: Path, *, summed: bool = False) -> bool:
+    """Whether a kept file was made from the data as it is now; one that only moved is to be looked at anew. A
+    `DataError` where the data has changed, or what is kept is damaged.
+    """
+    with storage(path):
+        stamp = decode(seams.world.store.read(str(path), 0, HEADER))
+        now, size = stat(data), stat(path).size
     if stamp is None or stamp.kind != kind or size != HEADER + stamp.length:
-        raise DataError(f"{kept}, kept for this file, is damaged or not ours: {remedy}", where=str(data))
-    if stamp.data != now:
-        raise stale(kept, data, stamp.data, now, remedy)
-    return stamp
+        raise damaged(path, data)
+    if stamp.data[:2] != now[:2]:
+        raise stale(path, data, stamp.data, now, _remedy(path, data, kind))
+    return summed or stamp.data == now
 
 
-def stale(kept: Path, data: Path, then: Stat, now: Stat, remedy: str) -> DataError:
+def body(path: Path, kind: int, data: Path) -> tuple[int, memoryview]:
+    """Count and body of a kept file, mapped, once its digest was found right; a `DataError` where it is not."""
+    with storage(path):
+        whole = memoryview(mapped(path))
+    stamp, found = decode(bytes(whole[:HEADER])), whole[HEADER:]
+    if stamp is None or stamp.kind != kind or (len(found), zlib.crc32(found)) != (stamp.length, stamp.crc):
+        raise damaged(path, data)
+    return stamp.total, found
+
+
+def keep(
+    path: Path, kind: int, data: Stat, total: int, body: bytes, alone: bool, *, otherwise: Path | None = None
+) -> Path:
+    """Write a kept file whole, to `otherwise` where its folder may not be written to. Returns where it went."""
+    try:
+        with seams.world.disk.create(path, alone) as file:
+            file.write(encode(Stamp(kind, data, total, len(body), zlib.crc32(body))))
+            file.write(body)
+    except OSError as error:
+        if otherwise is None or otherwise == path or error.errno not in _REFUSED:
+            raise StorageError(
+                f"{path} cannot be written ({error.strerror or error}): free space, or give cache=FOLDER"
+            ) from error
+        return keep(otherwise, kind, data, total, body, alone)
+    return path
+
+
+def copy(target: Path, kind: int, data: Path, write: Callable[[BinaryIO], None], *, rebuild: bool) -> Path:
+    """The file made from `data` by `write`: as it was kept, or made now. It is there whole, or not at all.
+
+    Its stamp, with the checksums of its blocks, is a file of its own that is written after it: a crash between the two
+    leaves a file without a stamp, which is made again.
+    """
+
+    def make(alone: bool) -> tuple[int, bytes]:
+        with storage(target), seams.world.disk.create(target, alone) as file:
+            room(target.parent, stat(data).size, f"to unpack or convert {data}")
+            write(file)
+            size = file.seek(0, 2)
+            file.seek(0)
+            return size, sums.of(iter(lambda: file.read(sums.CHUNK), b"")).tobytes()
+
+    note = stamp_of(target)
+
+    def there() -> Path | None:
+        return note if not rebuild and target.exists() and note.exists() and check(note, kind, data) else None
+
+    _once(data, seams.world.disk.lock(data), there, make, partial(keep, note, kind))
+    if stat(target).size != body(note, kind, data)[0]:
+        raise damaged(target, data)
+    return target
+
+
+def stamp_of(target: Path) -> Path:
+    """Where the stamp of a file lies that was made from another one."""
+    return target.with_name(f"{target.name}.penstock-stamp")
+
+
+def damaged(path: Path, data: Path) -> DataError:
+    """What is raised where a kept file cannot be what was written."""
+    remedy = "delete it" if path == data else _remedy(path, data)
+    return DataError(f"{path}, kept for this file, is damaged or not ours: {remedy}", where=str(data))
+
+
+def stale(path: Path, data: Path, then: Stat, now: Stat, remedy: str) -> DataError:
     """What is raised where a file is not the one any more that something was kept for."""
     return DataError(
-        f"{kept} was made for another version of this file ({_version(then)}; now it has {_version(now)}): {remedy}",
+        f"{path} was made for another version of this file ({_version(then)}; now it has {_version(now)}): {remedy}",
         where=str(data),
     )
 
 
 def stat(path: Path) -> Stat:
-    """Size and modification time."""
+    """The version of a file."""
     try:
         return seams.world.store.stat(str(path))
     except OSError as error:
@@ -94,8 +243,13 @@ def stat(path: Path) -> Stat:
 
 
 def unchanged(path: Path, then: Stat, *, name: str) -> None:
-    """Refuse data that was replaced or grew since it was opened: rows already read would not fit those to come."""
-    if (now := stat(path)) != then:
+    """Refuse data that was replaced or grew since it was opened: rows already read would not fit those to come.
+
+    A new link or owner changes `ctime` alone, some network file systems number files anew: only both tell of a swap.
+    """
+    if (now := stat(path)) == then:
+        return
+    if now[:2] != then[:2] or (now.inode != then.inode and now.ctime != then.ctime):
         raise DataError(
             f"the file changed while it was in use (it had {_version(then)}, now {_version(now)}): open it again, "
             "and keep data still during a run",
@@ -106,53 +260,26 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
 def folder(data: Path, cache: str | Path | None) -> Path:
     """Where things made from this file are kept: `<cache>/<digest of its absolute path>`."""
     root = Path("~/.cache/penstock" if cache is None else cache).expanduser()
-    return root / hashlib.blake2b(str(data.absolute()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return root / hashlib.blake2b(spelled(data.absolute()), digest_size=12).hexdigest()
 
 
 def place(data: Path, cache: str | Path | None, what: str = "lines") -> Path:
-    """Where the index of this file is, or will be if it can."""
-    name = f".{data.name}.penstock-{what}"
-    beside, cached = data.with_name(name), folder(data, cache) / name
-    return beside if cache is None and (beside.exists() or not cached.exists()) else cached
+    """Where the index of this file is, or will be if it can: beside it, in the cache where that was given."""
+    there = index(data, cache, what)
+    beside = data.with_name(there.name)
+    return beside if cache is None and (beside.exists() or not (there.exists() or _foreign(data.parent))) else there
 
 
-def keep(path: Path, stamp: Stamp, body: bytes = b"", *, otherwise: Path | None = None) -> Path:
-    """Write a stamped file whole, to `otherwise` where its folder may not be written to. Returns where it went."""
-    try:
-        seams.write_whole(path, encode(stamp) + body)
-    except OSError as error:
-        if otherwise is None or otherwise == path or error.errno not in _REFUSED:
-            raise StorageError(
-                f"{path} cannot be written ({error.strerror or error}): free space, or give cache=FOLDER"
-            ) from error
-        return keep(otherwise, stamp, body)
-    return path
+def index(data: Path, cache: str | Path | None, what: str) -> Path:
+    """Where the index of this file is in the cache."""
+    return cached(data, cache, f".{data.name}.penstock-{what}")
 
 
-def make(target: Path, kind: int, data: Path, write: Callable[[BinaryIO], None], *, rebuild: bool) -> Path:
-    """The file made from `data` by `write`: as it was kept, or made now. It is there whole, or not at all.
-
-    Its stamp is written after it, so a crash at any point leaves a file without a stamp, which is made again.
-    """
-    note = target.with_name(f"{target.name}.penstock-stamp")
-    if note.exists() and target.exists() and not rebuild:
-        stamp = check(note, kind, data)
-        if stat(target).size != stamp.total:
-            raise DataError(
-                f"{target}, made from this file, is damaged: delete it, or call "
-                f"index_lines({str(data)!r}, rebuild=True)",
-                where=str(data),
-            )
-        return target
-    before = stat(data)
-    with storage(target):
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        room(target.parent, before.size, f"to unpack or convert {data}")
-        with _temporary(target) as file:
-            write(file)
-    unchanged(data, before, name=str(data))
-    keep(note, Stamp(kind, before, stat(target).size, 0))
-    return target
+def cached(data: Path, cache: str | Path | None, name: str) -> Path:
+    """Where something of this name that was made from this file is kept. Systems take names of up to 255 bytes."""
+    if len(spelled(Path(name))) > _NAME:
+        name = f".{hashlib.blake2b(spelled(Path(name)), digest_size=12).hexdigest()}{Path(name).suffix}"
+    return folder(data, cache) / name
 
 
 def room(where: Path, need: int, why: str) -> None:
@@ -175,26 +302,20 @@ def storage(path: Path) -> Generator[None]:
         raise StorageError(f"{path}: {error.strerror or error}") from error
 
 
-@contextlib.contextmanager
-def _temporary(target: Path) -> Generator[BinaryIO]:
-    """A new file that takes the place of `target` when the block ends well, and goes when it does not."""
-    disk = seams.world.disk
-    made = tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp", delete=False)
-    path = Path(made.name)
-    try:
-        with made:
-            yield cast(BinaryIO, made)
-        disk.sync(path)
-        disk.replace(path, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            disk.unlink(path)
-        raise
-    disk.sync(target.parent)
+def _foreign(folder: Path) -> bool:
+    """Whether this is a folder of the system, or one in which only root's rights would let us write."""
+    where = folder.absolute()
+    return any(where.is_relative_to(system) for system in _SYSTEM) or machine.only_as_root(where)
 
 
 def _checksum(head: bytes) -> bytes:
     return hashlib.blake2b(head, digest_size=HEADER - _FIELDS.size).digest()
+
+
+def _remedy(path: Path, data: Path, kind: int = LINES) -> str:
+    if kind == DOCUMENTS:
+        return f"delete {path}, and it is made again"
+    return f"run `penstock index --rebuild {data}`, or delete {path}, or call index_lines({str(data)!r}, rebuild=True)"
 
 
 def _version(found: Stat) -> str:

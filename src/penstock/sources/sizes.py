@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..base import seams
 from ..base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..types import Ints
@@ -46,21 +45,18 @@ def lengths_of(files: Sequence[File], column: str, cache: str | Path | None) -> 
 
 
 def _kept(file: Listed, column: str, cache: str | Path | None) -> Ints:
-    name = f".{file.path.name}.penstock-lengths-{''.join(c if c.isalnum() else '-' for c in column)}"
-    beside, cached = file.path.with_name(name), sidecar.folder(file.path, cache) / name
-    kept = beside if cache is None and (beside.exists() or not cached.exists()) else cached
-    if kept.exists():
-        stamp = sidecar.check(kept, sidecar.LENGTHS, file.path)
-        body = seams.world.store.read(str(kept), sidecar.HEADER, stamp.length)
-        lengths = np.frombuffer(body, np.int64)
-        if len(lengths) != len(file) or (lengths.size and int(lengths.sum()) != stamp.total):
-            raise DataError(f"{kept}, kept for this file, is damaged: delete it", where=str(file.path))
-        return lengths
-    before = sidecar.stat(file.path)
-    lengths = _counted(file, column)
-    body = lengths.tobytes()
-    sidecar.keep(kept, sidecar.Stamp(sidecar.LENGTHS, before, int(lengths.sum()), len(body)), body, otherwise=cached)
-    return lengths
+    what = f"lengths-{''.join(c if c.isalnum() else '-' for c in column)}"
+    otherwise = sidecar.index(file.path, cache, what)
+
+    def make(_: bool) -> tuple[int, bytes]:
+        return len(file), _counted(file, column).astype("<i8").tobytes()
+
+    place = sidecar.place(file.path, cache, what)
+    kept = sidecar.kept(place, sidecar.LENGTHS, file.path, make, otherwise=otherwise)
+    rows, body = sidecar.body(kept, sidecar.LENGTHS, file.path)
+    if rows != len(file):
+        raise sidecar.damaged(kept, file.path)
+    return np.frombuffer(body, "<i8").astype(np.int64)
 
 
 def _counted(file: Listed, column: str) -> Ints:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar, tar_index
 from .chain import in_file_order
+from .checked import Checked
 from .held import Held
 from .tar import Get, Members, sample_part
 from .tar_index import Window
@@ -41,12 +41,14 @@ class Tar:
         shard: str,
         columns: Sequence[str] | None,
         held: Held,
+        data: Checked | None,
     ) -> None:
         self.columns = columns
         self.shard = shard
         self._path, self._index, self._ours, self._origin, self._held = path, index, ours, origin, held
         self._stat = sidecar.stat(path)
-        self._rows = sidecar.check(index, sidecar.TAR, origin).total if ours else sidecar.stat(index).size // 8 - 1
+        self._data = data or Checked(path, origin, held)
+        self._rows = sidecar.body(index, sidecar.TAR, origin)[0] if ours else sidecar.stat(index).size // 8 - 1
 
     def __len__(self) -> int:
         return self._rows
@@ -83,15 +85,12 @@ class Tar:
 
     def _numbers(self) -> npt.NDArray[np.uint64]:
         """What the index holds: the offsets, and in ours the digests of the keys behind them."""
-        length = 8 * (self._rows + 1)
-        if self._ours:
-            stamp = sidecar.check(self._index, sidecar.TAR, self._origin)
-            length = stamp.length if stamp.total == self._rows else 0
-        with sidecar.storage(self._index):
-            found = seams.world.store.read(str(self._index))[sidecar.HEADER if self._ours else 0 :]
-        if len(found) != length or (self._ours and length != 8 * (2 * self._rows + 1)):
+        if not self._ours:
+            return tar_index.foreign_offsets(self._index).view(np.uint64)
+        rows, found = sidecar.body(self._index, sidecar.TAR, self._origin)
+        if rows != self._rows or len(found) != 8 * (2 * rows + 1):
             raise self._foreign()
-        return np.frombuffer(found, "<u8" if self._ours else "=u8")
+        return np.frombuffer(found, "<u8")
 
     def _samples(self, starts: Ints, ends: Ints) -> Iterator[dict[str, Any]]:
         """Samples in the order of the archive, a block of neighbours at a time."""
@@ -102,9 +101,9 @@ class Tar:
             base, stop = firsts[low], lasts[high - 1]
             if self.columns is not None and stop - base > _WHOLE:
                 for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
-                    yield self._sample(Window(self._path), self._bytes, first, last)
+                    yield self._sample(Window(self._path, read=self._upto_end), self._data.read, first, last)
                 continue
-            block = self._bytes(base, stop - base)
+            block = self._data.read(base, stop - base)
 
             def get(at: int, length: int, block: bytes = block, base: int = base) -> bytes:
                 return block[at - base : at - base + length]
@@ -147,14 +146,8 @@ class Tar:
         following = next(filter(None, behind), None)
         return following is None or following[0] != key
 
-    def _bytes(self, start: int, length: int) -> bytes:
-        with sidecar.storage(self._path):
-            found = seams.world.store.read(str(self._path), start, length)
-        if len(found) != length:
-            raise DataError(
-                f"{len(found)} bytes at {start} where {length} were expected: it was cut", where=str(self._origin)
-            )
-        return found
+    def _upto_end(self, at: int, length: int) -> bytes:
+        return self._data.read(at, min(length, self._stat.size - at))
 
     def _foreign(self) -> DataError:
         return DataError(
@@ -190,6 +183,7 @@ def open_tar(
     shard: str = "",
     keyed: bool = False,
     rebuild: bool = False,
+    data: Checked | None = None,
 ) -> Tar:
     """The samples of one archive; `path` is where it can be read as it is, `origin` the file the user meant.
 
@@ -200,4 +194,6 @@ def open_tar(
         index = tar_index.foreign(path, sidecar.stat(path))
     ours = index is None
     index = index or tar_index.make(path, origin, cache=cache, rebuild=rebuild)
-    return Tar(path, index=index, ours=ours, origin=origin, shard=shard or origin.name, columns=columns, held=held)
+    return Tar(
+        path, index=index, ours=ours, origin=origin, shard=shard or origin.name, columns=columns, held=held, data=data
+    )

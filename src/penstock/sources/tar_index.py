@@ -19,7 +19,7 @@ from ..base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar
-from .tar import BLOCK, Members, sample_part
+from .tar import BLOCK, Get, Members, sample_part
 
 _CHUNK = 1 << 20  # bytes read at once where members are small
 _NEAR = 4 << 10  # bytes read at once where they are far apart
@@ -31,35 +31,36 @@ _NAME = "tar"
 class Window:
     """Bytes of a file, read ahead: much where the places asked for lie close together, little where they do not."""
 
-    def __init__(self, path: Path, tell: Callable[[int], None] = lambda at: None) -> None:
-        self._path, self._tell = path, tell
+    def __init__(self, path: Path, tell: Callable[[int], None] = lambda at: None, read: Get | None = None) -> None:
+        self._path, self._tell, self._read = path, tell, read or self._stored
         self._base, self._bytes = 0, b""
 
     def __call__(self, at: int, length: int) -> bytes:
         low = at - self._base
         if low < 0 or low + length > len(self._bytes):
             far = abs(low - len(self._bytes)) > _FAR
-            with sidecar.storage(self._path):
-                self._bytes = seams.world.store.read(str(self._path), at, max(length, _NEAR if far else _CHUNK))
+            self._bytes = self._read(at, max(length, _NEAR if far else _CHUNK))
             self._base, low = at, 0
             self._tell(at)
         return self._bytes[low : low + length]
 
+    def _stored(self, at: int, length: int) -> bytes:
+        with sidecar.storage(self._path):
+            return seams.world.store.read(str(self._path), at, length)
+
 
 def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
     """Our index of an archive; made if there is none, or if it is to be made again."""
-    cached = sidecar.folder(origin, cache) / f".{origin.name}.penstock-{_NAME}"
+    cached = sidecar.index(origin, cache, _NAME)
     index = sidecar.place(origin, cache, _NAME) if path == origin else cached
-    if index.exists() and not rebuild:
-        sidecar.check(index, sidecar.TAR, origin)
-        return index
-    before, size = sidecar.stat(origin), sidecar.stat(path).size
-    with Progress(f"index {origin.name}", size, "bytes") as progress:
-        starts, keys = pass_over(path, size, str(origin), progress.tell)
-    sidecar.unchanged(origin, before, name=str(origin))
-    body = np.asarray(starts, "<u8").tobytes() + digests(keys).tobytes()
-    stamp = sidecar.Stamp(sidecar.TAR, before, len(keys), len(body))
-    return sidecar.keep(index, stamp, body, otherwise=None if index.exists() else cached)
+
+    def make_(_: bool) -> tuple[int, bytes]:
+        size = sidecar.stat(path).size
+        with Progress(f"index {origin.name}", size, "bytes") as progress:
+            starts, keys = pass_over(path, size, str(origin), progress.tell)
+        return len(keys), np.asarray(starts, "<u8").tobytes() + digests(keys).tobytes()
+
+    return sidecar.kept(index, sidecar.TAR, origin, make_, otherwise=cached, rebuild=rebuild)
 
 
 def pass_over(

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.machine import processor_time, thread
 from ..base.rows import Rows
-from ..base.seams import processor_time, thread, world
+from ..base.seams import world
 from ..types import Ints, Json, Source
 
 READ = "read"

@@ -14,8 +14,10 @@ import numpy as np
 
 from ..base.hints import chosen
 from ..base.random import key_of, permutations, permute, tweaked
+from ..base.rows import Rows
 from ..errors import ConfigError
 from ..types import Flags, Ints
+from .balance import Balanced
 
 Remainder: TypeAlias = Literal["drop", "pad", "keep"]
 
@@ -46,7 +48,8 @@ class Spread:
 
     What is left at the end of a pass and fills no step is left out ("drop"), filled up from the beginning of the pass
     ("pad"), or dealt out so that the first ranks have full groups ("keep"). Where workers take turns, our next step is
-    `turns` steps on. `whole` keeps the rows of a group together: neighbours, as they are without ranks.
+    `turns` steps on. `whole` keeps the rows of a group together: neighbours, as they are without ranks. With `balance`
+    rows are shared out by what they cost.
     """
 
     rank: int = 0
@@ -55,6 +58,7 @@ class Spread:
     remainder: Remainder = "keep"
     turns: int = 1
     whole: bool = False
+    balance: Balanced | None = None
 
     @property
     def size(self) -> int:
@@ -82,8 +86,12 @@ class Spread:
         full, left = divmod(rows, self.size)
         return full + made(min(max(left - self.rank * self.group, 0), self.group))
 
-    def positions(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
-        """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole groups."""
+    def positions(
+        self, at: int, epoch: int, rows: int | None, many: int, located: Callable[[Ints], Rows] | None = None
+    ) -> Ints:
+        """Our next positions of a pass of `rows` that stands at `at`: about `many` of them, whole groups. `located`
+        tells what lies at positions of that pass.
+        """
         count = max(1, min(-(-many // self.group), _CELLS // self.size))
         if self.whole:
             places = (self.groups(at, epoch, rows, count)[:, None] * self.group + np.arange(self.group)).ravel()
@@ -96,7 +104,13 @@ class Spread:
         first = epoch * rows if rows is not None else 0
         full = starts if rows is None or self.remainder == "pad" else starts[starts + self.size <= rows]
         mine = range(self.rank * self.group, (self.rank + 1) * self.group)
-        places = (full[:, None] + dealt(full + first, self.size, mine)).ravel()
+        if self.balance is None or located is None or not len(full):
+            offsets = dealt(full + first, self.size, mine)
+        else:
+            costs = self.balance.costs(located((full[:, None] + np.arange(self.size)).ravel()))
+            parts = zip(costs.reshape(-1, self.size), (full + first).tolist(), strict=True)
+            offsets = np.stack([self.balance.dealt(cost, at, self.world_size, self.rank) for cost, at in parts])
+        places = (full[:, None] + offsets).ravel()
         if rows is None:
             return places
         if len(full) < count:  # the last step of "keep"

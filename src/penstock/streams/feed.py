@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,7 +99,8 @@ class Positions:
         """Plan the next stretch of positions."""
         size, epoch = self.op.size, self._epoch
         if not self.spread.plain:
-            places = self.spread.positions(self._at, epoch, size, self._plan)
+            located = partial(self.rows_at, epoch=epoch)
+            places = self.spread.positions(self._at, epoch, size, self._plan, located)
         else:
             stop = self._at + -(-self._plan // self.spread.group) * self.spread.group
             places = np.arange(self._at, stop if size is None else min(stop, size))

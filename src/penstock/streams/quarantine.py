@@ -1,4 +1,4 @@
-"""Bad samples: which were found, what takes their places, and the journal that tells of both.
+"""Bad samples: what takes their places.
 
 What takes the place of a bad draw is a function of the draw: another position of what it was drawn from, by a hash of
 source, pass, index and the number of the try. So every rank, every resume and the plan choose alike.
@@ -6,111 +6,26 @@ source, pass, index and the number of the try. So every rank, every resume and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Protocol
 
 import numpy as np
 
-from ..base.cursors import as_int, as_list
 from ..base.random import key_of
 from ..base.rows import HOLE, Rows, join_rows
 from ..errors import ConfigError, DataError, StateError
 from ..types import Ints
 from .feed import Unit
+from .journal import Journal, JournalEntry, SampleDraw, draw_shown, item_told, rows_told
 from .retry import TRIES as RETRIES
 from .retry import is_storage
 from .step import Failed, Leaf
 from .trail import Origin
 
 TRIES = 16
-_MOST_RANKS = 1 << 20
 _ENDLESS = 1 << 20  # among so many positions of an endless zip another tuple is chosen
-
-OnError: TypeAlias = Literal["raise", "quarantine"]
-
-POLICIES: tuple[OnError, ...] = get_args(OnError)
-
-
-@dataclass(frozen=True, order=True)
-class SampleDraw:
-    """One draw from a source. `part` tells apart the pieces of a stream's sample, and its shards."""
-
-    source: str
-    epoch: int
-    index: int
-    part: int = 0
-
-
-@dataclass(frozen=True)
-class JournalEntry:
-    """What is known of a bad draw. `used` is the index that took its place, from position `at` of what it was drawn
-    from; None of what was left out, and of what was only to take the place of another.
-    """
-
-    error: str
-    used: int | None = None
-    at: int | None = None
-
-
-class Journal:
-    """The bad draws of a run, of which at most `most` samples may be."""
-
-    def __init__(
-        self, policy: OnError = "quarantine", most: int = 0, entries: Mapping[SampleDraw, JournalEntry] | None = None
-    ):
-        self.policy, self.most, self.entries = policy, most, dict(entries or {})
-        self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
-
-    def add(self, draw: SampleDraw, cause: Exception) -> None:
-        """One more; an error where there are too many."""
-        self._samples.add((draw.source, draw.index, draw.part))
-        error = f"{type(cause).__name__}: {cause}"[:200]
-        if len(self._samples) > self.most:
-            count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
-            raise DataError(f"{count}; the last: {error}", where=_shown(draw)) from cause
-        self.entries[draw] = JournalEntry(error)
-
-
-def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str, Any]]:
-    """A journal as plain JSON, in the order of sources, passes and indices."""
-    return [
-        {"source": draw.source, "epoch": draw.epoch, "index": draw.index, "error": entry.error, "used": entry.used}
-        | ({"part": draw.part} if draw.part else {})
-        | ({"at": entry.at} if entry.at is not None else {})
-        for draw, entry in sorted(entries.items())
-    ]
-
-
-def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
-    """The journal that was saved, on one rank or on several: what one of them replaced counts for all."""
-    found = dict[SampleDraw, JournalEntry]()
-    for entry in saved:
-        try:
-            numbers = entry["epoch"], entry["index"], entry.get("part", 0)
-            draw = SampleDraw(str(entry["source"]), *map(as_int, numbers))
-            used, at = (None if entry.get(name) is None else as_int(entry[name]) for name in ("used", "at"))
-            told = JournalEntry(str(entry["error"]), used, at)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise StateError(f"an entry of the state's journal names no sample ({entry!r}); it is damaged") from error
-        if draw not in found or found[draw].at is None:
-            found[draw] = told
-    return found
-
-
-def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A note where not the states of all ranks are at hand: the run goes on alike, but tries again what the others
-    replaced.
-    """
-    told = [as_list(body["journal_of"]) for body in bodies if "journal_of" in body]
-    of = max((as_int(world, _MOST_RANKS) for _, world in told), default=0)
-    missing = sorted(set(range(of)) - {as_int(rank, of) for rank, _ in told})
-    named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
-    return [
-        f"the journal of {named} is missing: bad samples that were replaced there are tried again, and the plan does "
-        "not know of them; load the states of all ranks as a list"
-    ] * bool(missing)
 
 
 class Among(Protocol):
@@ -142,6 +57,7 @@ class LeafPlace:
 
     among: Among | None
     above: int
+    leaves: Sequence[Leaf]
 
     def choice(self, draw: SampleDraw, number: int) -> int:
         """The position to try next in the place of a draw. What an edit left out is not found there."""
@@ -150,14 +66,24 @@ class LeafPlace:
         first = -(-self.among.since // size) * size
         return first + key_of(draw.source, draw.epoch, draw.index, number) % size
 
-    def rows(self, at: int, entry: JournalEntry, draw: SampleDraw, item: Rows) -> Rows:
-        """The rows of one position, as if drawn in the pass of a draw and in the place of an item."""
+    def located(self, at: int, draw: SampleDraw) -> Rows:
+        """The item at one position, as if drawn in the pass of a draw."""
         assert self.among is not None
         position = np.asarray([at])
-        found = self.among.locate(position, np.zeros_like(position)).deepened(len(item.levels))
-        if entry.used is not None and not self.among.depth:
-            found.index = np.full_like(found.index, entry.used)
+        found = self.among.locate(position, np.zeros_like(position))
         found.epoch = found.epoch - found.epoch.min() + draw.epoch
+        return found
+
+    def rows(self, at: int, entry: JournalEntry, draw: SampleDraw, item: Rows) -> Rows:
+        """The same in the place of an item. What was written down is not looked up again: edits that came since may
+        have changed what lies there.
+        """
+        found = self.located(at, draw)
+        if entry.parts is not None:
+            found = rows_told(entry.parts, found, self.leaves)
+        elif entry.used is not None and not found.levels:
+            found.index = np.full_like(found.index, entry.used)
+        found = found.deepened(len(item.levels))
         above = {node: np.full_like(found.leaf, marks[0]) for node, marks in item.marks.items()}
         found.marks = {**above, **found.marks}
         return found
@@ -176,7 +102,11 @@ class Quarantine:
     @cached_property
     def places(self) -> dict[int, LeafPlace]:
         """Where the leaves stand in the tree."""
-        return {} if self.op is None else {leaf: LeafPlace(among, above) for leaf, among, above in self.op.places()}
+        return (
+            {}
+            if self.op is None
+            else {leaf: LeafPlace(among, above, self.leaves) for leaf, among, above in self.op.places()}
+        )
 
     def mended(self, unit: Unit) -> Unit:
         """The unit with others in the places of draws that are known to be bad; those of a stream are left out."""
@@ -227,11 +157,13 @@ class Quarantine:
             if not self._known(found):
                 same = found.index[found.leaf == leaf]
                 used = int((same if len(same) else found.index)[0])
-                self.journal.entries[draw] = replace(entry, used=used, at=at)
+                whole = place.located(at, draw)
+                parts = item_told(whole, self.leaves) if whole.levels else None
+                self.journal.entries[draw] = replace(entry, used=used, at=at, parts=parts)
                 return found
         raise DataError(
             f"{TRIES} others of the source, tried in its place, are bad too; it failed by {entry.error}",
-            where=_shown(draw),
+            where=draw_shown(draw),
         )
 
     def _known(self, rows: Rows) -> list[int]:
@@ -259,7 +191,7 @@ class Quarantine:
         if unit.values is not None:
             draw = self._draw(unit.rows, 0)
         if reason := self._reason(failure):
-            cause.add_note(f"penstock: at sample {_shown(draw)}{reason}")
+            cause.add_note(f"penstock: at sample {draw_shown(draw)}{reason}")
             raise cause from None
         freed = self._freed(unit.rows, draw)
         if draw not in self.journal.entries:
@@ -289,14 +221,10 @@ class Quarantine:
                 continue
             stood_in = place.rows(entry.at, entry, mine, rows)
             if any(self._draw(stood_in, r) == draw for r in range(len(stood_in.leaf))):
-                entries[mine], found = replace(entry, used=None, at=None), True
+                entries[mine], found = replace(entry, used=None, at=None, parts=None), True
         return found
 
 
 def _items(rows: Rows, flat: Sequence[int]) -> Ints:
     """The items that hold flat rows."""
     return np.searchsorted(rows.firsts(), np.asarray(flat), side="right") - 1
-
-
-def _shown(draw: SampleDraw) -> str:
-    return f"{draw.source}[{draw.index}] (pass {draw.epoch})"

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..base.machine import processor_time
 from ..base.random import generator
 from ..base.rows import Rows
-from ..base.seams import processor_time, world
+from ..base.seams import world
 from ..errors import ConfigError, Skip
 from ..types import Ints, Shards, Source, Transform, Vectorised
 from .clock import SEVERAL, Clock

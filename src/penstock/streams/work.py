@@ -15,7 +15,8 @@ from .budget import Budget
 from .clock import Clock
 from .feed import Feed, Indexed, Unit
 from .job import Computed, Done, Executor, Grouping, Job
-from .quarantine import Journal, Placed, Quarantine
+from .journal import Journal
+from .quarantine import Placed, Quarantine
 from .step import Failed, Leaf, Step
 from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from ..base.random import key_of, pick
 
@@ -108,8 +109,17 @@ class TornDisk:
     def free(self, path: Path, /) -> int:
         return 0 if self.how == "full" and self.fail_at is not None else 1 << 40
 
-    def lock(self, path: Path, /) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def create(self, target: Path, alone: bool, /) -> Generator[BinaryIO]:
+        yield (file := BytesIO())
+        name = target.with_name(f".{target.name}.tmp")
+        self.write(name, file.getvalue())
+        self.sync(name)
+        self.replace(name, target)
+        self.sync(target.parent)
+
+    def lock(self, path: Path, /) -> AbstractContextManager[bool]:
+        return nullcontext(True)
 
     def paths(self) -> list[Path]:
         """Every file there is, sorted: to see that nothing was left behind."""

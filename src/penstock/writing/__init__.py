@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .rows import RowFormat, write_rows
 from .shard import ShardFormat
-from .shards import write_shards
+from .shards import write
 
-__all__ = ["RowFormat", "ShardFormat", "write_rows", "write_shards"]
+__all__ = ["RowFormat", "ShardFormat", "write", "write_rows"]

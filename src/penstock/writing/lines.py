@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -14,18 +15,23 @@ class LineEncoder:
     """Rows as lines, one each.
 
     >>> LineEncoder()(0, {"text": "a cat", "size": 3})
-    b'{"text": "a cat", "size": 3}\\n'
+    (b'{"text": "a cat", "size": 3}\\n', 29)
     """
 
     suffix = "jsonl"
-    end = b""
+    end = 0
 
-    def __call__(self, position: int, sample: Any) -> bytes:
-        """The line of one row."""
+    def __call__(self, position: int, sample: Any) -> tuple[bytes, int]:
+        """The line of one row, and its bytes."""
         try:
-            return as_json(sample) + b"\n"
+            line = as_json(sample) + b"\n"
+            return line, len(line)
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(f"a row cannot be written as JSON: {error}", where=f"sample {position}") from error
+
+    def file(self, pieces: Sequence[Any]) -> bytes:
+        """The lines of a file."""
+        return b"".join(pieces)
 
 
 def as_json(value: Any) -> bytes:

@@ -41,7 +41,7 @@ def write_rows(
     """Write rows to `shard-00000...` in a folder; returns the files.
 
     Every file is written whole or not at all. What was written there before is refused, or taken away once all new
-    files are there. Where a dataset is indexed, `write_shards` writes with many workers, and goes on after a kill.
+    files are there. Where a dataset is indexed, `penstock.write` writes with many workers, and goes on after a kill.
 
     Args:
         rows: mappings; for lines, whatever JSON holds.
@@ -95,7 +95,7 @@ def _lines(
     rows: Iterable[Any], folder: Path, save: str, codec: str, most: int, counts: Sequence[int] | None
 ) -> list[Path]:
     files, name, line = list[Path](), "jsonl.gz" if codec == "gzip" else "jsonl", LineEncoder()
-    for lines in _cut((line(number, row) for number, row in enumerate(rows)), most, counts):
+    for lines in _cut((line(number, row)[0] for number, row in enumerate(rows)), most, counts):
         data = b"".join(lines)
         files.append(_written(folder, len(files), name, gzip.compress(data, mtime=0) if codec == "gzip" else data))
     return files

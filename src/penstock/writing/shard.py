@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, get_args
@@ -13,23 +13,25 @@ import numpy as np
 
 from ..base.seams import write_whole
 from ..dataset import Dataset
+from .arrow import ArrowEncoder, Columns
 from .lines import LineEncoder
 from .tar import TarEncoder
 
-ShardFormat: TypeAlias = Literal["tar", "jsonl"]
+ShardFormat: TypeAlias = Literal["arrow", "tar", "jsonl"]
 SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
 
 _READ = 64  # samples read at a time
 
 
 class Encoder(Protocol):
-    """A format: the bytes of one sample after the other, and those that end a file."""
+    """A format: a piece of every sample in turn and its bytes, and the file of such pieces, which take `end` more."""
 
     @property
     def suffix(self) -> str: ...
     @property
-    def end(self) -> bytes: ...
-    def __call__(self, position: int, sample: Any, /) -> bytes: ...
+    def end(self) -> int: ...
+    def __call__(self, position: int, sample: Any, /) -> tuple[Any, int]: ...
+    def file(self, pieces: Sequence[Any], /) -> bytes: ...
 
 
 class Written(TypedDict):
@@ -51,6 +53,7 @@ class Writer:
     samples: int
     shard: int
     max_bytes: int
+    columns: Columns | None
 
     def __call__(self, number: int, /) -> list[Written]:
         """Write a shard; what each of its files holds."""
@@ -75,21 +78,26 @@ class Writer:
 
     def _files(self, number: int) -> Iterator[tuple[str, bytes, int]]:
         """The files of a shard (one, where they need not be cut): name, what is in it, how many samples that is."""
-        encoder: Encoder = TarEncoder() if self.format == "tar" else LineEncoder()
-        held, size, pieces = list[bytes](), len(encoder.end), 0
+        encoder = self._encoder()
+        held, size, pieces = list[Any](), encoder.end, 0
 
         def file() -> tuple[str, bytes, int]:
             piece = f"_{pieces:0{len(str(self.shard))}d}" if pieces else ""
-            return f"{self._stem(number)}{piece}.{encoder.suffix}", b"".join([*held, encoder.end]), len(held)
+            return f"{self._stem(number)}{piece}.{encoder.suffix}", encoder.file(held), len(held)
 
         for position, sample in self._read(number):
-            data = encoder(position, sample)
-            if held and size + len(data) > self.max_bytes:
+            data, more = encoder(position, sample)
+            if held and size + more > self.max_bytes:
                 yield file()
-                held, size, pieces = list[bytes](), len(encoder.end), pieces + 1
+                held, size, pieces = list[Any](), encoder.end, pieces + 1
             held.append(data)
-            size += len(data)
+            size += more
         yield file()
+
+    def _encoder(self) -> Encoder:
+        if self.columns is not None:
+            return ArrowEncoder(self.dataset, self.columns)
+        return TarEncoder() if self.format == "tar" else LineEncoder()
 
     def _read(self, number: int) -> Iterator[tuple[int, Any]]:
         stop = min(self.samples, (number + 1) * self.shard)

@@ -16,25 +16,25 @@ from typing import Any
 
 from ..base.hints import chosen
 from ..base.ints import whole
-from ..base.seams import place, world, write_whole
+from ..base.machine import place
+from ..base.seams import world, write_whole
 from ..dataset import Dataset
 from ..errors import ConfigError, DataError, StorageError
 from ..graph.digests import code_notes, code_of, data_of
 from ..graph.recipe import describe, difference
 from ..runtime.engine import compute
 from ..runtime.executors import EXECUTORS, ExecutorName
+from ..sources.store import MANIFEST
+from .arrow import columns_of
 from .shard import SHARD_FORMATS, ShardFormat, Writer, Written
 
-MANIFEST = ".shards.json"
-"""What is written beside the shards: what they are of, and at the end what each file holds."""
-
-_VERSION = 1
+_VERSION = 2
 
 
-def write_shards(
+def write(
     dataset: Dataset,
     folder: str | Path,
-    format: ShardFormat = "tar",
+    format: ShardFormat = "arrow",
     shard: int = 10_000,
     max_bytes: int = 1 << 30,
     executor: ExecutorName = "inline",
@@ -42,13 +42,17 @@ def write_shards(
 ) -> list[Path]:
     """Write pass 0 of an indexed dataset into files of `shard` samples each; returns them, in order.
 
+    `ps.read(folder)` gives the same samples. Of Arrow files it knows how long they are, and `columns=["__key__"]` tells
+    of which sources, epochs and indices each was made.
+
     Called again after it was killed, it goes on with the shards that are not done. The same samples give the same
     bytes, whoever wrote them, in however many tries. Shards of another dataset are never written over.
 
     Args:
         dataset: indexed, with an end. Functions in it run in the workers.
         folder: where the shards go; on machines of a cluster, storage that all of them share.
-        format: "tar" (WebDataset: mappings of parts) or "jsonl" (rows).
+        format: "arrow" (mappings of one form, or arrays of one axis), "tar" (WebDataset: mappings of parts) or "jsonl"
+            (rows).
         shard: samples in a shard; the last one may have fewer.
         max_bytes: a shard with more bytes is cut into several files. A worker holds a file in memory, twice.
         executor: who the workers are: "inline" (nobody else), "threads", "processes" or "ray".
@@ -60,21 +64,21 @@ def write_shards(
         DataError: for a sample that the format cannot hold; it names the sample.
 
     >>> import tempfile, penstock as ps
-    >>> ds = ps.from_sequence(["a cat", "a dog", "a fox"]).map(lambda text: {"txt": text})
+    >>> ds = ps.from_sequence(["a cat", "a dog", "a fox"]).map(lambda text: {"text": text})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     files = write_shards(ds, folder, shard=2)
+    ...     files = ps.write(ds, folder, shard=2)
     ...     [file.name for file in files], ps.read(folder)[2]
-    (['shard-000000.tar', 'shard-000001.tar'],
-     {'__key__': '000000000002', '__shard__': 'shard-000001.tar', 'txt': b'a fox'})
+    (['shard-000000.arrow', 'shard-000001.arrow'], {'text': 'a fox'})
     """
     chosen(format, SHARD_FORMATS, "format={}")
     chosen(executor, EXECUTORS, "executor={}")
     if place()[1] > 1:
-        raise ConfigError("write_shards on several ranks would write the same files on each: write them beforehand")
+        raise ConfigError("write on several ranks would write the same files on each: write them beforehand")
     most, per, samples = whole(max_bytes, "max_bytes={}", 1), whole(shard, "shard={}", 1), len(dataset)
     if not samples:
-        raise ConfigError("write_shards: the dataset is empty")
-    writer = Writer(dataset, Path(folder).expanduser().absolute(), format, samples, per, most)
+        raise ConfigError("write: the dataset is empty")
+    columns = columns_of(dataset) if format == "arrow" else None
+    writer = Writer(dataset, Path(folder).expanduser().absolute(), format, samples, per, most, columns)
     manifest = _begun(writer, _plan(writer))
     done = _done(writer, manifest)
     todo = [number for number in range(writer.shards()) if number not in done]
@@ -103,6 +107,7 @@ def _plan(writer: Writer) -> dict[str, Any]:
         "samples": writer.samples,
         "shard": writer.shard,
         "max_bytes": writer.max_bytes,
+        "table": writer.columns and writer.columns.describe(),
         "dataset": describe(dataset.flow),
         "data": data_of(dataset.compiled.builder.leaves),
         "code": code_of(dataset.flow),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import operator
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -32,18 +32,18 @@ class TarEncoder:
     The key is that of `__key__`, or else the position; other names in double underscores are not written.
 
     >>> encoder = TarEncoder()
-    >>> len(encoder(7, {"txt": "a cat", "json": {"height": 3}})), encoder.end.count(0)
+    >>> encoder(7, {"txt": "a cat", "json": {"height": 3}})[1], encoder.end
     (2048, 1024)
     """
 
     suffix = "tar"
-    end = bytes(2 * BLOCK)
+    end = 2 * BLOCK
 
     def __init__(self) -> None:
         self._keys = set[str]()
 
-    def __call__(self, position: int, sample: Any) -> bytes:
-        """The members of one sample."""
+    def __call__(self, position: int, sample: Any) -> tuple[bytes, int]:
+        """The members of one sample, and their bytes."""
         if not isinstance(sample, Mapping):
             raise DataError(
                 f"it is a {type(sample).__name__}; a tar takes mappings of parts: {{'txt': text}}, say",
@@ -57,7 +57,12 @@ class TarEncoder:
         parts = [(name, value) for name, value in given.items() if not _own(name)]
         if not parts:
             raise DataError("it has no part that could be written", where=f"sample {position}")
-        return b"".join(_member(key, name, value) for name, value in parts)
+        members = b"".join(_member(key, name, value) for name, value in parts)
+        return members, len(members)
+
+    def file(self, pieces: Sequence[Any]) -> bytes:
+        """The archive of so many samples."""
+        return b"".join([*pieces, bytes(self.end)])
 
 
 def _own(name: Any) -> bool:

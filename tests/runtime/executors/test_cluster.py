@@ -16,7 +16,7 @@ import penstock as ps
 from lethal import documents
 from penstock.runtime.engine import compute
 from penstock.sources import index_files
-from penstock.writing import write_shards
+from penstock.writing import write
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -140,7 +140,7 @@ def test_shards_of_actors_that_are_killed_are_those_of_one_process(cluster: Any,
 
     def written(name: str, **options: Any) -> list[Path]:
         ds = documents(DOCUMENTS).map(deadly)
-        return write_shards(ds, tmp_path / name, shard=max(100, DOCUMENTS // 100), **options)
+        return write(ds, tmp_path / name, "tar", shard=max(100, DOCUMENTS // 100), **options)
 
     many = written("many", executor="ray", workers=4)
     assert len(list(tmp_path.glob("killed at *"))) == 2

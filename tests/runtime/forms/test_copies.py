@@ -247,3 +247,18 @@ def test_copies_take_no_time_of_the_steps(share: float) -> None:
         if ratio <= 1.03:
             return
     assert ratio <= 1.03, f"a step takes {ratio:.3f} of a step on data that is there"
+
+
+def test_waiting_for_a_copy_is_waiting(device: Any) -> None:
+    device(0.05)
+    with ps.Loader(numbers()) as loader:
+        for _ in zip(range(6), loader, strict=False):
+            pass
+        stats = loader.stats()
+    assert stats["waited_s"] - stats["first_s"] > 0.1, stats  # five copies, with nothing done meanwhile
+
+
+def test_what_is_taken_is_not_copied_and_says_so(device: Any) -> None:
+    device()
+    with ps.Loader(numbers()) as loader, pytest.raises(ps.ConfigError, match="leave out device="):
+        loader.take(1)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from ...dataset import Dataset
 from ...errors import ConfigError
 from ...inputs import from_iterable, from_sequence
-from ...sources.hub import HubStream
+from ...sources.hub import HubStream, is_stream
 from ...types import Json
 
 
@@ -38,12 +38,6 @@ def dataset_of(thing: Any, name: str) -> Dataset:
     if callable(thing):
         return from_iterable(cast("Callable[[], Iterable[Any]]", thing))
     raise ConfigError(f"{name!r} is a {kind}: it has no rows to iterate over")
-
-
-def is_stream(thing: Any) -> bool:
-    """Whether something is a `datasets.IterableDataset`; asked without importing that library."""
-    kinds = (kind for kind in type(thing).__mro__ if kind.__module__.startswith("datasets."))
-    return any(kind.__name__ == "IterableDataset" for kind in kinds)
 
 
 class Itself:

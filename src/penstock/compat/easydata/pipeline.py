@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from ...base.seams import place
+from ...base.machine import place
 from ...dataset import Dataset
 from ...errors import ConfigError, missing_extra
 from ...graph.ends import endless

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import images
-from ...base import seams
+from ...base import machine
 from ...errors import ConfigError
-from ...streams.quarantine import OnError
+from ...streams.journal import OnError
 
 
 def log_exception(*failure: Any) -> None:
@@ -95,7 +95,7 @@ class WorkerConfig:
             distributed: Any = importlib.import_module("torch.distributed")
             group = self.data_parallel_group
             return int(distributed.get_rank(group)), int(distributed.get_world_size(group))
-        return seams.place()
+        return machine.place()
 
     def lane_count(self) -> int:
         """The lanes of a run that begins with this."""

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from ...base.urls import without_secrets
 from ...errors import ConfigError
 from ...sources import meta
 from ...sources.prepared import is_prepared
@@ -117,7 +118,9 @@ class _File:
             return self._blend(found, cast(Any, which[0]), base, where)
         path = str(found["path"])
         if "://" in path:
-            raise ConfigError(f"{self.name}, {where}: {path} is not on this machine, and cannot be read yet")
+            raise ConfigError(
+                f"{self.name}, {where}: {without_secrets(path)} is not on this machine, and cannot be read yet"
+            )
         try:
             tree = parse(self.folder / Path(path).expanduser(), base)
         except ConfigError as error:

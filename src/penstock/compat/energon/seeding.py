@@ -7,7 +7,7 @@ from functools import wraps
 from inspect import isgeneratorfunction
 from typing import Any, TypeVar, overload
 
-from ...base import seams
+from ...base import machine
 from ...errors import Skip
 from ...tasks import current_rng
 from .config import refuse
@@ -44,13 +44,13 @@ def _seeded(fn: Any) -> Any:
 
     @wraps(fn)
     def one(*args: Any, **options: Any) -> Any:
-        with seams.seeded_globals(_seed()):
+        with machine.seeded_globals(_seed()):
             return fn(*args, **options)
 
     @wraps(fn)
     def several(*args: Any, **options: Any) -> Iterator[Any]:
         found, skipped = list[Any](), None
-        with seams.seeded_globals(_seed()):
+        with machine.seeded_globals(_seed()):
             try:
                 found.extend(fn(*args, **options))
             except Skip as skip:  # what was given before stays

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ...base.seams import cores
+from ...base.machine import cores
 from ...base.tree import leaves
 from ...errors import ConfigError
 from .base import Base

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from ...base.seams import worker
+from ...base.machine import worker
 from ...base.sized import where_known
 from ...dataset import Dataset
 from ...errors import ConfigError, StateError, missing_extra

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from ...base.ints import whole
-from ...base.seams import process
+from ...base.machine import process
 from ...dataset import Dataset
 from ...errors import IndexedError, missing_extra
-from ...graph.build import require_indexed
+from ...graph.indexed import require_indexed
 from ...loader import Loader
 from ...runtime.setting import place_of
 from ...streams.deal import Remainder

@@ -16,8 +16,8 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
+from ...base.machine import resident
 from ...base.rows import Rows
-from ...base.seams import resident
 from ...errors import ConfigError, DataError
 from ...streams.job import Done, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent

@@ -6,8 +6,9 @@ import logging
 from concurrent.futures import Future
 from typing import Any
 
+from ...base.machine import processor_time
 from ...base.rows import Rows
-from ...base.seams import processor_time, world
+from ...base.seams import world
 from ...streams.clock import Clock
 from ...streams.job import Computed, Done, Job
 

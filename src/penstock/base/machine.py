@@ -1,0 +1,190 @@
+"""What the process and its machine are: which rank, worker and thread, what time it is, how many cores and how much
+memory there are. Asked of the system where it is needed; nothing is put in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Protocol, cast
+from weakref import WeakSet
+
+from ..errors import ConfigError
+
+_LAUNCHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; of a batch script, which is one process, only the first is there
+)
+
+
+def place() -> tuple[int, int]:
+    """This process's rank and the world size: from torch.distributed or jax.distributed where one is running, else from
+    the launcher's environment (torchrun, MPI, srun), else alone.
+    """
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return int(torch.get_rank()), int(torch.get_world_size())
+    jax = sys.modules.get("jax._src.distributed")  # jax.process_index() would start the devices
+    if jax is not None and jax.global_state.client is not None:
+        return int(jax.global_state.process_id), int(jax.global_state.num_processes)
+    for rank, size in _LAUNCHERS:
+        if not {"RANK", "WORLD_SIZE"} & os.environ.keys() and rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank_in(group: object) -> tuple[int, int]:
+    """This process's rank in a torch `DeviceMesh` or `ProcessGroup`, and how many there are."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and group == torch.GroupMember.NON_GROUP_MEMBER:
+        ranks = list[int]()
+    elif torch is not None and isinstance(group, torch.ProcessGroup):
+        ranks = torch.get_process_group_ranks(group)
+    elif torch is not None and isinstance(group, torch.device_mesh.DeviceMesh):
+        ranks = cast("Any", group).mesh.flatten().tolist()  # a part of a mesh is the one in which this process lies
+    else:
+        raise ConfigError(f"mesh={group!r}: a DeviceMesh or a ProcessGroup of torch, such as mesh['dp']")
+    if (own := torch.get_rank()) not in ranks:
+        raise ConfigError(f"mesh={group!r}: this process, rank {own}, is no member of it")
+    return ranks.index(own), len(ranks)
+
+
+def worker() -> tuple[int, int] | None:
+    """Which worker of a torch `DataLoader` this process is, and of how many; None if it is none."""
+    torch = sys.modules.get("torch.utils.data")
+    info = torch.get_worker_info() if torch is not None else None
+    return None if info is None else (int(info.id), int(info.num_workers))
+
+
+_seeding = threading.RLock()
+
+
+@contextlib.contextmanager
+def seeded_globals(seed: int) -> Generator[None]:
+    """A block, of one thread at a time, in which the generators of the process begin from a seed (0 to 2**32 - 1):
+    `random`, `np.random`, and torch's for the CPU where it is loaded. After it they go on as before.
+    """
+    import random
+
+    import numpy as np
+
+    torch: Any = sys.modules.get("torch")
+    with _seeding:
+        kept = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None
+        try:
+            random.seed(seed)
+            np.random.seed(seed)
+            if torch:
+                torch.default_generator.manual_seed(seed)
+            yield
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])
+            if torch:
+                torch.set_rng_state(kept[2])
+
+
+def thread() -> int:
+    """Which thread this is."""
+    return threading.get_ident()
+
+
+def processor_time() -> float:
+    """Seconds that this thread has had of a processor."""
+    return time.thread_time()
+
+
+def clock() -> float:
+    """Seconds since 1970, by the clock that the processes of a machine share."""
+    return time.time()
+
+
+def environment(name: str) -> str | None:
+    """A variable of the environment, `None` where it is not set."""
+    return os.environ.get(name)
+
+
+def lock() -> contextlib.AbstractContextManager[Any]:
+    """One thread at a time; the same one may enter again."""
+    return threading.RLock()
+
+
+def only_as_root(folder: Path) -> bool:
+    """Whether this is the folder of another one, to whom nothing is refused to write there but that this is root."""
+    try:
+        return hasattr(os, "geteuid") and os.geteuid() == 0 != os.stat(folder).st_uid
+    except OSError:
+        return False
+
+
+def process() -> int:
+    """Which process this is: another one after a fork."""
+    return os.getpid()
+
+
+class Stopped(Protocol):
+    """What has items at hand up to `stop`."""
+
+    stop: int
+
+
+_kept: WeakSet[Stopped] = WeakSet()
+
+
+def kept_from_children(out: Stopped) -> None:
+    """Have nothing at hand in processes that are forked from here: its workers are not there."""
+    _kept.add(out)
+
+
+def _forked() -> None:
+    for out in _kept:
+        out.stop = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def installed_memory() -> int:
+    """Bytes of memory that this process may count on: the machine's, or what its control group allows."""
+    found = [1 << 33]
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
+        found.append(int(file.read()))
+    return min(found)
+
+
+def neighbours() -> int:
+    """How many ranks run on this machine, as the launcher says."""
+    names = "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"
+    return max(1, next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 1))
+
+
+def resident(pid: int | None = None) -> int:
+    """Bytes of memory a process holds (this one): now, or at most where the system gives only that; 0 where it says
+    nothing, as of other processes outside of Linux.
+    """
+    try:
+        with open(f"/proc/{pid or 'self'}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        if pid is not None:
+            return 0
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

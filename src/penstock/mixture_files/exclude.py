@@ -1,0 +1,60 @@
+"""Samples that a mixture file leaves out, from a file of their keys: lines of JSON, `[source, index]`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base import seams
+from ..base.hints import few, near
+from ..base.ints import distinct
+from ..dataset import Dataset
+from ..errors import ConfigError
+from ..graph.nodes import Reorder
+from ..orders import AllBut
+from ..types import Ints
+from .model import MixtureFile
+
+
+def read_keys(path: Path) -> list[tuple[str, int]]:
+    """The keys in a file: `[source, index]` in every line, or `[source, epoch, index]`, as `Loader.keys()` has them."""
+    keys = list[tuple[str, int]]()
+    for number, line in enumerate(seams.world.disk.read(path).decode().splitlines(), 1):
+        try:
+            found: Any = json.loads(line)
+            keys.append((str(found[0]), int(found[-1])))
+        except (ValueError, TypeError, IndexError, KeyError):
+            raise ConfigError(f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]') from None
+    return keys
+
+
+def left_out(model: MixtureFile) -> Mapping[str, Ints]:
+    """The rows that are left out of each source."""
+    if model.exclude is None:
+        return {}
+    by_source = dict[str, list[int]]()
+    for source, index in read_keys(Path(model.exclude)):
+        by_source.setdefault(source, []).append(index)
+    names = [name for name, _ in model.leaves()]
+    if unknown := sorted(set(by_source) - set(names)):
+        known = near(unknown[0], names) or f"; there are {few(names)}"
+        raise ConfigError(f"exclude: {model.exclude} names {few(unknown)}{known}")
+    return {name: distinct(np.asarray(rows, np.int64)) for name, rows in by_source.items()}
+
+
+def without(ds: Dataset, rows: Ints) -> Dataset:
+    """What is read of a source without some rows of its files, numbered as samples are. A row that is held out of it
+    is left out already.
+    """
+    (leaf,) = ds.compiled.builder.leaves
+    many = len(leaf.source)  # pyright: ignore[reportArgumentType]
+    if rows[0] < 0 or rows[-1] >= many:
+        raise ConfigError(f"exclude: there is no row {rows[0] if rows[0] < 0 else rows[-1]}, it has {many}")
+    places = ds.compiled.op.find(leaf.number, rows, 0, len(ds)) if len(ds) else rows[:0]
+    if len(places) == len(ds):
+        raise ConfigError("exclude: all of it is left out; leave it out of the mixture")
+    return Dataset(Reorder(ds.flow, AllBut(places))) if len(places) else ds

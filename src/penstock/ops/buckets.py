@@ -1,0 +1,79 @@
+"""A shuffle by buckets, and the sums of its lengths: those of a bucket are the same in every pass."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ..base.progress import Progress
+from ..base.rows import bounds_of
+from ..orders import BucketShuffle
+from ..types import Ints
+from .order import PassOp
+from .read import ReadOp
+from .tokens import Lengths, Sums
+
+_LOCATED = 1 << 20  # rows looked up at a time, about
+
+
+class BucketOp(PassOp):
+    """A shuffle by buckets. Over anything but a source as it lies a bucket may hold other samples in another pass."""
+
+    order: BucketShuffle
+
+    def summed(self, lengths: Lengths) -> Sums:
+        return BucketSums(self, lengths) if isinstance(self.flow, ReadOp) else super().summed(lengths)
+
+
+class BucketSums(Sums):
+    """The tokens of buckets, added up once; before a bucket of a pass lie whole runs of them, and some of its run."""
+
+    op: BucketOp
+
+    def __init__(self, op: BucketOp, lengths: Lengths) -> None:
+        super().__init__(op, lengths, op.order.rows)
+        self._runs = dict[int, Ints]()
+
+    @cached_property
+    def _buckets(self) -> Ints:
+        """The tokens of every bucket, as they were dealt."""
+        op, n, rows = self.op, self.span, self.op.order.rows
+        lengths, parts = self.lengths.by_leaf[op.leaves[0]], list[Ints]()
+        step = max(_LOCATED // rows, 1) * rows
+        with Progress("add up lengths", n, "samples") as progress:
+            for start in range(0, n, step):
+                places = np.arange(start, min(start + step, n))
+                found = lengths[op.order.dealt(places, n, op.key)].astype(np.int64)
+                parts.append(np.add.reduceat(found, np.arange(0, len(found), rows)))
+                progress.more(len(places))
+        return np.concatenate(parts)
+
+    def edge(self, epoch: int, block: int) -> Ints:
+        run = min(block // self.op.order.together, len(self._of_runs))
+        first = run * self.op.order.together
+        inside = self._tokens(epoch, np.arange(first, block))
+        return np.asarray([self._before(epoch)[run] + int(inside.sum())])
+
+    def _tokens(self, epoch: int, places: Ints) -> Ints:
+        """The tokens of the buckets at places of a pass."""
+        passes = np.full_like(places, epoch)
+        return self._buckets[self.op.order.buckets(places, self.span, self.op.key, passes)]
+
+    def _before(self, epoch: int) -> Ints:
+        """The tokens before every run of buckets of a pass."""
+        if (found := self._runs.get(epoch)) is None:
+            places = np.arange(len(self._of_runs))
+            order = self.op.order.runs(places, self.span, self.op.key, np.full_like(places, epoch))
+            found = bounds_of(self._of_runs[order])
+            while len(self._runs) > 1:  # threads may look at this pass and the next
+                self._runs.pop(next(iter(self._runs)), None)
+            self._runs[epoch] = found
+        return found
+
+    @cached_property
+    def _of_runs(self) -> Ints:
+        """The tokens of every whole run of buckets, as they were dealt."""
+        together = self.op.order.together
+        whole = self.span // self.op.order.rows // together
+        return self._buckets[: whole * together].reshape(whole, together).sum(axis=1)

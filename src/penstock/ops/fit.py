@@ -1,0 +1,153 @@
+"""Documents kept whole, window by window: a window takes what begins in a fixed number of tokens, and packs it into a
+fixed number of rows. So any row is known without those before.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.ints import distinct, within_reach
+from ..base.random import key_of_pass
+from ..base.rows import Rows, empty_rows, join_rows
+from ..pack import BestFit, Layout, Windows
+from ..types import Ints
+from .joined import At, JoinedOp
+from .op import Op
+from .packed import lapped
+from .tally import Tally
+from .tokens import Lengths
+
+_HELD = 4  # windows
+
+
+class Window(NamedTuple):
+    """Documents from `first` on, and the rows that their parts make."""
+
+    first: int
+    documents: Rows
+    layout: Layout
+
+
+class FitOp(JoinedOp):
+    """Rows of whole documents; those over a row are cut at multiples of its length first."""
+
+    def __init__(self, flow: Op, fold: BestFit, key: int, lengths: Lengths, extra: int, node: int) -> None:
+        most = fold.length - extra
+        super().__init__(flow, fold.length, lengths.cut(most) if fold.long == "cut" else lengths, extra, node)
+        self.key, self.windows = key, Windows(fold)
+        self._kept = dict[tuple[int, int], Window]()
+
+    @property
+    def size(self) -> int | None:
+        if self.flow.size is None:
+            return None
+        return (self._many - 1) * self.windows.rows + self._last if self._pass else 0
+
+    @cached_property
+    def _many(self) -> int:
+        """The windows of a pass."""
+        return self.windows.many(self._pass)
+
+    @cached_property
+    def _last(self) -> int:
+        """The rows of the last window of a pass."""
+        return self.windows.last(self._pass, lambda: self.windows.least(self._between(0, self._pass).sizes))
+
+    def _place(self, row: int) -> tuple[int, int, int]:
+        """The pass of a row, its window in that, and the place in the window."""
+        within_reach(row, self.length)
+        epoch, window, place = self._places(np.asarray([row]))
+        return int(epoch[0]), int(window[0]), int(place[0])
+
+    def _places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """The same of many."""
+        epoch, place = np.divmod(rows, self.size) if self.size else (np.zeros_like(rows), rows)
+        window = place // self.windows.rows
+        if self.flow.size is not None:
+            window = np.minimum(window, self._many - 1)
+        return epoch, window, place - window * self.windows.rows
+
+    def _edge(self, epoch: int, window: int) -> int:
+        """The token at which a window begins."""
+        if self.flow.size is not None and window == self._many:
+            epoch, window = epoch + 1, 0
+        return (epoch * self._pass if epoch else 0) + window * self.windows.span
+
+    def _start(self, row: int) -> int:
+        return self._edge(*self._place(row)[:2])
+
+    def _needed(self, row: int) -> int:
+        epoch, window, place = self._place(row)
+        return self._edge(epoch, window + (place > 0))
+
+    def _until(self, token: int, at: At) -> int:
+        size = int(self._some(at.document, 1)[1][0])
+        return at.token + min(size, -(-(token - at.token) // self.length) * self.length)
+
+    # ------------------------------------------------------------ rows
+
+    def _window(self, epoch: int, number: int) -> Window:
+        """A window of a pass, packed."""
+        if (found := self._kept.get((epoch, number))) is None:
+            found = self._packed(epoch, number)
+            while len(self._kept) >= _HELD:  # threads look at this one and the next
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[epoch, number] = found
+        return found
+
+    def _packed(self, epoch: int, number: int) -> Window:
+        begin, end = self._edge(epoch, number), self._edge(epoch, number + 1)
+        at, documents, sizes = self._between(begin, end)
+        last = self.flow.size is not None and number == self._many - 1
+        pieces = self.windows.pieces(sizes, at.token, begin, end)
+        rows = self._last if last else self.windows.rows
+        return Window(at.document, documents, self.windows.packed(pieces, rows, key_of_pass(self.key, epoch), number))
+
+    def locate(self, positions: Ints, laps: Ints) -> Rows:
+        if not len(positions):
+            return empty_rows(self.depth)
+        within_reach(int(positions.max()), self.length)
+        epoch, number, place = self._places(positions)
+        parts, edges = list[Rows](), np.flatnonzero((np.diff(epoch) != 0) | (np.diff(number) != 0)) + 1
+        for a, b in pairwise([0, *edges.tolist(), len(place)]):
+            window = self._window(int(epoch[a]), int(number[a]))
+            layout, bounds, pieces = window.layout, *window.layout.pieces(place[a:b])
+            documents = window.documents.take(layout.item[pieces])
+            parts.append(self.parts(documents, layout.start[pieces], layout.stop[pieces], bounds))
+        return lapped(join_rows(parts), laps)
+
+    # ------------------------------------------------------------ questions
+
+    def _rows_of(self, at: At, size: int) -> Ints:
+        epoch = at.document // self.flow.size if self.flow.size else 0
+        token = at.token - (epoch * self._pass if epoch else 0)
+        begins = np.arange(token, token + size, self.length) // self.windows.span
+        if self.flow.size is not None:
+            begins = np.minimum(begins, self._many - 1)
+        found = list[Ints]()
+        for number in distinct(begins).tolist():
+            first, _, layout = self._window(epoch, number)
+            pieces = np.flatnonzero(layout.item == at.document - first)
+            rows = np.searchsorted(layout.bounds, pieces, side="right") - 1
+            found.append(rows + number * self.windows.rows + epoch * (self.size or 0))
+        return np.concatenate(found)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        """Whole windows by sums, those that are cut by what lies in their rows."""
+        self._add(tally, self._first(start), self._first(stop), times)
+        for row, sign in ((start, -times), (stop, times)):
+            epoch, number, place = self._place(row)
+            if place:
+                _, documents, layout = self._window(epoch, number)
+                pieces = slice(0, int(layout.bounds[place]))
+                leaf, begins = documents.leaf[layout.item[pieces]], layout.start[pieces]
+                tally.samples += np.bincount(leaf[begins == 0], minlength=len(tally.samples)) * sign
+                np.add.at(tally.tokens, leaf, (layout.stop[pieces] - begins) * sign)
+
+    def _first(self, row: int) -> int:
+        """The row with which the window of a row begins."""
+        return row - self._place(row)[2]

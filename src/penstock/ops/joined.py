@@ -1,0 +1,231 @@
+"""Documents end to end: which of them holds a token, by arithmetic, however far it is.
+
+What begins at a token is a question about sums of lengths: nothing is planned before another, in any pass, and what
+never ends is asked like anything else.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.ints import distinct, within_reach
+from ..base.rows import Rows, bounds_of, join_rows
+from ..types import Ints
+from .op import Op
+from .packed import PackedOp
+from .tally import Tally
+from .tokens import Lengths
+
+_NEAR = 1024  # documents looked at one by one
+_MOST = 1 << 18  # documents located at a time
+_HELD = 16  # tokens whose documents are remembered
+
+
+class At(NamedTuple):
+    """A document, and the token at which it begins."""
+
+    document: int
+    token: int
+
+
+class Documents(NamedTuple):
+    """Documents that follow one another: the first and where it begins, what they are, their tokens."""
+
+    at: At
+    rows: Rows
+    sizes: Ints
+
+
+class JoinedOp(PackedOp):
+    """Rows that follow from where tokens lie. Tokens are counted over all passes. A flow that ends gives the same
+    samples in every pass, and every pass begins a row.
+    """
+
+    def __init__(self, flow: Op, length: int, lengths: Lengths, extra: int, node: int) -> None:
+        super().__init__(flow, lengths, extra, node)
+        self.length = length
+        self._held = dict[int, At]()
+
+    def _start(self, row: int) -> int:
+        """The token from which on documents are needed for a row; all before are in rows before."""
+        raise NotImplementedError
+
+    def _until(self, token: int, at: At) -> int:
+        """Up to which token what was begun before a token goes, where a document holds it."""
+        raise NotImplementedError
+
+    @cached_property
+    def _pass(self) -> int:
+        """The tokens of a pass."""
+        assert self.flow.size is not None
+        return self._tokens(self.flow.size)
+
+    @cached_property
+    def _mean(self) -> float:
+        """The tokens of a document, about."""
+        many = min(self.flow.size or _NEAR, _NEAR)
+        return max(1.0, self._tokens(many) / max(many, 1))
+
+    def _tokens(self, document: int, lengths: Lengths | None = None) -> int:
+        """The tokens before a document."""
+        return int(self._by_leaf(document, self.lengths if lengths is None else lengths).sum())
+
+    def _by_leaf(self, document: int, lengths: Lengths) -> Ints:
+        out = np.zeros(len(lengths.by_leaf), np.int64)
+        self.flow.tokens(document, lengths, out)
+        if self.extra:
+            tally = Tally(len(out))
+            self.flow.count(tally, 0, document)
+            out += tally.samples * self.extra
+        return out
+
+    def _in_pass(self, row: int) -> tuple[int, int]:
+        """The pass of a row, and its place in it."""
+        within_reach(row, self.length)
+        return divmod(row, self.size) if self.size else (0, row)
+
+    # ------------------------------------------------------------ where a token is
+
+    def _holding(self, token: int) -> At:
+        """The document that holds a token."""
+        if (found := self._held.get(token)) is not None:
+            return found
+        near = self._near(token)
+        while True:
+            sizes = self._some(near.document, _NEAR)[1]
+            begins = near.token + bounds_of(sizes)
+            i = int(np.searchsorted(begins, token, side="right")) - 1
+            near = At(near.document + i, int(begins[i]))
+            if i < len(sizes):
+                self._hold(token, near)
+                return near
+
+    def _hold(self, token: int, at: At) -> None:
+        while len(self._held) >= _HELD:  # threads look at neighbouring rows
+            self._held.pop(next(iter(self._held)), None)
+        self._held[token] = at
+
+    def _near(self, token: int) -> At:
+        """A document that begins at a token or not long before it, found from how long documents are on average."""
+        lengths, found = self.lengths, At(int(token / self._mean), 0)
+        for each in (lengths.about, lengths.nearly, lengths):
+            found = self._search(each, token, found.document)
+        return found
+
+    def _search(self, lengths: Lengths, token: int, guess: int) -> At:
+        """The same by one way to add them up, where a guess is tried first."""
+        low, high, tries = At(0, 0), None, 0
+        last, mean = At(0, 0), self._mean
+        while token - low.token > _NEAR // 2 * self._mean and (high is None or high.document - low.document > _NEAR):
+            tries += 1
+            if high is None:  # further, and sooner or later by leaps
+                guess = max(guess, low.document + 1, 2 * low.document if tries > 3 else 0)
+            else:
+                guess = min(max(guess, low.document + 1), high.document - 1)
+                if tries % 4 == 0:  # lengths may be anything: no more steps than halving takes, about
+                    guess = (low.document + high.document) // 2
+            at = At(guess, self._tokens(guess, lengths))
+            low, high = (at, high) if at.token <= token else (low, at)
+            if at.document != last.document and at.token != last.token:
+                mean = (at.token - last.token) / (at.document - last.document)
+            guess += int((token - at.token) / mean) - _NEAR // 8
+            last = at
+        return low
+
+    def _some(self, first: int, many: int) -> tuple[Rows, Ints]:
+        """Some documents from one on, within its pass: what they are, and their tokens."""
+        if n := self.flow.size:
+            many = min(many, n - first % n)
+        positions = np.arange(first, first + many)
+        rows = self.flow.locate(positions, np.zeros_like(positions))
+        return rows, self.lengths.of(rows) + self.extra
+
+    def _between(self, start: int, stop: int) -> Documents:
+        """The documents, of one pass, that hold the tokens from one to before another."""
+        at = self._holding(start)
+        parts, sizes, document, begins = list[Rows](), list[Ints](), at.document, at.token
+        while begins < stop:
+            part, size = self._some(document, min(int((stop - begins) / self._mean) + 16, _MOST))
+            parts.append(part)
+            sizes.append(size)
+            document, begins = document + len(size), begins + int(size.sum())
+        found = Documents(at, join_rows(parts), np.concatenate(sizes))
+        ends = at.token + np.cumsum(found.sizes)
+        final = int(np.searchsorted(ends, stop))  # the document that ends at the last token, or after it
+        whole = int(ends[final]) == stop
+        begin = stop if whole else int(ends[final] - found.sizes[final])
+        self._hold(stop, At(at.document + final + whole, begin))
+        return found
+
+    # ------------------------------------------------------------ questions
+
+    def drawn(self, position: int) -> int:
+        if self._begins(position):
+            return self._before(position)
+        return self._holding(self._needed(position) - 1).document + 1
+
+    def _needed(self, row: int) -> int:
+        """The token before which all lie that were looked at for the rows before one."""
+        return self._start(row)
+
+    def _begins(self, row: int) -> bool:
+        """Whether a pass begins with a row."""
+        return row % (self.size or 1) == 0 if self.flow.size is not None else row == 0
+
+    def _before(self, row: int) -> int:
+        """The documents before the pass that begins with a row."""
+        return row // (self.size or 1) * (self.flow.size or 0)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+        begin = self._before(low) if self._begins(low) else self._holding(self._start(low)).document
+        found = [index[:0]]
+        for document in self.flow.find(leaf, index, begin, self.drawn(high), lap).tolist():
+            if size := int(self._some(document, 1)[1][0]):
+                found.append(self._rows_of(At(document, self._tokens(document)), size))
+        rows = distinct(np.concatenate(found))
+        return rows[(rows >= low) & (rows < high)]
+
+    def _rows_of(self, at: At, size: int) -> Ints:
+        """The rows that hold a part of a document."""
+        raise NotImplementedError
+
+    def _add(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        """Add to a tally what lies in all rows from one to another before each of which everything begun was given.
+
+        A document counts in the row in which it begins, its tokens where they are.
+        """
+        first, last = self._begun(start), self._begun(stop)
+        self.flow.count(tally, first, last, times)
+        tally.tokens += (self._taken(stop) - self._taken(start)) * times
+        if self._empty is not None:
+            self.flow.tokens(last, self._empty, tally.samples, -times)
+            self.flow.tokens(first, self._empty, tally.samples, times)
+
+    @cached_property
+    def _empty(self) -> Lengths | None:
+        """Which documents have no tokens, and are in no row: 1 for each."""
+        by_leaf = self.lengths.by_leaf
+        if self.extra or all(lengths.all() for lengths in by_leaf):
+            return None
+        return Lengths([(lengths == 0).astype(np.int64) for lengths in by_leaf])
+
+    def _begun(self, row: int) -> int:
+        """How many documents begin before a row."""
+        if self._begins(row):
+            return self._before(row)
+        token = self._start(row)
+        at = self._holding(token)
+        return at.document + (at.token < token)
+
+    def _taken(self, row: int) -> Ints:
+        """The tokens of each leaf before a row."""
+        if self._begins(row):
+            return self._by_leaf(self._before(row), self.lengths)
+        token = self._start(row)
+        at = self._holding(token)
+        out = self._by_leaf(at.document, self.lengths)
+        out[self._some(at.document, 1)[0].leaf[0]] += self._until(token, at) - at.token
+        return out

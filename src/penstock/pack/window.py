@@ -1,0 +1,196 @@
+"""Windows of documents, each into exactly so many rows: whole where they fit, the rare rest over the room that is left.
+
+A window takes what begins in a fixed number of tokens, so where it lies needs no plan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+
+import numpy as np
+
+from ..base.random import permute
+from ..base.rows import bounds_of
+from ..folds.fit import BestFit, too_long
+from ..types import Ints
+from .layout import Layout
+
+
+class Windows:
+    """Where the windows of a pass lie, and what is in them, for a fold of which any row is known without those before.
+
+    What begins in the `span` tokens of a window ends within `rows` rows. The last of a pass takes what is left too.
+
+    >>> windows = Windows(BestFit(8, rows=4))
+    >>> windows.span, windows.many(60), windows.last(60, lambda: 0)
+    (25, 2, 6)
+    """
+
+    def __init__(self, fold: BestFit) -> None:
+        self.length, self.long, self.rows = fold.length, fold.long, fold.together
+        self.span = (self.rows - 1) * self.length + 1
+
+    def many(self, tokens: int) -> int:
+        """The windows of a pass of so many tokens."""
+        return max(tokens // self.span, 1)
+
+    def last(self, tokens: int, least: Callable[[], int]) -> int:
+        """The rows of its last window; `least` tells what best fit takes where there is no other."""
+        many = self.many(tokens)
+        if many == 1:
+            return least()
+        tokens -= (many - 1) * self.span  # a document from before it may take up to a row of them
+        return min(-(-tokens // self.length) + 1, tokens - self.length + 1)
+
+    def pieces(self, sizes: Ints, first: int, begin: int, end: int) -> tuple[Ints, Ints, Ints]:
+        """Of documents of which the first begins at a token: the pieces of at most a row that begin in a window, as
+        columns: the document, where in it the piece begins, its tokens.
+        """
+        if self.long == "refuse" and (long := np.flatnonzero(sizes > self.length)).size:
+            raise too_long(int(sizes[long[0]]), self.length, int(long[0]))
+        many = -(-sizes // self.length)
+        item = np.repeat(np.arange(len(sizes)), many)
+        start = (np.arange(len(item)) - np.repeat(np.cumsum(many) - many, many)) * self.length
+        there = first + (np.cumsum(sizes) - sizes)[item] + start
+        mine = (there >= begin) & (there < end)
+        item, start = item[mine], start[mine]
+        return item, start, np.minimum(sizes[item] - start, self.length)
+
+    def packed(self, pieces: tuple[Ints, Ints, Ints], rows: int, key: int, number: int) -> Layout:
+        """The rows of a window, in a random order: longest first is how they were made, and no order to learn from."""
+        item, start, sizes = pieces
+        made = fill(sizes, self.length, rows)
+        bounds, parts = made.pieces(permute(np.arange(rows), rows, key, number))
+        piece = made.item[parts]
+        return Layout(bounds, item[piece], start[piece] + made.start[parts], start[piece] + made.stop[parts])
+
+    def least(self, sizes: Ints) -> int:
+        """How many rows best fit takes for all documents of a pass."""
+        return needed(self.pieces(sizes, 0, 0, int(sizes.sum()))[2], self.length)
+
+    def planned(self, sizes: Ints, key: int) -> Layout:
+        """All windows of a pass of these documents."""
+        if self.long == "cut":
+            sizes = np.minimum(sizes, self.length)
+        begins = bounds_of(sizes)
+        tokens = int(begins[-1])
+        if not tokens:
+            return Layout(np.zeros(1, np.int64), *(np.zeros(0, np.int64),) * 3)
+        many, made = self.many(tokens), list[Layout]()
+        for number in range(many):
+            begin, end = number * self.span, tokens if number == many - 1 else (number + 1) * self.span
+            first, stop = int(np.searchsorted(begins, begin, side="right")) - 1, int(np.searchsorted(begins, end))
+            pieces = self.pieces(sizes[first:stop], int(begins[first]), begin, end)
+            rows = self.rows if number < many - 1 else self.last(tokens, lambda: self.least(sizes))
+            found = self.packed(pieces, rows, key, number)
+            made.append(Layout(np.diff(found.bounds), found.item + first, found.start, found.stop))
+        sizes_of, *columns = (np.concatenate(column) for column in zip(*map(_columns, made), strict=True))
+        return Layout(bounds_of(sizes_of), *columns)
+
+    def settled(self, sizes: Ints, rows: int) -> int:
+        """How many documents of a pass were looked at for so many of its rows."""
+        if self.long == "cut":
+            sizes = np.minimum(sizes, self.length)
+        begins = bounds_of(sizes)
+        window = min(-(-rows // self.rows), self.many(int(begins[-1])))
+        if window == self.many(int(begins[-1])):
+            return len(sizes)
+        return int(np.searchsorted(begins, window * self.span))
+
+
+def _columns(layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
+    return layout.bounds, layout.item, layout.start, layout.stop
+
+
+def fill(sizes: Ints, length: int, rows: int) -> Layout:
+    """Pieces of at most `length` tokens in `rows` rows of that length: best fit, longest first.
+
+    A piece that fits nowhere whole is split over the room that is left, and no row stays empty: there must be at least
+    `rows` tokens, and at most `rows * length`. The pieces of a row are in their order. Best-fit decreasing, see
+    Johnson et al., "Worst-case performance bounds for simple one-dimensional packing algorithms" (1974).
+
+    >>> made = fill(np.array([5, 6, 2, 3]), 8, 2)
+    >>> made.item.tolist(), made.bounds.tolist(), made.stop.tolist()
+    ([1, 2, 0, 3], [0, 2, 4], [6, 2, 5, 3])
+    """
+    row, left = _placed(sizes, length, rows)
+    late = np.flatnonzero(row < 0)
+    piece, row = np.flatnonzero(row >= 0), row[row >= 0]
+    start, stop = np.zeros_like(piece), sizes[piece]
+    if len(late):
+        parts = _spread(late.tolist(), sizes[late].tolist(), left)
+        piece, row, start, stop = (np.concatenate(pair) for pair in zip((piece, row, start, stop), parts, strict=True))
+    for empty in np.flatnonzero(np.bincount(row, minlength=rows) == 0).tolist():
+        piece, row, start, stop = _shared(empty, piece, row, start, stop)
+    order = np.lexsort((start, piece, row))
+    bounds = np.searchsorted(row[order], np.arange(rows + 1))
+    return Layout(bounds, piece[order], start[order], stop[order])
+
+
+def needed(sizes: Ints, length: int) -> int:
+    """How many rows best fit opens where it may open as many as it wants.
+
+    >>> needed(np.array([5, 6, 2, 3]), 8)
+    2
+    """
+    return int(_placed(sizes, length, len(sizes))[0].max(initial=-1)) + 1
+
+
+def _placed(sizes: Ints, length: int, rows: int) -> tuple[Ints, list[int]]:
+    """The row of each piece, -1 where none has room, and the room that is left in each row."""
+    order = np.argsort(-sizes, kind="stable")
+    full = int(np.searchsorted(-sizes[order], -length, side="right"))  # these take a row each
+    row, opened = list(range(min(full, rows))), min(full, rows)
+    row += [-1] * (full - opened)
+    open_rows = list[int]()  # sorted: the room, then the row
+    for size in sizes[order[full:]].tolist():
+        at = bisect_left(open_rows, size * rows)
+        if at < len(open_rows):
+            room, number = divmod(open_rows.pop(at), rows)
+        elif opened < rows:
+            room, number, opened = length, opened, opened + 1
+        else:
+            row.append(-1)
+            continue
+        row.append(number)
+        if room > size:
+            insort(open_rows, (room - size) * rows + number)
+    placed = np.empty(len(sizes), np.int64)
+    placed[order] = row
+    left = [0] * opened + [length] * (rows - opened)
+    for key in open_rows:
+        left[key % rows] = key // rows
+    return placed, left
+
+
+def _spread(pieces: list[int], sizes: list[int], left: list[int]) -> Ints:
+    """The parts of pieces that fit nowhere, over the rows with the most room: piece, row, from where, to where."""
+    parts, by_room = list[tuple[int, int, int, int]](), sorted(range(len(left)), key=lambda row: (-left[row], row))
+    rows = iter(by_room)
+    row = next(rows)
+    for piece, size in zip(pieces, sizes, strict=True):
+        done = 0
+        while done < size:
+            while not left[row]:
+                row = next(rows)
+            take = min(left[row], size - done)
+            parts.append((piece, row, done, done + take))
+            left[row] -= take
+            done += take
+    return np.asarray(parts, np.int64).T
+
+
+def _shared(empty: int, piece: Ints, row: Ints, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Half of what is in the row with the most pieces into one without; where all have one, half of the longest."""
+    many = np.bincount(row)
+    if many.max() > 1:
+        mine = np.flatnonzero(row == many.argmax())
+        row = row.copy()
+        row[mine[len(mine) // 2 :]] = empty
+        return piece, row, start, stop
+    longest = int((stop - start).argmax())
+    middle, end = int(start[longest] + stop[longest]) // 2, int(stop[longest])
+    stop = stop.copy()
+    stop[longest] = middle
+    return np.append(piece, piece[longest]), np.append(row, empty), np.append(start, middle), np.append(stop, end)

@@ -1,0 +1,70 @@
+"""ArrayRecord files, through their own package: records by number, checked against their sums when they are read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError, missing_extra
+from ..types import Ints
+from . import sidecar
+from .example import RECORD, Examples
+from .held import Shared
+
+_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"  # for random access, and without threads that a fork would lose
+
+
+class ArrayRecord:
+    """One file. A row is `{"__record__": bytes}`; with other `columns`, these features of the `tf.train.Example`."""
+
+    def __init__(self, path: Path, origin: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
+        self.columns = columns
+        self._path, self._origin, self._shared = path, origin, shared
+        self._parse = Examples([RECORD] if columns is None else list(columns))
+        self._stat = sidecar.stat(path)
+        self._rows = int(self._reader().num_records())
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices`."""
+        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        if not indices.size:
+            return []
+        try:
+            records = self._reader().read(indices.tolist())
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise self._bad(error) from error
+        out = list[Any]()
+        for index, record in zip(indices.tolist(), records, strict=True):
+            try:
+                out.append(self._parse(record))
+            except ValueError as error:
+                raise DataError(str(error), where=f"{self._origin}, record {index}") from error
+        return out
+
+    def _reader(self) -> Any:
+        return self._shared.files.get(("array_record", self._path), self._opened)
+
+    def _opened(self) -> tuple[int, Any]:
+        try:
+            module: Any = importlib.import_module("array_record.python.array_record_module")
+        except ModuleNotFoundError:
+            raise missing_extra("array-record", "array-record", f"reading {self._origin.name}") from None
+        reader = module.ArrayRecordReader(str(self._path), _OPTIONS)
+        if not reader.ok():
+            raise self._bad("it is damaged, was cut off, or is no ArrayRecord file")
+        return 1, reader
+
+    def _bad(self, reason: object) -> DataError:
+        return DataError(f"cannot be read: {reason}", where=str(self._origin))
+
+
+def open_array_record(
+    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+) -> ArrayRecord:
+    """The records of one file; `path` is where it can be read as it is, `origin` the file the user meant."""
+    return ArrayRecord(path, origin, columns=columns, shared=shared)

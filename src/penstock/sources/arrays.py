@@ -1,0 +1,203 @@
+"""HDF5 files and Zarr folders: arrays of one length, read along their first axis. A row has a value of each array.
+
+A chunk is decoded once while it is held. No file is open between reads. What would lead out of a file, or run code, is
+refused: external and virtual data of HDF5, pickles in Zarr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base import seams
+from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
+from ..types import Ints
+from . import sidecar
+from .held import Shared
+
+_BLOCK = 1 << 20  # bytes read at once of arrays without chunks
+_MOST = 128 << 20  # bytes of a chunk; larger ones are read in parts, each decoding the whole
+_SCALARS = "biufcOUST"
+ALONE = "values"
+"""The column of an array that stands alone and has no name."""
+
+
+class Array(NamedTuple):
+    """What is known of one array: its rows, and how many of them are read at once."""
+
+    rows: int
+    block: int
+
+
+Node = Callable[[str], contextlib.AbstractContextManager[Any]]
+"""Opens one array by its name, for as long as it is read."""
+
+
+class Arrays:
+    """One file, or folder, of arrays."""
+
+    def __init__(
+        self, path: Path, found: Mapping[str, Array], node: Node, *, columns: Sequence[str] | None, shared: Shared
+    ) -> None:
+        self._path, self._node, self._shared, self._stat = path, node, shared, sidecar.stat(path)
+        if missing := [column for column in columns or () if column not in found]:
+            known = ", ".join(found) or "none"
+            raise ConfigError(f"{path}: there is no array {missing[0]!r} with rows; there are {known}")
+        self.columns = sorted(found) if columns is None else list(columns)
+        self._blocks = {name: found[name].block for name in self.columns}
+        rows = {name: found[name].rows for name in self.columns}
+        if len(set(rows.values())) != 1:
+            said = ", ".join(f"{name} has {count:,}" for name, count in rows.items()) or "there are none"
+            raise ConfigError(f"{path}: its arrays must have rows, and all as many: {said}; choose some with columns=")
+        self._rows = next(iter(rows.values()))
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices`, each chunk visited once."""
+        sidecar.unchanged(self._path, self._stat, name=str(self._path))
+        columns = [self._column(name, indices) for name in self.columns]
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _column(self, name: str, indices: Ints) -> list[Any]:
+        block = self._blocks[name]
+        out: list[Any] = [None] * len(indices)
+        order = np.argsort(indices, kind="stable")
+        numbers = indices[order] // block
+        for asked in np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if len(order) else ():
+            number = int(indices[asked[0]]) // block
+            key = ("array", self._path, name, number)
+            values = self._shared.decoded.get(key, partial(self._read, name, number * block, block))
+            taken = values[indices[asked] - number * block]
+            plain = taken.ndim == 1 and taken.dtype.kind in _SCALARS
+            for index, value in zip(asked.tolist(), taken.tolist() if plain else taken, strict=True):
+                out[index] = value
+        return out
+
+    def _read(self, name: str, start: int, rows: int) -> tuple[int, Any]:
+        stop = min(start + rows, self._rows)
+        with named(self._path, name), self._node(name) as node:
+            values: Any = np.asarray(node[start:stop])
+            values = values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
+            if len(values) != stop - start:
+                raise ValueError(f"{len(values)} rows where {stop - start} were expected")
+        return values.nbytes, values
+
+
+def open_hdf5(
+    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+) -> Arrays:
+    """The arrays of an HDF5 file, those of its groups by their path."""
+    _module("h5py", "hdf5", path)
+    with named(path), _file(path) as file:
+        found = dict(_datasets(file, "", columns, path))
+    return Arrays(path, found, partial(_dataset, path), columns=columns, shared=shared)
+
+
+def _file(path: Path) -> Any:
+    return _module("h5py", "hdf5", path).File(path, "r")
+
+
+def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path) -> Generator[tuple[str, Array]]:
+    h5py = _module("h5py", "hdf5", path)
+    for key in group:
+        name = f"{above}{key}"
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            continue  # soft links are second names, external ones lead to other files
+        one = group[key]
+        if isinstance(one, h5py.Group):
+            if above.count("/") > 32:
+                raise ValueError("groups in groups, more than 32")
+            yield from _datasets(one, f"{name}/", columns, path)
+        elif isinstance(one, h5py.Dataset) and one.ndim and (columns is None or name in columns):
+            if one.external or one.is_virtual:
+                raise ConfigError(f"{path}: the data of {name!r} lies in other files, which are not read")
+            yield name, Array(int(one.shape[0]), _block(one, one.chunks))
+
+
+@contextlib.contextmanager
+def _dataset(path: Path, name: str) -> Generator[Any]:
+    with _file(path) as file:
+        one = file[name]
+        yield one.asstr() if _module("h5py", "hdf5", path).check_string_dtype(one.dtype) else one
+
+
+def open_zarr(
+    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+) -> Arrays:
+    """The arrays of a Zarr folder, whose metadata `path` is; one that is an array itself is called `values`."""
+    zarr = _module("zarr", "zarr", path)
+    for name in ("zarr.json", ".zarray"):
+        for one in sorted(path.parent.rglob(name)):
+            _refuse_pickles(one)
+    with named(path):
+        root: Any = zarr.open(str(path.parent), mode="r")
+        if isinstance(root, zarr.Array):
+            nodes: dict[str, Any] = {ALONE: root}
+        else:
+            nodes = {name: node for name, node in root.members(max_depth=None) if isinstance(node, zarr.Array)}
+        found = {
+            name: Array(int(node.shape[0]), _block(node, getattr(node, "shards", None) or node.chunks))
+            for name, node in nodes.items()
+            if node.ndim and (columns is None or name in columns)
+        }
+    return Arrays(path, found, partial(_array, path), columns=columns, shared=shared)
+
+
+@contextlib.contextmanager
+def _array(path: Path, name: str) -> Generator[Any]:
+    zarr = _module("zarr", "zarr", path)
+    yield zarr.open_array(str(path.parent), path=None if name == ALONE else name, mode="r")
+
+
+def _refuse_pickles(metadata: Path) -> None:
+    """An array whose values or codecs are pickled would run code when it is read."""
+    with sidecar.storage(metadata):
+        text = seams.world.store.read(str(metadata))
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"cannot be read: {error}", where=str(metadata)) from error
+    if "pickle" in json.dumps(found).lower():
+        raise ConfigError(
+            f"{metadata}: its values are pickled, which may run any code when they are read: write them as plain types"
+        )
+
+
+def _block(one: Any, chunks: Any) -> int:
+    """How many rows of an array are read at once."""
+    row = max(1, int(one.dtype.itemsize) * math.prod(map(int, one.shape[1:])))
+    return max(1, min(int(chunks[0]), _MOST // row) if chunks else _BLOCK // row)
+
+
+def _module(name: str, extra: str, path: Path) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise missing_extra(name, extra, f"reading {path.name}") from None
+
+
+@contextlib.contextmanager
+def named(path: Path, name: str = "") -> Generator[None]:
+    """Errors of either package, which raise what they like, as errors that name file and array."""
+    try:
+        yield
+    except (PenstockError, ImportError):
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise StorageError(f"{path}: {error}") from error
+        raise DataError(f"cannot be read: {error}", where=f"{path}{name and f', {name}'}") from error
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":  # where Rust panics
+            raise
+        raise DataError(f"cannot be read: {error}", where=f"{path}{name and f', {name}'}") from error

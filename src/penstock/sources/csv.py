@@ -1,0 +1,194 @@
+"""CSV files, turned once into Arrow tables in the cache: they cannot be read at random as they are.
+
+The types of the columns are those that all values fit, of all files that are read together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..base.progress import Progress
+from ..errors import DataError
+from . import sidecar
+from .convert import sane
+from .remember import remembered
+from .rows import arrow, mapped, opened
+
+_TAIL = 64 << 10
+_WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
+_BAD = re.compile(r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL)
+
+Types = Mapping[str, str]
+"""The type of each column, as Arrow spells it."""
+
+
+def table(origin: Path, *, cache: str | Path | None, types: Types | None = None, rebuild: bool = False) -> Path:
+    """The Arrow file made from a CSV file (packed or not) with a header row. Its columns have the types that all their
+    values fit, or those given where these are others.
+    """
+    pa = arrow()
+
+    def write(file: BinaryIO) -> None:
+        try:
+            _convert(origin, file, dict(types or {}))
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise DataError(f"not a CSV file that can be read: {error}", where=str(origin)) from error
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise DataError(f"cannot be read: {error}", where=str(origin)) from error
+
+    name = f"{origin.name}.arrow"
+    if types is not None:
+        own = table(origin, cache=cache, rebuild=rebuild)
+        if (found := _types_of(own)) == {column: types.get(column, kind) for column, kind in found.items()}:
+            return own
+        name = (
+            f"{origin.name}.{hashlib.blake2b(json.dumps([*types.items()]).encode(), digest_size=6).hexdigest()}.arrow"
+        )
+    return sidecar.copy(sidecar.cached(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild)
+
+
+def settled(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> Types:
+    """The types that the values of all these files fit."""
+
+    def made() -> Types:
+        found: dict[str, str] = {}
+        with Progress("settle the types of columns", len(paths), "files") as progress:
+            for path in progress.each(paths):
+                for column, kind in _types_of(table(path, cache=cache, rebuild=rebuild)).items():
+                    found[column] = _both(found.get(column, "null"), kind)
+        return found
+
+    return remembered(paths, [sidecar.stat(path) for path in paths], "types of CSV columns", made, cache)
+
+
+def _both(one: str, other: str) -> str:
+    """The narrowest type for the values of two.
+
+    >>> _both("null", "int64"), _both("double", "int64"), _both("int64", "bool")
+    ('int64', 'double', 'string')
+    """
+    if one == other or "null" in (one, other):
+        return other if one == "null" else one
+    wider = [one]
+    while wider[-1] in _WIDER:
+        wider.append(_WIDER[wider[-1]])
+    while other not in wider:
+        if other not in _WIDER:
+            return "string"
+        other = _WIDER[other]
+    return other
+
+
+def _types_of(table: Path) -> dict[str, str]:
+    with sidecar.storage(table):
+        schema = arrow("pyarrow.ipc").open_file(mapped(table)).schema
+    return {field.name: str(field.type) for field in schema}
+
+
+def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
+    """Write the table; a value that does not fit the type that the first block suggested widens it, from the start."""
+    pa = arrow()
+    for _ in range(1000):
+        try:
+            return _written(origin, file, types)
+        except pa.ArrowInvalid as error:
+            found = _BAD.search(str(error))
+            kind = found and (_kind(found[3]) if found[2] == "null" else _WIDER.get(found[2], "string"))
+            if found is None or found[2] == "string":
+                raise
+            types[_header(origin)[int(found[1])]] = kind or "string"
+            file.seek(0)
+            file.truncate()
+    raise DataError("its columns do not settle on types", where=str(origin))
+
+
+def _written(origin: Path, file: BinaryIO, types: Types) -> None:
+    csv, ipc = arrow("pyarrow.csv"), arrow("pyarrow.ipc")
+    convert = csv.ConvertOptions(column_types={name: _type(kind) for name, kind in types.items()})
+    size = sidecar.stat(origin).size
+    with _Stream(origin) as stream, csv.open_csv(stream, parse_options=_parse(), convert_options=convert) as reader:
+        last = None
+        with (
+            ipc.new_file(file, _sound(reader.schema, origin)) as writer,
+            Progress(f"convert {origin.name}", size, "bytes") as progress,
+        ):
+            for batch in reader:
+                writer.write_batch(batch)
+                sane(file.tell(), size, origin)
+                progress.tell(stream.raw.tell())
+                last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
+        stream.closed_quotes(last)
+
+
+class _Stream(io.RawIOBase):
+    """The text of a CSV file, unpacked as it is read; its end is remembered."""
+
+    def __init__(self, origin: Path) -> None:
+        pa = arrow()
+        packed = {".gz": "gzip", ".zst": "zstd"}.get(origin.suffix.lower())
+        self.raw = opened(origin)
+        self._text = pa.CompressedInputStream(self.raw, packed) if packed else self.raw
+        self._origin, self._tail = origin, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        found: bytes = self._text.read(None if size < 0 else size)
+        self._tail = (self._tail + found)[-_TAIL:]
+        return found
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+    def closed_quotes(self, last: Any) -> None:
+        """Refuse a file whose last value begins with a quote that nothing ends: it has swallowed all rows after it."""
+        spelled = b'"' + str(last).replace('"', '""').encode()
+        opened = self._tail.endswith(spelled[-_TAIL:]) if last not in (None, "") else False
+        if opened or re.search(rb'(^|[,\r\n])"\Z', self._tail):
+            raise DataError(
+                "a quote is not closed: the last value would hold the rest of the file", where=str(self._origin)
+            )
+
+
+def _parse() -> Any:
+    return arrow("pyarrow.csv").ParseOptions(newlines_in_values=True)
+
+
+def _header(origin: Path) -> list[str]:
+    csv = arrow("pyarrow.csv")
+    text = csv.ConvertOptions(strings_can_be_null=True)
+    with _Stream(origin) as stream, csv.open_csv(stream, parse_options=_parse(), convert_options=text) as reader:
+        return reader.schema.names
+
+
+def _kind(value: str) -> str:
+    """The type of a single value."""
+    text = "x\n" + '"' + value.replace('"', '""') + '"\n'
+    return str(arrow("pyarrow.csv").read_csv(io.BytesIO(text.encode())).schema.types[0])
+
+
+def _type(kind: str) -> Any:
+    pa = arrow()
+    known = [pa.null(), pa.int64(), pa.bool_(), pa.float64(), pa.date32(), pa.time32("s"), pa.string()]
+    known += [pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")]
+    return {str(each): each for each in known}.get(kind, pa.string())
+
+
+def _sound(schema: Any, origin: Path) -> Any:
+    twice = {name for name in schema.names if schema.names.count(name) > 1}
+    if twice:
+        raise DataError(f"the header names {', '.join(sorted(twice))} twice", where=str(origin))
+    for field in schema:
+        if str(field.type) == "binary":
+            raise DataError(f"the column {field.name!r} holds bytes that are not UTF-8", where=str(origin))
+    return schema

@@ -1,0 +1,52 @@
+"""Formats of other libraries, by name: how a file of each is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from .chain import File
+from .held import Shared
+
+
+class Open(Protocol):
+    """Opens one file; `path` is where it can be read as it is, `origin` the file the user meant."""
+
+    def __call__(
+        self,
+        path: Path,
+        origin: Path,
+        /,
+        *,
+        columns: Sequence[str] | None,
+        cache: str | Path | None,
+        shared: Shared,
+        rebuild: bool,
+    ) -> File: ...
+
+
+def opener_of(kind: str) -> Open | None:
+    """How files of this format are opened; None for those that are ours. What reads it is imported when it is needed.
+
+    >>> opener_of("jsonl") is None
+    True
+    """
+    match kind:
+        case "array_record":
+            from .array_record import open_array_record as found
+        case "hdf5":
+            from .arrays import open_hdf5 as found
+        case "lance":
+            from .lance import open_lance as found
+        case "litdata":
+            from .litdata import open_litdata as found
+        case "mds":
+            from .mds import open_mds as found
+        case "tfrecord":
+            from .tfrecord import open_tfrecord as found
+        case "zarr":
+            from .arrays import open_zarr as found
+        case _:
+            return None
+    return found

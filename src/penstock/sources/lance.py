@@ -1,0 +1,60 @@
+"""Lance datasets, through their own package: rows by number, of the version that was the latest when it was opened."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError, missing_extra
+from ..types import Ints
+from . import sidecar
+from .arrays import named
+from .folders import lance_version
+from .held import Shared
+from .rows import rows_of, together
+
+
+class Lance:
+    """One version of a dataset, whose manifest `path` is. Rows are as those of Arrow files."""
+
+    def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
+        self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
+        with named(path):
+            dataset = self._dataset()
+            names, self._rows = list[str](dataset.schema.names), int(dataset.count_rows())
+        if missing := [column for column in columns or () if column not in names]:
+            raise ConfigError(f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
+        self.columns = names if columns is None else list(columns)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices`."""
+        sidecar.unchanged(self._path, self._stat, name=str(self._path))
+        if not indices.size:
+            return []
+        with named(self._path):
+            table = self._dataset().take(indices.tolist(), columns=self.columns)
+            return rows_of(together([table]), np.arange(len(indices), dtype=np.int64), views=True)
+
+    def _dataset(self) -> Any:
+        return self._shared.files.get(("lance", self._path), self._opened)
+
+    def _opened(self) -> tuple[int, Any]:
+        try:
+            module: Any = importlib.import_module("lance")
+        except ModuleNotFoundError:
+            raise missing_extra("pylance", "lance", f"reading {self._path.parent.parent.name}") from None
+        return 1, module.dataset(str(self._path.parent.parent), version=lance_version(self._path))
+
+
+def open_lance(
+    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+) -> Lance:
+    """The rows of one dataset, in the version of this manifest."""
+    return Lance(path, columns=columns, shared=shared)

@@ -1,0 +1,214 @@
+"""LitData's optimised folders: chunks of items with an `index.json`. What is stored as data is read, pickles are
+refused.
+
+A chunk begins with the number of its items and their offsets. An item is the sizes of its leaves, and the leaves; the
+index has how each leaf is written, and the tree that they are put back into. In chunks of tokens an item is its array.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ..errors import ConfigError, DataError
+from . import meta, sidecar
+from .held import Shared
+from .litdata_json import nested
+from .mds import Decode, pictures, pixels
+from .records import BROKEN, Records, bytes_of, counted, headed
+
+_ARROW = b"LDARW01\0"
+_NUMPY = "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 ?".split()
+_TORCH = "f4 f4 f8 f8 c8 c8 c16 c16 f2 f2 - u1 i1 i2 i2 i4 i4 i8 i8 ? u2".split()
+_NODES: Mapping[str, Callable[[Any], Any]] = {"builtins.list": list, "builtins.tuple": tuple}
+_DICTS = ("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
+
+
+class Tree(NamedTuple):
+    """A part of an item: a leaf of this number, or what `make` makes of its parts."""
+
+    leaf: int
+    make: Callable[[Any], Any] | None
+    keys: list[str] | None
+    parts: list[Tree]
+
+
+class Index(NamedTuple):
+    """What an `index.json` says: the rows of each chunk, how leaves are written, their tree, and if they are tokens."""
+
+    rows: Mapping[str, int]
+    formats: list[str]
+    tree: Tree
+    tokens: bool
+
+
+def open_litdata(
+    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+) -> Records:
+    """The items of one chunk."""
+    listed = path.with_name("index.json")
+    if not listed.is_file():
+        raise ConfigError(f"{path}: there is no index.json beside it, which says what a chunk of LitData holds")
+    index: Index = shared.decoded.get(("index", listed, sidecar.stat(listed)), partial(_index, listed))
+    if path.name not in index.rows:
+        raise DataError("the index.json beside it does not list it", where=str(path))
+    rows = counted(path, index.rows[path.name], path)
+    if bytes_of(path, max(0, sidecar.stat(path).size - 8), 8, path) == _ARROW:
+        raise ConfigError(f"{path}: its rows are nested, and kept as Arrow inside the chunk: write them as Arrow files")
+    parse = Items(index, columns, path)
+    find = partial(shared.decoded.get, ("offsets", path), partial(_offsets, path, rows))
+    return Records(path, parse, rows=rows, offsets=find, origin=path, columns=columns)
+
+
+def _offsets(path: Path, rows: int) -> tuple[int, Any]:
+    found = headed(path, rows, path)
+    return found.nbytes, found
+
+
+def _index(path: Path) -> tuple[int, Index]:
+    found, where = meta.read(path), str(path)
+    try:
+        config = found["config"]
+        for name in ("compression", "encryption", "ipc_compression"):
+            if config.get(name):
+                raise ConfigError(f"{path}: chunks with {name} ({config[name]}) cannot be read: write them without")
+        formats = [str(each) for each in config["data_format"]]
+        spec = json.loads(config["data_spec"])[1]
+        tree, leaves = _tree(spec, 0)
+        if leaves != len(formats):
+            raise ValueError(f"{len(formats)} formats for {leaves} leaves")
+        chunks = {str(each["filename"]): int(each["chunk_size"]) for each in found["chunks"]}
+        tokens = any(each.get("dim") is not None for each in found["chunks"])
+    except ConfigError:
+        raise
+    except (*BROKEN, AttributeError) as error:
+        raise DataError(f"is no index of LitData: {error!r}", where=where) from error
+    return sidecar.stat(path).size, Index(chunks, formats, tree, tokens)
+
+
+def _tree(spec: Any, first: int) -> tuple[Tree, int]:
+    """The tree that a specification describes, and the number of the leaf behind it."""
+    kind, parts = spec["type"], list[Tree]()
+    if kind is None:
+        return Tree(first, None, None, []), first + 1
+    for child in spec["children_spec"]:
+        part, first = _tree(child, first)
+        parts.append(part)
+    if kind in _DICTS:
+        context = json.loads(spec["context"]) if isinstance(spec["context"], str) else spec["context"]
+        keys = [str(key) for key in context]
+        if len(keys) != len(parts):
+            raise ValueError(f"{len(keys)} keys for {len(parts)} values")
+        return Tree(-1, dict, keys, parts), first
+    if kind not in _NODES:
+        raise ValueError(f"items are made of {kind}; known are dict, list and tuple")
+    return Tree(-1, _NODES[kind], None, parts), first
+
+
+class Items:
+    """Makes an item of its bytes; of dicts only `columns`, if they are given."""
+
+    def __init__(self, index: Index, columns: Sequence[str] | None, origin: Path) -> None:
+        self._tree = index.tree if columns is None else _chosen(index.tree, columns, origin)
+        self._count, self._tokens = len(index.formats), index.tokens
+        self._decode = {leaf: decoder(index.formats[leaf], origin) for leaf in _leaves(self._tree)}
+
+    def __call__(self, data: bytes) -> Any:
+        if self._tokens:
+            return self._decode[0](data)
+        ends = [4 * self._count]
+        for size in struct.unpack_from(f"<{self._count}I", data):
+            ends.append(ends[-1] + size)
+        if ends[-1] != len(data):
+            raise ValueError(f"its leaves have {ends[-1]:,} bytes, it has {len(data):,}")
+        return self._made(self._tree, data, ends)
+
+    def _made(self, tree: Tree, data: bytes, ends: list[int]) -> Any:
+        if tree.make is None:
+            return self._decode[tree.leaf](data[ends[tree.leaf] : ends[tree.leaf + 1]])
+        parts = [self._made(part, data, ends) for part in tree.parts]
+        return tree.make(parts if tree.keys is None else zip(tree.keys, parts, strict=True))
+
+
+def _chosen(tree: Tree, columns: Sequence[str], origin: Path) -> Tree:
+    keys = tree.keys or []
+    if missing := [column for column in columns if column not in keys]:
+        known = f"the columns are {', '.join(keys)}" if keys else "its items are no mappings"
+        raise ConfigError(f"{origin}: there is no column {missing[0]!r}; {known}")
+    return tree._replace(keys=list(columns), parts=[tree.parts[keys.index(column)] for column in columns])
+
+
+def _leaves(tree: Tree) -> list[int]:
+    return [tree.leaf] if tree.make is None else [leaf for part in tree.parts for leaf in _leaves(part)]
+
+
+def decoder(written: str, origin: Path) -> Decode:
+    """How a leaf is read. Pictures, sound and documents stay the bytes of their files; tensors are NumPy arrays.
+
+    >>> decoder("no_header_numpy:1", Path("chunk-0-0.bin"))(bytes([1, 0, 2, 0]))
+    array([1, 2], dtype=int16)
+    """
+    name, _, detail = written.partition(":")
+    if name == "pickle" or detail == "pickle":
+        raise ConfigError(
+            f"{origin}: a leaf is pickled ({written}), which may run any code when it is read: write plain values, or "
+            "leave it out with columns="
+        )
+    if name in ("no_header_numpy", "no_header_tensor"):
+        kinds = _NUMPY if name == "no_header_numpy" else _TORCH
+        try:
+            return partial(np.frombuffer, dtype=_dtype(int(detail), kinds))
+        except ValueError as error:
+            raise ConfigError(f"{origin}: a leaf is written as {written!r}: {error}") from error
+    if name not in _DECODERS:
+        raise ConfigError(f"{origin}: a leaf is written as {written!r}; known are {', '.join(_DECODERS)}")
+    return _DECODERS[name]
+
+
+def _dtype(number: int, kinds: Sequence[str]) -> Any:
+    if not 0 <= number < len(kinds) or kinds[number] == "-":
+        raise ValueError(f"arrays of the type number {number}, which NumPy lacks")
+    return np.dtype(kinds[number]).newbyteorder("<")
+
+
+def _array(kinds: Sequence[str], order: str, data: bytes) -> Any:
+    """Type, axes, shape, and the values."""
+    number, axes = struct.unpack_from(f"{order}2I", data)
+    if 4 * axes > len(data):
+        raise ValueError(f"{len(data)} bytes cannot hold {axes} axes")
+    shape, kind = struct.unpack_from(f"{order}{axes}I", data, 8), _dtype(number, kinds)
+    if math.prod(shape) * kind.itemsize != len(data) - 8 - 4 * axes:
+        raise ValueError(f"{len(data)} bytes cannot be an array of shape {shape}")
+    return np.frombuffer(data, kind, offset=8 + 4 * axes).reshape(shape)
+
+
+def _number(kind: str, data: bytes) -> Any:
+    (value,) = struct.unpack(kind, data)
+    return value
+
+
+def _text(data: bytes) -> str:
+    return data.decode()
+
+
+_DECODERS: dict[str, Decode] = {
+    "bool": partial(_number, "<?"),
+    "int": partial(_number, "<q"),
+    "float": partial(_number, "<d"),
+    "str": _text,
+    "text": _text,
+    "json": nested,
+    "bytes": bytes,
+    "numpy": cast(Decode, partial(_array, _NUMPY, "<")),
+    "tensor": cast(Decode, partial(_array, _TORCH, ">")),
+    "pil": pixels,
+    "jpeg_array": pictures,
+    **dict.fromkeys(("jpeg", "image", "file", "audio", "video", "pdf", "tifffile", "nifti", "mesh"), bytes),
+}

@@ -1,0 +1,126 @@
+"""Nested values as LitData writes them: JSON, or a tag and the value, one after the other."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_PLAIN = 0x20  # the first byte of JSON as it is lies above
+_VALUES = {0x10: 11, 0x11: 7, 0x12: 8, 0x13: 9, 0x14: 10}
+"""The tags of values in a table of records, as those of values by themselves."""
+
+
+def nested(data: bytes) -> Any:
+    """The value that these bytes hold.
+
+    >>> nested(b'{"x": [1, null]}'), nested(bytes([2, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]))
+    ({'x': [1, None]}, [7])
+    """
+    if not data or data[0] > _PLAIN or data[0] not in _READ:
+        return json.loads(data)
+    value, at = _READ[data[0]](data, 1)
+    if at != len(data):
+        raise ValueError(f"the value ends at {at:,} of {len(data):,} bytes")
+    return value
+
+
+def _value(data: bytes, at: int, tag: int | None = None) -> tuple[Any, int]:
+    if (tag := data[at] if tag is None else tag) not in _READ:
+        raise ValueError(f"a value with the tag {tag}")
+    return _READ[tag](data, at + 1)
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = struct.unpack_from("<I", data, at)
+    if at + 4 + size > len(data):
+        raise ValueError(f"{size:,} bytes are claimed, {len(data) - at - 4:,} are here")
+    return data[at + 4 : at + 4 + size], at + 4 + size
+
+
+def _json(data: bytes, at: int) -> tuple[Any, int]:
+    text, at = _bytes(data, at)
+    return json.loads(text), at
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    text, at = _bytes(data, at)
+    return text.decode(), at
+
+
+def _texts(data: bytes, at: int) -> tuple[list[str], int]:
+    count, at = _count(data, at, 4)
+    found = list[str]()
+    for _ in range(count):
+        text, at = _text(data, at)
+        found.append(text)
+    return found, at
+
+
+def _numbers(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        width = np.dtype(kind).itemsize
+        count, at = _count(data, at, width)
+        return np.frombuffer(data, kind, count, at).tolist(), at + count * width
+
+    return read
+
+
+def _one(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        (value,) = struct.unpack_from(kind, data, at)
+        return value, at + struct.calcsize(kind)
+
+    return read
+
+
+def _none(data: bytes, at: int) -> tuple[None, int]:
+    return None, at
+
+
+def _mapping(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    count, at = _count(data, at, 5)
+    found = dict[str, Any]()
+    for _ in range(count):
+        key, at = _text(data, at)
+        found[key], at = _value(data, at)
+    return found, at
+
+
+def _records(data: bytes, at: int) -> tuple[list[dict[str, Any]], int]:
+    rows, at = _count(data, at, 1)
+    keys, at = _texts(data, at)
+    found = list[dict[str, Any]]()
+    for _ in range(rows):
+        row = dict[str, Any]()
+        for key in keys:
+            row[key], at = _value(data, at, _VALUES.get(data[at], -1))
+        found.append(row)
+    return found, at
+
+
+def _count(data: bytes, at: int, least: int) -> tuple[int, int]:
+    """A number of values of at least so many bytes each, which must be here."""
+    (count,) = struct.unpack_from("<I", data, at)
+    if count * least > len(data) - at - 4:
+        raise ValueError(f"{count:,} values are claimed, {len(data) - at - 4:,} bytes are here")
+    return count, at + 4
+
+
+_READ: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
+    0: _json,
+    1: _texts,
+    2: _numbers("<i8"),
+    3: _numbers("<f8"),
+    4: _numbers("?"),
+    5: _mapping,
+    6: _records,
+    7: _text,
+    8: _one("<q"),
+    9: _one("<d"),
+    10: _one("<?"),
+    11: _none,
+}

@@ -1,0 +1,228 @@
+"""MosaicML's MDS: folders of shards with an `index.json`. What is stored as data is read; pickles are refused.
+
+A shard begins with the number of its samples and their offsets. A sample is the sizes of those values that have no
+fixed one, and the values, in the order of the columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError, DataError
+from . import meta, sidecar
+from .held import Shared
+from .mds_index import Column, Shard, columns_of, shards_of
+from .records import BROKEN, Records, bytes_of, counted, headed
+from .remember import remembered
+
+Decode = Callable[[bytes], Any]
+
+_PIECE = 1 << 20
+_SCALARS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+_TYPES = {8 * np.dtype(name).itemsize + "uif".index(np.dtype(name).kind): name for name in _SCALARS}
+_GREY = {"L": "u1", "P": "u1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
+_BANDS = {"LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 4, "RGBX": 4}
+
+
+def open_mds(
+    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+) -> Records:
+    """The samples of one shard; `path` is where it can be read as it is, `origin` the file the user meant."""
+    shard = _listed(origin, shared)
+    if (size := sidecar.stat(path).size) != shard.size:
+        raise DataError(f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}", where=str(origin))
+    names = [column.name for column in shard.columns]
+    if missing := [name for name in columns or () if name not in names]:
+        raise ConfigError(f"{origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
+    wanted = list(names if columns is None else columns)
+    rows = Rows(shard.columns, wanted, origin)
+    find = partial(shared.decoded.get, ("offsets", path), partial(_checked, path, origin, shard, cache))
+    return Records(path, rows, rows=counted(path, shard.rows, origin), offsets=find, origin=origin, columns=wanted)
+
+
+def _listed(origin: Path, shared: Shared) -> Shard:
+    """What the index beside a shard says of it."""
+    index = origin.with_name("index.json")
+    if not index.is_file():
+        raise ConfigError(f"{origin}: there is no index.json beside it, which says what a shard of MDS holds")
+
+    def read() -> tuple[int, dict[str, Shard]]:
+        shards = shards_of(meta.read(index), index)
+        return sidecar.stat(index).size, {Path(name).name: shard for shard in shards for name in shard.basenames}
+
+    shards = shared.decoded.get(("index", index, sidecar.stat(index)), read)
+    if origin.name not in shards:
+        raise DataError("the index.json beside it does not list it", where=str(origin))
+    return shards[origin.name]
+
+
+def _checked(path: Path, origin: Path, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
+    """The offsets of a shard; where its index has digests, one process of a machine compares the file with them."""
+    offsets = headed(path, shard.rows, origin)
+    head = 4 * (shard.rows + 2)
+    config = bytes_of(path, head, int(offsets[0]) - head, origin)  # as in the index, once more
+    if config and not _agrees(config, shard.columns):
+        raise DataError("the columns that it names are not those of its index.json", where=str(origin))
+    known = sorted(name for name in shard.hashes if name in hashlib.algorithms_guaranteed and "shake" not in name)
+
+    def compare() -> bool:
+        digest = hashlib.new(known[0])
+        for at in range(0, shard.size, _PIECE):
+            digest.update(bytes_of(path, at, min(_PIECE, shard.size - at), origin))
+        if digest.hexdigest() != shard.hashes[known[0]]:
+            raise DataError(f"its {known[0]} is not the one in its index.json: it is damaged", where=str(origin))
+        return True
+
+    if known:
+        remembered([path], [sidecar.stat(path)], f"{known[0]} {shard.hashes[known[0]]}", compare, cache)
+    return offsets.nbytes, offsets
+
+
+def _agrees(config: bytes, columns: list[Column]) -> bool:
+    try:
+        return columns_of(json.loads(config)) == columns
+    except BROKEN:
+        return False
+
+
+class Rows:
+    """Makes a row of the bytes of a sample.
+
+    >>> columns = [Column("n", "int", 8), Column("text", "str", 0)]
+    >>> Rows(columns, ["text", "n"], Path("shard.00000.mds"))(bytes([2, 0, 0, 0]) + (7).to_bytes(8, "little") + b"ab")
+    {'text': 'ab', 'n': 7}
+    """
+
+    def __init__(self, columns: Sequence[Column], wanted: Sequence[str], origin: Path) -> None:
+        self._sizes = [column.size for column in columns]
+        self._free = self._sizes.count(0)
+        places = {column.name: place for place, column in enumerate(columns)}
+        self._wanted = [(name, places[name], decoder(columns[places[name]], origin)) for name in wanted]
+
+    def __call__(self, data: bytes) -> dict[str, Any]:
+        free = iter(struct.unpack_from(f"<{self._free}I", data))
+        ends = [4 * self._free]
+        for size in self._sizes:
+            ends.append(ends[-1] + (size or next(free)))
+        if ends[-1] != len(data):
+            raise ValueError(f"its values have {ends[-1]:,} bytes, it has {len(data):,}")
+        return {name: decode(data[ends[place] : ends[place + 1]]) for name, place, decode in self._wanted}
+
+
+def decoder(column: Column, origin: Path) -> Decode:
+    """How a value of a column is read. Pictures stay the bytes of their files, as in other formats."""
+    name, encoding = column.name, column.encoding
+    if encoding == "pkl":
+        raise ConfigError(
+            f"{origin}: the column {name!r} is pickled (pkl), which may run any code when it is read: write it as "
+            "json, bytes or ndarray, or leave it out with columns="
+        )
+    if encoding in _SCALARS:
+        return partial(_scalar, np.dtype(encoding).newbyteorder("<"))
+    if encoding.partition(":")[0] == "ndarray":
+        return _array_of(column, origin)
+    if encoding not in _DECODERS:
+        known = sorted({*_DECODERS, *_SCALARS, "ndarray"})
+        raise ConfigError(f"{origin}: the column {name!r} is written as {encoding!r}; known are {', '.join(known)}")
+    return _DECODERS[encoding]
+
+
+def _array_of(column: Column, origin: Path) -> Decode:
+    _, _, given = column.encoding.partition(":")
+    dtype, _, dims = given.partition(":")
+    if (dtype and dtype not in _SCALARS) or not all(each.isdigit() for each in dims.split(",") if dims):
+        raise ConfigError(f"{origin}: the column {column.name!r} is written as {column.encoding!r}, which is no array")
+    return partial(_array, dtype, tuple(map(int, dims.split(","))) if dims else ())
+
+
+def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
+    at = 0
+    if not dtype:
+        dtype, at = _TYPES[data[0]], 1
+    if not shape:
+        dims, width = data[at] >> 2, 1 << (data[at] & 3)
+        shape = tuple(np.frombuffer(data, f"<u{width}", dims, at + 1).tolist())
+        at += 1 + dims * width
+    kind = np.dtype(dtype).newbyteorder("<")
+    if math.prod(shape) * kind.itemsize != len(data) - at:
+        raise ValueError(f"{len(data) - at} bytes cannot be an array of {dtype} and shape {shape}")
+    return np.frombuffer(data, kind, offset=at).reshape(shape)
+
+
+def _scalar(kind: Any, data: bytes) -> Any:
+    (value,) = np.frombuffer(data, kind)
+    return value
+
+
+def _int(data: bytes) -> int:
+    (value,) = struct.unpack("<q", data)
+    return value
+
+
+def pixels(data: bytes) -> Any:
+    """A picture that was stored as its pixels: width, height and mode, and an array of height x width (x channels).
+
+    >>> pixels(struct.pack("<3I", 1, 2, 3) + b"RGB" + bytes(range(6))).tolist()
+    [[[0, 1, 2]], [[3, 4, 5]]]
+    """
+    width, height, length = struct.unpack_from("<3I", data)
+    mode = data[12 : 12 + length].decode()
+    if mode not in {**_GREY, **_BANDS}:
+        raise ValueError(f"pixels of the mode {mode!r}; known are {', '.join([*_GREY, *_BANDS])}")
+    kind = _GREY.get(mode, "u1")
+    shape = (height, width, _BANDS[mode]) if mode in _BANDS else (height, width)
+    if math.prod(shape) * np.dtype(kind).itemsize != len(data) - 12 - length:
+        raise ValueError(f"{len(data) - 12 - length} bytes cannot be {width} x {height} pixels of {mode}")
+    return np.frombuffer(data, kind, offset=12 + length).reshape(shape)
+
+
+def pictures(data: bytes, skip: int = 0, each: Decode = bytes) -> list[Any]:
+    """Several values one after the other: their number, their sizes, and the values."""
+    (count,) = struct.unpack_from("<I", data, skip)
+    if 4 * count > len(data):
+        raise ValueError(f"{len(data)} bytes cannot hold {count} values")
+    sizes = struct.unpack_from(f"<{count}I", data, skip + 4)
+    at, found = skip + 4 + 4 * count, list[Any]()
+    for size in sizes:
+        found.append(each(data[at : at + size]))
+        at += size
+    if at != len(data):
+        raise ValueError(f"its values end at {at:,} of {len(data):,} bytes")
+    return found
+
+
+def _text(data: bytes) -> str:
+    return data.decode()
+
+
+def _decimal(data: bytes) -> Decimal:
+    return Decimal(data.decode())
+
+
+_DECODERS: dict[str, Decode] = {
+    "bytes": bytes,
+    "str": _text,
+    "int": _int,
+    "str_int": int,
+    "str_float": float,
+    "str_decimal": _decimal,
+    "json": json.loads,
+    "pil": pixels,
+    "jpeg": bytes,
+    "png": bytes,
+    "jpeg_array": pictures,
+    "jpegarray": pictures,
+    "list[jpeg]": partial(pictures, skip=4),
+    "list[png]": partial(pictures, skip=4),
+    "list[pil]": partial(pictures, skip=4, each=pixels),
+}

@@ -1,0 +1,106 @@
+"""How one file of a source is opened, whatever its format is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataError
+from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
+from .bare import Bare
+from .chain import File
+from .columnar import Arrow, Parquet, different
+from .held import Shared
+from .lines import Offsets
+from .paths import TABLES
+from .tokens import Ids, open_tokens
+
+
+class Opener(NamedTuple):
+    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones."""
+
+    kind: str
+    columns: Sequence[str] | None
+    cache: str | Path | None
+    shared: Shared
+    own: bool = False
+    rebuild: bool = False
+    ids: Ids = Ids()
+    checksum: bool = False
+    bare: str | None = None
+    types: csv.Types | None = None
+
+    def kept(self) -> catalog.Kind:
+        """What a catalog of such files has to say of them."""
+        tables, said = self.kind in TABLES, (*self.ids, self.bare)
+        return catalog.Kind(
+            [self.kind, *(self.columns or () if tables else ()), *(str(each) for each in said if each is not None)],
+            small=self.kind in ("jsonl", "text"),
+            strict=self.kind not in ("parquet", "arrow"),
+        )
+
+    def indexed(self, path: Path) -> None:
+        """Make what opening a file needs."""
+        self(path)
+
+    def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
+        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types = self
+        if kind == "csv":
+            table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
+            data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
+            return Arrow(table, columns=columns, shared=shared, data=data, origin=path)
+        if kind == "tokens":
+            return open_tokens(path, ids, cache, shared, rebuild)
+        plain = convert.plain(path, cache=cache, rebuild=rebuild)
+        if opened := formats.opener_of(kind):
+            return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild)
+        summed = kind in ("parquet", "arrow", "tar") or path.suffix.lower() == ".json"
+        if checksum and plain == path and summed:
+            checked.make(path, cache, rebuild)
+        data = None
+        if plain != path:
+            data = checked.of_copy(plain, path, shared.files, sidecar.UNPACKED)
+        elif summed:
+            data = checked.of_data(path, shared.files, cache)
+        if kind == "parquet":
+            return Parquet(path, columns=columns, shared=shared, data=data)
+        if kind == "arrow":
+            table = Arrow(path, columns=columns, shared=shared, data=data)
+            return table if bare is None else Bare(table, bare)
+        if kind == "tar":
+            return tar_file.open_tar(
+                plain,
+                path,
+                data=data,
+                columns=columns,
+                cache=cache,
+                held=shared.decoded,
+                keyed=own,
+                rebuild=rebuild,
+            )
+        return lines.open_lines(
+            plain,
+            path,
+            text=kind == "text",
+            columns=columns,
+            cache=cache,
+            held=shared.files,
+            rebuild=rebuild,
+            offsets=offsets,
+            data=data,
+        )
+
+
+def alike(file: File, first: File, first_path: Path, path: Path) -> File | None:
+    """The file, if its columns are those of the first; `None` if only their order differs."""
+    mine, theirs = list(file.columns or ()), list(first.columns or ())
+    if isinstance(file, Parquet | Arrow) and isinstance(first, Parquet | Arrow):
+        different(file, first, first_path, path)
+    if set(mine) != set(theirs):
+        raise DataError(
+            f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: pass columns= with "
+            "those that all files have, or read them as two sources",
+            where=str(path),
+        )
+    return file if mine == theirs else None

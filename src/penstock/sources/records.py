@@ -1,0 +1,115 @@
+"""Files of records, each between two offsets: what the formats have in common that give every record its bytes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base import seams
+from ..errors import DataError, PenstockError
+from ..types import Ints
+from . import sidecar
+from .chain import in_file_order
+
+_GAP = 32 << 10  # bytes worth reading for nothing to save one more read
+_BLOCK = 1 << 20
+BROKEN = (ValueError, LookupError, ArithmeticError, TypeError, RecursionError, struct.error)
+"""What parsing damaged bytes may raise."""
+
+Parse: TypeAlias = Callable[[bytes], Any]
+Sound: TypeAlias = Callable[[memoryview, Ints, Ints], npt.NDArray[np.bool_]]
+"""Which records of a block, from byte to byte, have the checksum that they were written with."""
+
+
+class Records:
+    """One file of records; `offsets` finds where each begins, and at last where they end.
+
+    No open file is held between reads. Rows that lie close together are read in one go.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        parse: Parse,
+        *,
+        rows: int,
+        offsets: Callable[[], npt.NDArray[np.integer[Any]]],
+        origin: Path,
+        columns: Sequence[str] | None,
+        sound: Sound | None = None,
+    ) -> None:
+        self.columns = columns
+        self._path, self._parse, self._origin, self._sound = path, parse, origin, sound
+        self._offsets, self._rows, self._stat = offsets, rows, sidecar.stat(path)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices`. A record that does not parse is a `DataError` with the byte at which it begins."""
+        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
+        if not indices.size:
+            return []
+        offsets = self._offsets()
+        starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
+        if bool((starts > ends).any()) or int(ends.max()) > self._stat.size:
+            raise DataError("a record ends before it begins, or behind the end of the file", where=str(self._origin))
+        return in_file_order(starts, ends, self._rows_of)
+
+    def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
+        """Rows in the order of the file, a block of neighbours at a time."""
+        apart = (starts[1:] > ends[:-1] + _GAP) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
+        for low, high in pairwise([0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]):
+            base = int(starts[low])
+            block = bytes_of(self._path, base, int(ends[high - 1]) - base, self._origin)
+            begins, stops = starts[low:high] - base, ends[low:high] - base
+            if self._sound is not None and not (fits := self._sound(memoryview(block), begins, stops)).all():
+                raise self._bad(base + int(begins[int(np.argmin(fits))]), "its checksum is not that of its bytes")
+            for first, last in zip(begins.tolist(), stops.tolist(), strict=True):
+                try:
+                    yield self._parse(block[first:last])
+                except PenstockError as error:
+                    raise self._bad(base + first, error) from error
+                except BROKEN as error:
+                    reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+                    raise self._bad(base + first, reason) from error
+
+    def _bad(self, start: int, reason: object) -> DataError:
+        return DataError(f"the record cannot be read: {reason}", where=f"{self._origin}, byte {start}")
+
+
+def bytes_of(path: Path, start: int, length: int, origin: Path) -> bytes:
+    """Bytes of a file, all of them."""
+    with sidecar.storage(path):
+        found = seams.world.store.read(str(path), start, length)
+    if len(found) != length:
+        raise DataError(f"{len(found)} bytes at {start} where {length} were expected: it was cut", where=str(origin))
+    return found
+
+
+def counted(path: Path, rows: int, origin: Path) -> int:
+    """The rows of a file that begins with their number and their offsets, of 4 bytes each, as MDS and LitData do.
+
+    They must be as many as the index beside it says, and their offsets must have room.
+    """
+    found, size = int.from_bytes(bytes_of(path, 0, 4, origin), "little"), sidecar.stat(path).size
+    if found != rows:
+        raise DataError(f"it says it has {found:,} rows, its folder's index says {rows:,}", where=str(origin))
+    if 4 * (rows + 2) > size:
+        raise DataError(f"{size:,} bytes are too few for {rows:,} rows: it was cut", where=str(origin))
+    return rows
+
+
+def headed(path: Path, rows: int, origin: Path) -> npt.NDArray[np.uint32]:
+    """The offsets of such a file: uint32[rows + 1]. They must rise, begin behind themselves, and end with the file."""
+    offsets = np.frombuffer(bytes_of(path, 4, 4 * (rows + 1), origin), "<u4")
+    behind, size = 4 * (rows + 2), sidecar.stat(path).size
+    if int(offsets[0]) < behind or int(offsets[-1]) != size or bool((offsets[1:] < offsets[:-1]).any()):
+        raise DataError("its offsets do not fit its size: it is damaged or was cut", where=str(origin))
+    return offsets

@@ -1,0 +1,155 @@
+"""A file of tokens: mapped, its documents views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from ...types import Ints
+from .. import sidecar
+from ..chain import File
+from ..held import Held, Shared
+from ..rows import mapped
+from .forms import Form, Ids, form_of
+
+
+class OneEnd:
+    """The end of the only document of a file."""
+
+    def __init__(self, count: int) -> None:
+        self._ends = np.asarray([count], np.int64)
+
+    def __len__(self) -> int:
+        return 1
+
+    def get(self) -> Ints:
+        """The end of every document."""
+        return self._ends
+
+
+class KeptEnds:
+    """Where documents end, in a file that was made once; mapped, and compared with its digest, when it is needed."""
+
+    def __init__(self, path: Path, origin: Path, tokens: int | None, held: Held) -> None:
+        self._path, self._origin, self._tokens, self._held = path, origin, tokens, held
+        self._count = len(self.get())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self) -> Ints:
+        """The end of every document."""
+        return self._held.get(self._path, self._mapped)
+
+    def _mapped(self) -> tuple[int, Ints]:
+        count, body = sidecar.body(self._path, sidecar.DOCUMENTS, self._origin)
+        ends = np.frombuffer(body, "<i8", count)
+        if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens:
+            raise DataError(
+                f"its documents end at token {int(ends[-1]):,}, and {self._tokens:,} are there: the tokens were cut "
+                f"off, or {self._path} was kept for others",
+                where=str(self._origin),
+            )
+        return 1, ends
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A file that knows how long its rows are."""
+
+    def lengths(self) -> Ints: ...
+
+
+class TokenFile:
+    """Documents that lie end to end in a file. Nothing of it is held but its mapping."""
+
+    columns = None
+
+    def __init__(self, path: Path, form: Form, ends: OneEnd | KeptEnds, shared: Shared) -> None:
+        self._path, self._form, self._ends, self._shared = path, form._replace(find=None), ends, shared
+        self.dtype, self._stat = form.dtype, sidecar.stat(path)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
+        """The documents at `indices`, as views."""
+        tokens, (starts, stops) = self._tokens(), bounds(self._ends.get(), indices)
+        return [tokens[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    def lengths(self) -> Ints:
+        """The number of tokens of every document."""
+        return np.diff(self._ends.get(), prepend=0)
+
+    def joined(self) -> npt.NDArray[Any]:
+        """The tokens of all documents end to end, as a view."""
+        ends = self._ends.get()
+        return self._tokens()[: int(ends[-1]) if ends.size else 0]
+
+    def _tokens(self) -> npt.NDArray[Any]:
+        sidecar.unchanged(self._path, self._stat, name=str(self._path))
+        return self._shared.files.get(self._path, self._mapped)
+
+    def _mapped(self) -> tuple[int, npt.NDArray[Any]]:
+        form = self._form
+        if not form.tokens:
+            return 1, np.zeros(0, form.dtype)
+        with sidecar.storage(self._path):
+            return 1, np.frombuffer(mapped(self._path), form.dtype, form.tokens, form.begin)
+
+
+def open_tokens(path: Path, ids: Ids, cache: str | Path | None, shared: Shared, rebuild: bool = False) -> TokenFile:
+    """A file of tokens; where its documents end is found out once, and kept beside it or in `cache`."""
+    form = form_of(path, ids)
+    if form.find is None:
+        return TokenFile(path, form, OneEnd(form.tokens), shared)
+    ends = kept_ends(form.origin, form.what, form.find, form.tokens, cache, shared, rebuild)
+    return TokenFile(path, form, ends, shared)
+
+
+def kept_ends(
+    origin: Path,
+    what: str,
+    find: Callable[[], Ints],
+    tokens: int | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+) -> KeptEnds:
+    """Where documents end as `origin` tells it, of so many tokens: as it was kept, or found now."""
+
+    def make(_: bool) -> tuple[int, bytes]:
+        ends = find()
+        return len(ends), ends.astype("<i8").tobytes()
+
+    cached, place = sidecar.index(origin, cache, what), sidecar.place(origin, cache, what)
+    kept = sidecar.kept(place, sidecar.DOCUMENTS, origin, make, otherwise=cached, rebuild=rebuild)
+    return KeptEnds(kept, origin, tokens, shared.files)
+
+
+def bounds(ends: Ints, indices: Ints) -> tuple[Ints, Ints]:
+    """Where documents begin and end."""
+    return np.where(indices > 0, ends[indices - 1], 0), ends[indices]
+
+
+def of_one_type(file: File, first: File, first_path: Path, path: Path) -> None:
+    """Refuse a file whose tokens are of another type than those of the first."""
+    if isinstance(file, TokenFile) and isinstance(first, TokenFile) and file.dtype != first.dtype:
+        raise DataError(
+            f"its tokens are {file.dtype}, those of {first_path} are {first.dtype}: read them as two sources",
+            where=str(path),
+        )
+
+
+def lengths_of_files(files: Sequence[File]) -> Ints:
+    """The number of tokens of every document of these files."""
+    found = [np.zeros(0, np.int64)]
+    for file in files:
+        assert isinstance(file, Measured)
+        found.append(file.lengths())
+    return np.concatenate(found)

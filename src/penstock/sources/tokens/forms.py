@@ -1,0 +1,271 @@
+"""What lies in a file of tokens: their type, where they begin, and what says where documents end.
+
+Token ids lie end to end, little-endian, in one flat array. Where its documents end is told by a file beside it, as
+Megatron (`.idx`), datatrove (`.ds.index`) and OLMo (`.csv.gz`) write it, or by an id that ends each of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base import seams
+from ...base.hints import chosen
+from ...base.ints import whole
+from ...base.progress import Progress
+from ...errors import ConfigError, DataError
+from ...types import Ints
+from .. import sidecar
+from ..paths import TOKEN_TYPES, TokenType
+from ..rows import arrow, mapped
+
+_CHUNK = 16 << 20  # bytes that a scan reads at once
+_NPY = b"\x93NUMPY"
+_MEGATRON = b"MMIDIDX\0\0"
+_CODES: dict[int, TokenType] = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
+_INDEX = struct.Struct("<9sQBQQ")
+_NONE = np.zeros(0, np.int64)
+
+
+class Ids(NamedTuple):
+    """What the user says of token ids: what each is stored as, and the one that ends a document."""
+
+    dtype: TokenType | None = None
+    eos: int | None = None
+
+    def checked(self) -> Ids:
+        """The same, if it can be."""
+        if self.dtype is not None:
+            chosen(self.dtype, TOKEN_TYPES, "read(dtype={})")
+        return self if self.eos is None else self._replace(eos=whole(self.eos, "read(eos={})", 0))
+
+
+class Form(NamedTuple):
+    """What a file holds: so many `tokens` from byte `begin` on. `origin` is the file by which `find` finds where its
+    documents end, under the name `what`; where nothing tells, it is one document."""
+
+    dtype: np.dtype[Any]
+    begin: int
+    tokens: int
+    origin: Path
+    what: str = ""
+    find: Callable[[], Ints] | None = None
+
+
+def form_of(path: Path, ids: Ids) -> Form:
+    """The form of a file: what its name, its first bytes and the files beside it tell, and else `ids`."""
+    size = sidecar.stat(path).size
+    beside = _beside(path)
+    if beside is not None and beside.suffix == ".idx":
+        form = _megatron(path, size, beside)
+    elif beside is not None and beside.suffix == ".index":
+        form = _datatrove(path, size, beside, ids)
+    else:
+        form = _plain(path, size, ids)
+        if beside is not None:
+            form = form._replace(origin=beside, what="documents", find=partial(_listed, beside, path, form.tokens))
+    name = form.dtype.name
+    if ids.dtype not in (None, name):
+        raise ConfigError(f"{path}: dtype={ids.dtype!r} was asked for, but it holds {name}")
+    if ids.eos is None:
+        return form
+    if ids.eos > np.iinfo(form.dtype).max:
+        raise ConfigError(f"{path}: eos={ids.eos} is no {name}: no token can be that")
+    find = partial(_ended, path, form._replace(find=None), ids.eos)
+    return form._replace(origin=path, what=f"documents-{name}-{ids.eos}", find=find)
+
+
+def _beside(path: Path) -> Path | None:
+    """The file that says where the documents of this one end."""
+    named = {
+        ".bin": path.with_suffix(".idx"),
+        ".ds": path.with_name(f"{path.name}.index"),
+        ".npy": path.with_suffix(".csv.gz"),
+    }.get(path.suffix)
+    return named if named is not None and named.is_file() else None
+
+
+def _plain(path: Path, size: int, ids: Ids) -> Form:
+    """A NumPy array, or nothing but the bytes of tokens: OLMo names these `.npy` too."""
+    with sidecar.storage(path):
+        head = seams.world.store.read(str(path), 0, 1 << 16) if path.suffix == ".npy" else b""
+    if head.startswith(_NPY):
+        return _npy(path, size, head)
+    if ids.dtype is None:
+        raise ConfigError(
+            f"{path}: it holds raw tokens, whose type it does not tell: give dtype='uint16' (nanoGPT, OLMo, and other "
+            "vocabularies up to 65,536) or dtype='uint32'"
+        )
+    width = np.dtype(ids.dtype).itemsize
+    if size % width:
+        raise DataError(
+            f"{size:,} bytes are no whole number of {ids.dtype}: it was cut off, or holds something else",
+            where=str(path),
+        )
+    return Form(_little(ids.dtype), 0, size // width, path)
+
+
+def _npy(path: Path, size: int, head: bytes) -> Form:
+    file = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = header(file)
+    except (ValueError, TypeError, SyntaxError) as error:
+        raise DataError(f"a damaged header: {error}", where=str(path)) from error
+    if dtype.kind not in "iu" or len(shape) != 1:
+        raise DataError(
+            f"it holds {dtype} of shape {shape}, tokens are one row of integers: read other arrays with "
+            "ps.from_sequence(np.load(path, mmap_mode='r'))",
+            where=str(path),
+        )
+    if dtype.str[0] == ">":
+        raise DataError(
+            f"its tokens are big-endian ({dtype.str}): save it again as {dtype.newbyteorder('<').str}", where=str(path)
+        )
+    if file.tell() + shape[0] * dtype.itemsize != size:
+        raise DataError(
+            f"{size:,} bytes do not hold the {shape[0]:,} tokens that its header tells: it was cut off", where=str(path)
+        )
+    return Form(_little(dtype.name), file.tell(), shape[0], path)
+
+
+def _megatron(path: Path, size: int, index: Path) -> Form:
+    with sidecar.storage(index):
+        head = seams.world.store.read(str(index), 0, _INDEX.size)
+    if len(head) < _INDEX.size or not head.startswith(_MEGATRON):
+        raise DataError(
+            "it is no index of Megatron, though it lies beside tokens (.bin): take it away, or give the "
+            "tokens another name",
+            where=str(index),
+        )
+    _, version, code, sequences, documents = _INDEX.unpack(head)
+    if version != 1 or code not in _CODES:
+        raise DataError(
+            f"version {version} and type {code} of Megatron's index are not known: known are version 1 and integers",
+            where=str(index),
+        )
+    bare, found = _INDEX.size + 12 * sequences + 8 * documents, sidecar.stat(index).size
+    if found not in (bare, bare + sequences):  # a mode for each sequence, where they are of several kinds
+        raise DataError(f"{found:,} bytes, {bare:,} were expected: it was cut off", where=str(index))
+    width = np.dtype(_CODES[code]).itemsize
+    if size % width:
+        raise DataError(f"{size:,} bytes are no whole number of {_CODES[code]}: it was cut off", where=str(path))
+    find = partial(_pointed, index, sequences, documents, size, width)
+    return Form(_little(_CODES[code]), 0, size // width, index, "documents", find)
+
+
+def _pointed(index: Path, sequences: int, documents: int, size: int, width: int) -> Ints:
+    """The ends of Megatron's documents, each of one sequence or more."""
+    held: Any = mapped(index)
+    lengths = np.frombuffer(held, "<i4", sequences, _INDEX.size)
+    pointers = np.frombuffer(held, "<i8", sequences, _INDEX.size + 4 * sequences)
+    cuts = np.frombuffer(held, "<i8", documents, _INDEX.size + 12 * sequences)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    laid = (lengths >= 0).all() and (pointers == (ends - lengths) * width).all()
+    if not laid or (int(ends[-1]) if sequences else 0) * width != size:
+        raise DataError(f"it is damaged, or not the index of {index.with_suffix('.bin').name}", where=str(index))
+    if not documents or cuts[0] != 0 or cuts[-1] != sequences or (cuts[1:] < cuts[:-1]).any():
+        raise DataError("its documents are not made of its sequences: it is damaged", where=str(index))
+    return np.append(np.zeros(1, np.int64), ends)[cuts[1:]]
+
+
+def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
+    if (length := sidecar.stat(index).size) % 8:
+        raise DataError(f"{length:,} bytes are no whole number of offsets: it was cut off", where=str(index))
+    with sidecar.storage(index):
+        last = seams.world.store.read(str(index), length - 8, 8) if length else bytes(8)
+    count, dtype = int.from_bytes(last, "little"), _little(ids.dtype or _told(path))
+    if dtype.itemsize * count != size:
+        raise DataError(
+            f"{size:,} bytes do not hold the {count:,} tokens ({dtype}) that {index.name} tells: one was cut off",
+            where=str(path),
+        )
+    return Form(dtype, 0, count, index, "documents", partial(_stored, index, count))
+
+
+def _told(path: Path) -> TokenType:
+    """The type of datatrove's tokens, by the bytes of each at the end of the first line of their `.metadata`."""
+    beside = path.with_name(f"{path.name}.metadata")
+    if not beside.is_file():
+        raise ConfigError(
+            f"{path}: there is no {beside.name} that tells the type of its tokens: give dtype='uint16', "
+            "or dtype='uint32' for vocabularies over 65,536"
+        )
+    with sidecar.storage(beside):
+        line = seams.world.store.read(str(beside)).partition(b"\n")[0]
+    names: dict[bytes, TokenType] = {b"2": "uint16", b"4": "uint32"}
+    if (width := line.rpartition(b"|")[2]) not in names:
+        raise DataError("its first line does not end with the bytes of a token, 2 or 4: give dtype=", where=str(beside))
+    return names[width]
+
+
+def _stored(index: Path, count: int) -> Ints:
+    with sidecar.storage(index):
+        ends = np.frombuffer(seams.world.store.read(str(index)), "<u8")
+    if ends.size and int(ends.max()) > count:
+        raise DataError("a document ends after the last token: it is damaged", where=str(index))
+    return _ascending(ends.astype(np.int64), index)
+
+
+def _listed(table: Path, path: Path, count: int) -> Ints:
+    """The ends in a table of OLMo's: `start,end` in the first two columns of every line."""
+    csv: Any = arrow("pyarrow.csv")
+    try:
+        packed = seams.world.store.read(str(table))
+        if not packed:
+            raise EOFError("it is empty")
+        text = gzip.decompress(packed)
+        if not text.strip():
+            return _NONE
+        read = csv.ReadOptions(autogenerate_column_names=True)
+        convert = csv.ConvertOptions(include_columns=["f0", "f1"], column_types={"f0": "int64", "f1": "int64"})
+        found = csv.read_csv(arrow().BufferReader(text), read_options=read, convert_options=convert)
+        starts, ends = (found.column(name).to_numpy() for name in ("f0", "f1"))
+    except (EOFError, ValueError, KeyError, zlib.error, gzip.BadGzipFile, arrow().ArrowException) as error:
+        raise DataError(
+            f"it does not tell where the documents of {path.name} begin and end: {error}", where=str(table)
+        ) from error
+    if starts.dtype != np.int64 or starts[0] != 0 or (starts[1:] != ends[:-1]).any() or ends[-1] > count:
+        raise DataError(f"its documents do not lie end to end in the {count:,} tokens of {path.name}", where=str(table))
+    return _ascending(ends, table)
+
+
+def _ascending(ends: Ints, origin: Path) -> Ints:
+    if (np.diff(ends, prepend=0) < 0).any():
+        raise DataError("a document ends before it begins: it is damaged", where=str(origin))
+    return ends
+
+
+def _ended(path: Path, form: Form, eos: int) -> Ints:
+    """The ends of documents that an id ends; what follows the last of them is a document too."""
+    dtype = form.dtype
+    wanted, step = dtype.type(eos), _CHUNK // dtype.itemsize
+    found = list[Ints]()
+    with Progress(f"find where documents end in {path.name}", form.tokens * dtype.itemsize, "bytes") as progress:
+        for start in range(0, form.tokens, step):
+            many = min(step, form.tokens - start)
+            with sidecar.storage(path):
+                data = seams.world.store.read(str(path), form.begin + start * dtype.itemsize, many * dtype.itemsize)
+            if len(data) != many * dtype.itemsize:
+                raise DataError("it was cut off while it was read", where=str(path))
+            found.append(np.flatnonzero(np.frombuffer(data, dtype) == wanted) + (start + 1))
+            progress.more(len(data))
+    ends = np.concatenate([_NONE, *found])
+    whole = not form.tokens or (ends.size > 0 and int(ends[-1]) == form.tokens)
+    return ends if whole else np.append(ends, form.tokens)
+
+
+def _little(name: str) -> np.dtype[Any]:
+    if sys.byteorder != "little":
+        raise ConfigError("token stores are little-endian: this machine is not")
+    return np.dtype(name)

@@ -1,0 +1,96 @@
+"""Windows of joined tokens: the plain samples of nanoGPT and Megatron."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ConfigError
+from ...types import Ints, Json
+from ..bare import Bare
+from ..chain import Chain, starts_of
+from ..columnar import Arrow
+from ..identity import Digest, Known
+from ..memory import Tokens
+from ..remember import remembered
+
+
+@runtime_checkable
+class Joined(Protocol):
+    """What can give the tokens of its documents end to end: an array, or what gives one for a slice."""
+
+    def joined(self) -> Any: ...
+
+
+class Windows:
+    """Window `i` is tokens `i * length` to `(i + 1) * length`, both included, of the joined documents of a store.
+
+    Neighbours share one token: the last label of one is the first input of the next. What fills no window is left out.
+    A window is a view where it lies in one file.
+
+    >>> store = Tokens(np.arange(8), [0, 3, 8])
+    >>> Windows(store, 3).read(np.array([1, 0]))
+    [array([3, 4, 5, 6]), array([0, 1, 2, 3])]
+    """
+
+    def __init__(self, store: Chain | Tokens, length: int) -> None:
+        self._store, self._length = store, length
+        self._pieces: Sequence[Any] = store.files if isinstance(store, Chain) else [store]
+        if len(self._pieces) and isinstance(self._pieces[0], Arrow) and isinstance(store, Chain) and store.column:
+            self._pieces = [Bare(file, store.column) for file in self._pieces]
+        if len(self._pieces) and not isinstance(self._pieces[0], Joined):
+            raise ConfigError(f"windows: {store!r} is no token store: pack its documents, ds.pack({length})")
+        self._starts = starts_of(_totals(store, self._pieces))
+
+    def __len__(self) -> int:
+        return max(0, (int(self._starts[-1]) - 1) // self._length)
+
+    def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
+        """The windows at `indices`."""
+        first, size = indices * self._length, self._length + 1
+        pieces = np.searchsorted(self._starts, first, side="right") - 1
+        last = np.searchsorted(self._starts, first + self._length, side="right") - 1
+        places = (first - self._starts[pieces]).tolist()
+        joined: dict[int, Any] = {piece: self._pieces[piece].joined() for piece in np.unique(pieces).tolist()}
+        found: list[npt.NDArray[Any]] = []
+        for piece, place, stop in zip(pieces.tolist(), places, last.tolist(), strict=True):
+            window = joined[piece][place : place + size]
+            found.append(window if piece == stop else self._over(window, range(piece + 1, stop + 1)))
+        return found
+
+    def _over(self, window: npt.NDArray[Any], pieces: range) -> npt.NDArray[Any]:
+        """A window that begins like this and goes on in other files."""
+        found = [window]
+        for piece in pieces:
+            if self._starts[piece] < self._starts[piece + 1]:
+                found.append(self._pieces[piece].joined()[: self._length + 1 - sum(map(len, found))])
+        return np.concatenate(found)
+
+    def lengths(self) -> Ints:
+        """The tokens of every window, all the same: int64[len]."""
+        return np.full(len(self), self._length + 1)
+
+    def digest(self) -> Digest:
+        """What the store holds."""
+        found = cast("Known", self._store).digest()
+        return {"values": found} if isinstance(found, str) else found
+
+    def describe(self) -> Json:
+        """The length of the windows, and what they are of."""
+        return {"type": "windows", "length": self._length, "of": self._store.describe()}
+
+
+def _totals(store: Chain | Tokens, pieces: Sequence[Any]) -> list[int]:
+    """The tokens of every piece; those of files are remembered, so that a later process opens none for that."""
+
+    def made() -> list[int]:
+        return [len(piece.joined()) for piece in pieces]
+
+    if not isinstance(store, Chain):
+        return made()
+    what = json.dumps(["joined tokens", store.describe(), store.asked])
+    return remembered(store.paths, store.stats, what, made, store.cache)

@@ -1,0 +1,407 @@
+"""What somebody may put before a reader: each item is a function that gets a folder of its own. Run as a program, each
+is done in a process with little memory and little time, and what became of it is written out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from archives import write
+from penstock import images, mixture_files
+from penstock.base import seams
+from penstock.compat import energon
+from penstock.errors import PenstockError
+from penstock.sources import index_files, open_files, sidecar
+
+MEMORY = 512 << 20
+SECONDS = 10
+SECRET = "canary-7c1e"
+
+
+def whole(path: Path | str, **options: Any) -> list[Any]:
+    source = open_files(path, **options)
+    return source.read(np.arange(len(source)))
+
+
+def png(chunks: list[tuple[bytes, bytes]], width: int = 1, height: int = 1) -> bytes:
+    """A PNG of these sizes with chunks of one's own."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    rest = chunk(b"IDAT", zlib.compress(b"\0" * 4)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + head + b"".join(chunk(kind, body) for kind, body in chunks) + rest
+
+
+@cache
+def zeros(size: int, codec: str = "gzip") -> bytes:
+    """So many zeros, packed."""
+    if codec == "zstd":
+        machine: Any = importlib.import_module("zstandard").ZstdCompressor().compressobj()
+    else:
+        machine = zlib.compressobj(9, zlib.DEFLATED, 31 if codec == "gzip" else 15)
+    piece = bytes(1 << 20)
+    return b"".join([machine.compress(piece) for _ in range(size >> 20)]) + machine.flush()
+
+
+def sparse(path: Path, size: int) -> Path:
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+# ---------------------------------------------------------------- what is no file
+
+
+def pipe_in_a_folder(at: Path) -> None:
+    (at / "a.jsonl").write_text("1\n")
+    os.mkfifo(at / "b.jsonl")
+    whole(at)
+
+
+def pipe_by_name(at: Path) -> None:
+    os.mkfifo(at / "b.jsonl")
+    whole(at / "b.jsonl")
+
+
+def pipe_by_glob(at: Path) -> None:
+    os.mkfifo(at / "b.jsonl")
+    whole(f"{at}/*.jsonl")
+
+
+def link_to_nothing(at: Path) -> None:
+    (at / "a.jsonl").write_text("1\n")
+    (at / "b.jsonl").symlink_to(at / "gone.jsonl")
+    whole(f"{at}/*.jsonl")
+
+
+def link_to_itself(at: Path) -> None:
+    (at / "b.jsonl").symlink_to(at / "b.jsonl")
+    whole(f"{at}/*.jsonl")
+
+
+def link_to_a_device(at: Path) -> None:
+    (at / "b.txt").symlink_to("/dev/zero")
+    whole(f"{at}/*.txt")
+
+
+def device_by_name(at: Path) -> None:
+    whole("/dev/zero", format="text")
+
+
+def folder_that_cannot_be_listed(at: Path) -> None:
+    (at / "open").mkdir()
+    (at / "open" / "a.jsonl").write_text("1\n")
+    (at / "shut").mkdir()
+    (at / "shut").chmod(0)
+    if os.geteuid() == 0:
+        for folder in (at, at.parent, at.parent.parent):
+            folder.chmod(0o755)
+        os.setuid(65534)
+    whole(f"{at}/**/*.jsonl", cache=at)
+
+
+# ---------------------------------------------------------------- bombs
+
+
+def gzip_bomb(at: Path) -> None:
+    (at / "x.txt.gz").write_bytes(zeros(300 << 20))
+    whole(at / "x.txt.gz")
+
+
+def bomb_in_a_bomb(at: Path) -> None:
+    (at / "x.tar.gz").write_bytes(gzip.compress(write(at / "y", [("1.gz", zeros(100 << 20))]).read_bytes()))
+    assert len(whole(at / "x.tar.gz")[0]["gz"]) < 1 << 20
+
+
+def zstd_bomb(at: Path) -> None:
+    (at / "x.txt.zst").write_bytes(zeros(300 << 20, "zstd"))
+    whole(at / "x.txt.zst")
+
+
+def csv_bomb(at: Path) -> None:
+    (at / "x.csv.gz").write_bytes(gzip.compress(b"a,b\n") + zeros(300 << 20))
+    whole(at / "x.csv.gz")
+
+
+def line_without_end(at: Path) -> None:
+    whole(sparse(at / "x.jsonl", 1 << 30))
+
+
+def deep_line(at: Path) -> None:
+    (at / "x.jsonl").write_text("[" * 1_000_000 + "\n")
+    whole(at / "x.jsonl")
+
+
+def large_number(at: Path) -> None:
+    (at / "x.jsonl").write_text("9" * 10_000_000 + "\n")
+    whole(at / "x.jsonl")
+
+
+def deep_array(at: Path) -> None:
+    (at / "x.json").write_text("[" * 1_000_000)
+    whole(at / "x.json")
+
+
+def braces_that_explode(at: Path) -> None:
+    whole(f"{at}/" + "{a,b}" * 30)
+
+
+def braces_in_braces(at: Path) -> None:
+    whole(f"{at}/" + "{a,{" * 20_000)
+
+
+# ---------------------------------------------------------------- settings
+
+
+def settings(at: Path, text: str) -> None:
+    (at / "m.yaml").write_text(text)
+    mixture_files.load(at / "m.yaml")
+
+
+def deep_yaml(at: Path) -> None:
+    settings(at, "[" * 100_000)
+
+
+def deep_yaml_in_blocks(at: Path) -> None:
+    settings(at, "\n".join(" " * n + "a:" for n in range(5_000)))
+
+
+def aliases_that_explode(at: Path) -> None:
+    rows = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    settings(at, "\n".join(["a0: &a0 [x]", *rows]))
+
+
+def includes_without_end(at: Path) -> None:
+    for n in range(2_000):
+        (at / f"{n}.yaml").write_text(f"include: {n + 1}.yaml")
+    mixture_files.load(at / "0.yaml")
+
+
+def includes_that_double(at: Path) -> None:
+    for n in range(40):
+        (at / f"{n}.yaml").write_text(f"include: [{n + 1}.yaml, {n + 1}.yaml]")
+    (at / "40.yaml").write_text("seed: 1")
+    mixture_files.load(at / "0.yaml")
+
+
+def mixtures_in_mixtures(at: Path) -> None:
+    for n in range(2_000):
+        (at / f"{n}.yaml").write_text(f"sources: {{a: {{mixture: {n + 1}.yaml}}}}")
+    mixture_files.load(at / "0.yaml")
+
+
+def tag_that_runs(at: Path) -> None:
+    settings(at, f"sources: !!python/object/apply:os.system ['touch {at}/executed']")
+
+
+def prepared_folder_of_deep_yaml(at: Path) -> None:
+    (at / ".nv-meta").mkdir()
+    (at / ".nv-meta" / ".info.yaml").write_text("a: " + "[" * 100_000)
+    whole(at)
+
+
+# ---------------------------------------------------------------- archives, caches, indexes
+
+
+def traversal(at: Path) -> None:
+    members = ["../outside.txt", "/etc/outside.txt", "a/../../outside.txt"]
+    path = write(at / "x.tar", [(name, b"x") for name in members])
+    assert [row["txt"] for row in whole(path)] == [b"x"] * 3
+
+
+def tar_of_links(at: Path) -> None:
+    info = tarfile.TarInfo()
+    info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    whole(write(at / "x.tar", [("1.txt", info)]))
+
+
+def planted_link_in_the_cache(at: Path) -> None:
+    victim = at / "victim"
+    victim.write_text("mine")
+    (at / "x.txt.gz").write_bytes(gzip.compress(b"one\n"))
+    folder = sidecar.folder(at / "x.txt.gz", at / "cache")
+    folder.mkdir(parents=True)
+    for name in ("x.txt", "x.txt.penstock-stamp", ".x.txt.gz.penstock-lines", ".x.txt.tmp"):
+        (folder / name).symlink_to(victim)
+    index_files([at / "x.txt.gz"], rebuild=True, cache=at / "cache")
+    assert whole(at / "x.txt.gz", cache=at / "cache") == [{"text": "one"}]
+    assert victim.read_text() == "mine"
+
+
+def planted_copy_of_another_file(at: Path) -> None:
+    for name, body in (("a", b"one\n"), ("b", b"two\n")):
+        (at / f"{name}.txt.gz").write_bytes(gzip.compress(body))
+        whole(at / f"{name}.txt.gz", cache=at / "cache")
+    copy = sidecar.folder(at / "a.txt.gz", at / "cache") / "a.txt"
+    copy.write_bytes(b"two\n")
+    whole(at / "a.txt.gz", cache=at / "cache")
+
+
+def poisoned_index(at: Path) -> None:
+    path = at / "x.jsonl"
+    path.write_text("1\n2\n")
+    whole(path)
+    index = sidecar.place(path, None)
+    body = np.asarray([0, 1 << 62, 1 << 63], "<u8").tobytes()
+    sidecar.keep(index, sidecar.LINES, sidecar.stat(path), 2, body, False)
+    whole(path)
+
+
+def index_that_claims_much(at: Path) -> None:
+    path = at / "x.jsonl"
+    path.write_text("1\n2\n")
+    whole(path)
+    sidecar.keep(sidecar.place(path, None), sidecar.LINES, sidecar.stat(path), 1 << 60, b"", False)
+    whole(path)
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def picture_with_a_huge_profile(at: Path) -> None:
+    packed = zeros(600 << 20, "zlib")
+    images.decode_image(png([(b"iCCP", b"x\0\0" + packed)]), "rgb8", key="profile")
+
+
+def picture_with_huge_text(at: Path) -> None:
+    packed = zeros(600 << 20, "zlib")
+    images.decode_image(png([(b"zTXt", b"x\0\0" + packed)]), "rgb8", key="text")
+
+
+def picture_of_many_texts(at: Path) -> None:
+    packed = zeros(1 << 20, "zlib")[:1020]
+    images.decode_image(png([(b"zTXt", b"x\0\0" + packed)] * 600), "rgb8", key="texts")
+
+
+def picture_that_is_huge(at: Path) -> None:
+    images.decode_image(png([], 100_000, 100_000), "rgb8", key="size")
+
+
+def picture_that_is_large(at: Path) -> None:
+    images.decode_image(png([], 13_000, 13_000), "rgb8", key="size")
+
+
+def array_that_claims_much(at: Path) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)})
+    images.decode_part("npy", file.getvalue(), key="array")
+
+
+def array_of_objects(at: Path) -> None:
+    file = io.BytesIO()
+    np.save(file, np.asarray([print], object), allow_pickle=True)
+    images.decode_part("npy", file.getvalue(), key="array")
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def secret_in_a_url(at: Path) -> None:
+    whole(f"s3://user:{SECRET}@bucket/x.jsonl?X-Amz-Signature={SECRET}")
+
+
+def secret_in_a_mixture(at: Path) -> None:
+    os.environ["TOKEN"] = SECRET
+    settings(at, "sources: {a: {path: 'https://user:${TOKEN}@host/x.jsonl?token=${TOKEN}'}}")
+
+
+def secret_in_an_included_file(at: Path) -> None:
+    settings(at, f"include: 'https://user:{SECRET}@host/x.yaml'\nsources: {{}}")
+
+
+def secret_in_an_inner_mixture(at: Path) -> None:
+    settings(at, f"sources: {{a: {{mixture: 'https://user:{SECRET}@host/x.yaml?token={SECRET}'}}}}")
+
+
+def secret_in_a_path(at: Path) -> None:
+    whole(Path(f"https://user:{SECRET}@host/x.jsonl"))
+
+
+def secret_in_an_energon_file(at: Path) -> None:
+    url = f"msc://user:{SECRET}@bucket/x?token={SECRET}"
+    (at / "m.yaml").write_text(
+        f"__module__: megatron.energon\n__class__: MetadatasetV2\nsplits: {{train: {{path: '{url}'}}}}"
+    )
+    energon.get_train_dataset(at / "m.yaml", batch_size=1, worker_config=None)
+
+
+HARMLESS = {traversal, planted_link_in_the_cache, bomb_in_a_bomb}
+"""Those that are read as what they are; every other one must be refused."""
+
+ITEMS: dict[str, Callable[[Path], None]] = {
+    name: thing
+    for name, thing in list(globals().items())
+    if getattr(thing, "__code__", None) and thing.__code__.co_varnames[: thing.__code__.co_argcount] == ("at",)
+}
+
+
+def done(item: Callable[[Path], None], at: Path) -> str:
+    """What becomes of one item: nothing, or the error that it ends in."""
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    signal.alarm(6 * SECONDS)  # of a clock that other processes make late; nobody handles it: it ends the process
+    try:
+        item(at)
+    except PenstockError as error:
+        return f"{type(error).__name__}: {error}"
+    except BaseException as error:
+        return f"foreign {type(error).__name__}: {error}"[:500]
+    return "harmless"
+
+
+def apart(item: Callable[[Path], None], at: Path) -> str:
+    """The same in a child, so that nothing it does can reach this process."""
+    theirs, ours = os.pipe()
+    if child := os.fork():
+        os.close(ours)
+        with open(theirs) as pipe:
+            said = pipe.read()
+        _, status = os.waitpid(child, 0)
+        return said or f"ended by signal {os.WTERMSIG(status)}"
+    os.close(theirs)
+    with open(ours, "w") as pipe:
+        pipe.write(done(item, at))
+    os._exit(0)
+
+
+class Careless(seams.LocalDisk):
+    """A disk that need not last."""
+
+    def sync(self, path: Path, /) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    for name in ("pyarrow.csv", "pyarrow.ipc", "PIL.Image", "PIL.PngImagePlugin", "yaml", "zstandard"):
+        importlib.import_module(name)
+    for size, codec in ((300, "gzip"), (600, "zlib")):  # made once, not by every child
+        zeros(size << 20, codec)
+    results: dict[str, tuple[str, list[str]]] = {}
+    with tempfile.TemporaryDirectory() as scratch, seams.pretend(disk=Careless()):
+        for name, item in ITEMS.items():
+            at = Path(scratch, name, "x")
+            at.mkdir(parents=True)
+            said = apart(item, at)
+            results[name] = said, [str(one) for one in Path(scratch).rglob("*out*") if one.is_file()]
+    sys.stdout.write(json.dumps(results))

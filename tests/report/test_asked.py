@@ -1,0 +1,42 @@
+"""What is asked for is the integral of the weights, in their unit: a run whose sources never end gives just that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.report import opened, shares
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    """Three sources whose documents are of very different lengths."""
+    found, rng = tmp_path_factory.mktemp("asked"), np.random.default_rng(0)
+    for name, low, high in (("a", 2, 5), ("b", 40, 80), ("c", 10, 30)):
+        lengths = rng.integers(low, high, 300).tolist()
+        pq.write_table(pa.table({"ids": [list(range(n)) for n in lengths]}), found / f"{name}.parquet")
+    return found
+
+
+@pytest.mark.parametrize("unit", ["samples", "tokens"])
+@pytest.mark.parametrize("method", ["concat_split", "best_fit", "first_fit"])
+@pytest.mark.parametrize("interpolation", ["step", "linear"])
+def test_packed_plans_with_a_schedule(folder: Path, unit: str, method: str, interpolation: str) -> None:
+    (folder / "m.yaml").write_text(
+        f"unit: {unit}\nhorizon: {{steps: 200}}\nbatch: {{size: 2}}\npack: {{length: 64, method: {method}}}\n"
+        f"schedule: {{unit: steps, interpolation: {interpolation}, points: "
+        "{0: {a: 1, b: 1, c: 0}, 100: {a: 0, b: 1, c: 3}}}\n"
+        f"sources: {{{', '.join(f'{name}: {{path: {name}.parquet, lengths: ids}}' for name in 'abc')}}}\n"
+    )
+    target = opened(folder / "m.yaml")
+    rows = {row.source: row for row in shares.rows(target, target.horizon(None))}
+    assert target.whole == (method != "first_fit")
+    assert all(row.share == pytest.approx(row.asked, abs=0.008) for row in rows.values())
+    if unit == "tokens":  # half the run a and b alike, then b and c one to three; or on a ramp from here to there
+        wanted = (0.25, 0.375, 0.375) if interpolation == "step" else (0.125, 0.3125, 0.5625)
+        assert [rows[name].asked for name in "abc"] == pytest.approx(wanted, abs=0.01)

@@ -1,0 +1,35 @@
+"""Hostile items: harmless or named, nothing executed, nothing written elsewhere, no secret told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hostile
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, tuple[str, list[str]]]:
+    settings = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "PENSTOCK_PROGRESS": "0"}
+    command = [sys.executable, hostile.__file__]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **settings}, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert hostile.SECRET not in ended.stderr
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize("name", hostile.ITEMS)
+def test_a_hostile_item_is_harmless_or_named(name: str, results: dict[str, tuple[str, list[str]]]) -> None:
+    said, elsewhere = results[name]
+    if hostile.ITEMS[name] in hostile.HARMLESS:
+        assert said == "harmless"
+    else:
+        assert said.startswith(("ConfigError: ", "DataError: ", "StorageError: ")), said
+    assert not elsewhere
+    assert hostile.SECRET not in said
+    assert not Path("/etc/outside.txt").exists()

@@ -1,0 +1,155 @@
+"""LitData: every way in which a leaf is written, the trees of items, chunks of tokens, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from others import LEAVES, each_lit_row, lit_rows, write_litdata
+from penstock.errors import ConfigError, DataError
+from penstock.sources import open_files
+from penstock.sources.litdata import decoder
+from penstock.sources.litdata_json import nested
+from penstock.testing.asserts import difference
+
+# What the serializers of litdata 0.2.76 made of these values.
+VALUES: list[tuple[str, bytes, Any]] = [
+    ("int", b"\xfe" + b"\xff" * 7, -2),
+    ("float", struct.pack("<d", 0.1), 0.1),
+    ("bool", b"\1", True),
+    ("str", "ü".encode(), "ü"),
+    ("text", b"a", "a"),
+    ("bytes", b"\0", b"\0"),
+    ("jpeg", b"\xff\xd8", b"\xff\xd8"),
+    ("image:png", b"\x89P", b"\x89P"),
+    ("no_header_numpy:2", struct.pack("<2i", 1, -2), np.array([1, -2], np.int32)),
+    ("no_header_tensor:18", struct.pack("<2q", 1, -2), np.array([1, -2])),
+    ("no_header_tensor:20", b"", np.zeros(0, np.uint16)),
+    ("numpy", struct.pack("<4I4B", 4, 2, 2, 2, 1, 2, 3, 4), np.array([[1, 2], [3, 4]], np.uint8)),
+    ("tensor", struct.pack(">4I", 1, 2, 1, 2) + struct.pack("<2f", 1, 2), np.array([[1, 2]], np.float32)),
+    ("tensor", struct.pack(">2I", 18, 0) + struct.pack("<q", 7), np.array(7)),
+    ("json", b'["7",{"x":7}]', ["7", {"x": 7}]),
+]
+
+
+@pytest.mark.parametrize(("written", "data", "value"), VALUES, ids=[each[0] for each in VALUES])
+def test_leaves_of_every_kind(written: str, data: bytes, value: Any) -> None:
+    assert not difference(decoder(written, Path("x.bin"))(data), value)
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        ("05020000000100000061080700000000000000 010000006207 020000007878", {"a": 7, "b": "xx"}),
+        ("01020000000100000061 00000000", ["a", ""]),
+        ("0301000000 000000000000e03f", [0.5]),
+        ("0402000000 0100", [True, False]),
+        ("0602000000 01000000 0100000061 12 0500000000000000 10", [{"a": 5}, {"a": None}]),
+        ("0b", None),
+        ("0a01", True),
+        ("00 05000000 5b312c325d", [1, 2]),
+    ],
+)
+def test_nested_values(data: str, value: Any) -> None:
+    whole = bytes.fromhex(data)
+    assert nested(whole) == value
+    for cut in range(1, len(whole)):
+        with pytest.raises((ValueError, IndexError, struct.error)):
+            nested(whole[:cut])
+
+
+VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(VALUE)
+def test_nested_values_of_the_tool(value: Any) -> None:
+    serializers: Any = pytest.importorskip("litdata.streaming.serializers")
+    assert not difference(nested(serializers._nested_dumps(value)), value)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
+    try:
+        nested(data)
+    except (ValueError, IndexError, struct.error, RecursionError):
+        return
+    assert data
+
+
+def test_trees_of_items_and_the_order_of_chunks(tmp_path: Path) -> None:
+    leaf = {"type": None, "context": None, "children_spec": []}
+    pair = {"type": "builtins.tuple", "context": None, "children_spec": [leaf, leaf]}
+    whole = {"type": "builtins.list", "context": None, "children_spec": [pair, leaf]}
+    rows = [{"a": i, "b": f"{i}", "c": bool(i % 2)} for i in range(25)]
+    leaves = {"a": "int", "b": "str", "c": "bool"}
+    folder = write_litdata(tmp_path / "lit", rows, leaves, chunk=2, data_spec=json.dumps([1, whole]))
+    source = open_files(folder)  # its last chunk is chunk-0-12
+    assert source.read(np.arange(25)) == [[(i, f"{i}"), bool(i % 2)] for i in range(25)]
+    with pytest.raises(ConfigError, match="there is no column 'a'; its items are no mappings"):
+        open_files(folder, columns=["a"])
+
+
+def test_chunks_of_tokens(tmp_path: Path) -> None:
+    leaf = {"type": None, "context": None, "children_spec": []}
+    folder = tmp_path / "lit"
+    folder.mkdir()
+    rows = [np.arange(i, dtype=np.int64) for i in range(6)]
+    offsets = np.cumsum([0, *(row.nbytes for row in rows)]) + 32
+    head = struct.pack("<I", 6) + offsets.astype("<u4").tobytes()
+    (folder / "chunk-0-0.bin").write_bytes(head + b"".join(row.tobytes() for row in rows))
+    config = {"data_format": ["no_header_tensor:18"], "data_spec": json.dumps([1, leaf]), "item_loader": "TokensLoader"}
+    chunk = {"chunk_bytes": 0, "chunk_size": 6, "dim": 15, "filename": "chunk-0-0.bin"}
+    (folder / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
+    assert not difference(open_files(folder).read(np.arange(6)), rows)
+
+
+def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
+    rows = [{"code": b"cos\nsystem\n.", "id": i} for i in range(3)]
+    folder = write_litdata(tmp_path / "lit", rows, {"code": "pickle", "id": "int"})
+    with pytest.raises(ConfigError, match=r"chunk-0-0\.bin: a leaf is pickled \(pickle\), which may run any code"):
+        open_files(folder)
+    assert open_files(folder, columns=["id"]).read(np.arange(3)) == [{"id": 0}, {"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"compression": "zstd"}, r"index\.json: chunks with compression \(zstd\) cannot be read"),
+        ({"encryption": {"algorithm": "fernet"}}, "chunks with encryption"),
+        ({"data_format": ["int"]}, "1 formats for 5 leaves"),
+        ({"data_format": ["int", "graph", "int", "int", "int"]}, "a leaf is written as 'graph'; known are"),
+        ({"data_format": ["no_header_tensor:10", *["int"] * 4]}, "arrays of the type number 10, which NumPy lacks"),
+        ({"data_spec": "{"}, "is no index of LitData"),
+        (
+            {"data_spec": '[1, {"type": "os.system", "context": "x", "children_spec": []}]'},
+            "items are made of os.system",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(config: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    folder = write_litdata(tmp_path / "lit", lit_rows(3), **config)
+    with pytest.raises((ConfigError, DataError), match=reason):
+        open_files(folder).read(np.arange(3))
+
+
+def test_the_tool_writes_the_same_bytes(tmp_path: Path) -> None:
+    lit: Any = pytest.importorskip("litdata")
+    ours = write_litdata(tmp_path / "ours", lit_rows(20))
+    lit.optimize(each_lit_row, [20], str(tmp_path / "theirs"), num_workers=1, chunk_size=8)
+    for part in sorted(ours.glob("*.bin")):
+        assert part.read_bytes() == (tmp_path / "theirs" / part.name).read_bytes()
+    theirs = json.loads((tmp_path / "theirs" / "index.json").read_text())
+    mine = json.loads((ours / "index.json").read_text())
+    assert theirs["chunks"] == mine["chunks"] and theirs["config"]["data_format"] == list(LEAVES.values())
+    assert json.loads(theirs["config"]["data_spec"]) == json.loads(mine["config"]["data_spec"])

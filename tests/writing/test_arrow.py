@@ -1,0 +1,159 @@
+"""What `ps.write` makes of samples as Arrow tables, and that it is read back as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from amounts import examples
+from penstock.testing import assert_resumes, assert_source
+from penstock.types import is_source
+
+DOCUMENTS = [[5, 1, 2], [], [7], list(range(40)), [], [3, 3], [9] * 11, [], [1]]
+
+
+def documents(dtype: str = "uint16") -> ps.Dataset:
+    flat = np.asarray([token for ids in DOCUMENTS for token in ids], dtype)
+    return ps.from_tokens(flat, np.cumsum([0, *map(len, DOCUMENTS)]), name="docs")
+
+
+def lengths(ds: ps.Dataset) -> list[int]:
+    (leaf,) = ds.compiled.builder.leaves
+    found = leaf.source.lengths() if is_source(leaf.source) else None
+    assert found is not None
+    return found.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32", "uint32", "int64"])
+def test_a_token_store_equals_what_it_was_written_from(dtype: str, tmp_path: Path) -> None:
+    ds = documents(dtype)
+    ps.write(ds, tmp_path / "out", shard=4)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        ".shards.json", "shard-000000.arrow", "shard-000001.arrow", "shard-000002.arrow",
+    ]  # fmt: skip
+
+    def again() -> ps.Dataset:
+        return ps.read(tmp_path / "out", name="docs")
+
+    assert_source(again().flow.source, len)  # pyright: ignore[reportAttributeAccessIssue]
+    assert [(x.dtype, x.tolist()) for x in again()] == [(x.dtype, x.tolist()) for x in ds]
+    for rows in (lambda ds: ds.shuffle(seed=3).pack(7), lambda ds: ds.repeat(2).pack(16, method="best_fit")):
+        assert [row["tokens"].tolist() for row in rows(again())] == [row["tokens"].tolist() for row in rows(ds)]
+    assert_resumes(lambda: ps.Loader(again().shuffle(seed=3).pack(7)), at_most=8)
+    for length in (1, 3, 40):
+        assert [x.tolist() for x in ps.windows(again(), length)] == [x.tolist() for x in ps.windows(ds, length)]
+    first, second = (again().flow.source.read(np.array([3]))[0] for _ in range(2))  # pyright: ignore[reportAttributeAccessIssue]
+    assert first.tolist() == second.tolist() and not first.flags.owndata
+
+
+VALUES = {
+    "n": st.integers(-5, 5),
+    "x": st.floats(allow_nan=False),
+    "text": st.text(max_size=5) | st.none(),
+    "raw": st.binary(max_size=5),
+    "tokens": st.lists(st.integers(0, 9), max_size=6).map(lambda ids: np.asarray(ids, np.uint32)),
+    "flags": st.lists(st.booleans(), max_size=3).map(lambda found: np.asarray(found, np.bool_)),
+    "words": st.lists(st.text(max_size=3), min_size=1, max_size=3),
+    "inside": st.fixed_dictionaries({"a": st.integers(0, 9), "b": st.text(max_size=2)}),
+}
+
+
+@examples(12)
+@given(
+    rows=st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=9),
+    shard=st.integers(2, 5),
+    most=st.integers(60, 300),
+    shuffled=st.booleans(),
+)
+def test_rows_come_back_as_they_were(
+    rows: list[dict[str, Any]], shard: int, most: int, shuffled: bool, tmp_path_factory: Any
+) -> None:
+    rows[0]["text"] = "known"
+    folder = tmp_path_factory.mktemp("rows")
+    ds = ps.from_sequence(rows, name="rows")
+    ds = ds.shuffle(seed=4) if shuffled else ds
+    ps.write(ds, folder / "out", shard=shard, max_bytes=most)
+    again = ps.read(folder / "out")
+    assert len(again) == len(rows)
+    for got, want in zip(again, ds, strict=True):
+        np.testing.assert_equal(got, want)
+        assert set(got) == set(want) and got["tokens"].dtype == np.uint32
+    assert lengths(again) == [len(row["tokens"]) for row in ds]
+    keys = [[tuple(key.values()) for key in row["__key__"]] for row in ps.read(folder / "out", columns=["__key__"])]
+    assert keys == [[sample.key for sample in ds.plan.at(i)] for i in range(len(rows))]
+
+
+def test_where_packed_rows_come_from_is_kept(tmp_path: Path) -> None:
+    mixed = ps.mix({"a": documents(), "b": documents()}, {"a": 1, "b": 2}, stop="all_exhausted").pack(8)
+    ps.write(mixed, tmp_path, shard=3)
+    for i, row in enumerate(ps.read(tmp_path, columns=["tokens", "__key__"])):
+        want = [(s.source, s.epoch, s.index, s.start, s.stop) for s in mixed.plan.at(i)]
+        assert [tuple(key.values()) for key in row["__key__"]] == want
+        assert row["tokens"].tolist() == mixed[i]["tokens"].tolist()
+    about = json.loads((tmp_path / ".shards.json").read_bytes())["table"]
+    assert about["lengths"] == "tokens" and about["bare"] is None
+    assert lengths(ps.read(tmp_path)) == [8] * len(mixed)
+
+
+@pytest.mark.parametrize("format", ["arrow", "tar", "jsonl"])
+def test_a_folder_that_is_not_whole_is_refused(format: Any, tmp_path: Path) -> None:
+    ds = ps.from_sequence([{"txt": "a cat " * i} for i in range(1, 9)], name="texts")
+    files = ps.write(ds, tmp_path, format, shard=3)
+    manifest, body = tmp_path / ".shards.json", files[1].read_bytes()
+    said = manifest.read_bytes()
+    for found, error in (
+        (b"{", ps.DataError), (b"[]", ps.DataError), (b'{"shards": [[{"file": "../x", "bytes": 1}]]}', ps.DataError),
+        (json.dumps({**json.loads(said), "shards": None}).encode(), ps.ConfigError),
+    ):  # fmt: skip
+        manifest.write_bytes(found)
+        with pytest.raises(error, match=str(tmp_path)):
+            ps.read(tmp_path)
+    manifest.write_bytes(said)
+    for cut in (body[:-1], b""):
+        files[1].write_bytes(cut)
+        with pytest.raises(ps.DataError, match=r"shard-000001.*is not there as it was written"):
+            ps.read(tmp_path)
+    files[1].unlink()
+    with pytest.raises(ps.DataError, match="shard-000001"):
+        ps.read(tmp_path)
+    assert ps.write(ds, tmp_path, format, shard=3) == files and files[1].read_bytes() == body
+    assert len(ps.read(tmp_path)) == 8
+
+
+ODD: dict[str, tuple[list[Any], str]] = {
+    "no mapping": (["a"], "sample 0: it is a str; a table takes mappings"),
+    "another kind": ([{"x": 1}, np.arange(3)], "sample 1: it is a ndarray"),
+    "two axes": ([{"x": np.zeros((2, 2))}], "the field 'x' cannot be one column"),
+    "other types": ([{"x": 1}, {"x": "a"}], "the field 'x' cannot be one column"),
+    "nothing known": ([{"x": None}, {"x": None}], "the field 'x' is empty in all of them"),
+    "our own name": ([{"__key__": 1}], "'__key__' is no name for a column"),
+    "no name": ([{1: 1}], "1 is no name for a column"),
+    "a later type": ([*({"x": 1} for _ in range(70)), {"x": "a"}], "sample 70: its field 'x' is no int64"),
+    "a later field": ([*({"x": 1} for _ in range(70)), {"x": 1, "y": 1}], "sample 70: it has the field 'y'"),
+    "a later array": ([*(np.arange(2, dtype=np.uint16) for _ in range(70)), np.array([70_000])], "sample 70"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_samples_that_are_no_table(case: str, tmp_path: Path) -> None:
+    rows, said = ODD[case]
+    with pytest.raises(ps.DataError, match=said):
+        ps.write(ps.from_sequence(rows, name="rows"), tmp_path / "out", shard=100)
+    assert not list((tmp_path / "out").glob("*.arrow"))
+
+
+def test_many_shards_have_one_catalog(tmp_path: Path) -> None:
+    ds = ps.from_sequence([np.arange(i % 5, dtype=np.int32) for i in range(80)], name="docs")
+    ps.write(ds, tmp_path, shard=2)
+    for _ in range(2):
+        again = ps.read(tmp_path)
+        assert [x.tolist() for x in again] == [x.tolist() for x in ds]
+        assert len(again.pack(7)) == -(-160 // 7)
+    assert ps.read(tmp_path, columns=["input_ids"])[3]["input_ids"].tolist() == [0, 1, 2]
