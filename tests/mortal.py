@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ def ranks(size: int, folder: Path, do: Callable[[int], Any]) -> list[Any] | None
             try:
                 Path(f"{out}.{rank}").write_text(json.dumps(do(rank)))
                 code = 0
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
             finally:
                 os._exit(code)
         children[child] = rank

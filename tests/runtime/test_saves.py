@@ -634,6 +634,23 @@ def test_who_looks_on_while_old_steps_go_finds_a_newer_one() -> None:
         assert len(disk.paths()) == 1
 
 
+def test_a_rank_that_is_behind_makes_a_step_complete_while_one_that_is_ahead_saves() -> None:
+    disk, (ahead, behind) = Moving(seed=0), ranks_of("indexed", 2)
+    steps, later = iter(ahead), iter(behind)
+    with pretend(disk=disk):
+        for run, items in ((ahead, steps), (behind, later)):
+            next(items)
+            ps.save(HERE, run, keep=1)
+        next(steps)
+        ps.save(HERE, ahead, keep=1)
+        next(steps)
+        next(later)
+        disk.then = lambda: ps.save(HERE, behind, keep=1)  # the one that is ahead goes to read the step before
+        ps.save(HERE, ahead, keep=1)
+        assert {path.name.split(".")[0] for path in disk.paths()} == {"step-2", "step-3"}
+        assert ps.restore(HERE, ranks_of("indexed", 2)[0]) == 2
+
+
 @pytest.mark.parametrize("kind", ["indexed", "lanes"])
 def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(kind: str, tmp_path: Path) -> None:
     """Processes; one of them dies by SIGKILL at an effect on the folder, and others, more or fewer, go on."""

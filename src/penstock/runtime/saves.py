@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ..base.cursors import as_int
 from ..base.ints import whole
@@ -22,6 +22,8 @@ from ..base.seams import world, write_whole
 from ..errors import ConfigError, StateError
 from .cursor import unseal
 from .states import OnMismatch, moment_of
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("penstock")
 
@@ -138,8 +140,7 @@ def write_state(
         )
     step = as_int(body["step"]) if step is None else whole(step, "step={}", 0)
     moment = _Moment(step, moment_of(body), ranks)
-    if done := _complete(_held(folder)):
-        _refuse(folder, max(done), body, step)
+    _looked(folder, lambda held: _refuse(folder, _complete(held), body, step))
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
     if moment in (done := _complete(_held(folder))):
         steps = sorted({one.step for one in done})
@@ -153,16 +154,14 @@ def read_states(
     """The newest step that is complete, or the one asked for, and its states: those that a rank of so many needs, or
     those of all.
     """
-    while True:
-        held = _held(folder)
+
+    def look(held: Mapping[_Moment, set[int]]) -> tuple[int, list[dict[str, Any]]]:
         moment = _chosen(folder, held, step)
-        try:
-            first = _read(folder / moment.file(0))
-            others = _needed(moment.ranks, None if "journal_of" in first else share)
-            return moment.step, [first, *(_read(folder / moment.file(rank)) for rank in others)]
-        except FileNotFoundError:  # removed in the meantime, by a run that goes on
-            if _held(folder) == held:
-                raise
+        first = _read(folder / moment.file(0))
+        others = _needed(moment.ranks, None if "journal_of" in first else share)
+        return moment.step, [first, *(_read(folder / moment.file(rank)) for rank in others)]
+
+    return _looked(folder, look)
 
 
 def _needed(ranks: int, share: tuple[int, int] | None) -> list[int]:
@@ -190,6 +189,17 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------ what lies in a folder
+
+
+def _looked(folder: Path, look: Callable[[Mapping[_Moment, set[int]]], T]) -> T:
+    """What is found in a folder; once more where a rank that is ahead removed in the meantime what was looked at."""
+    while True:
+        held = _held(folder)
+        try:
+            return look(held)
+        except (FileNotFoundError, StateError):
+            if _held(folder) == held:
+                raise
 
 
 def _held(folder: Path) -> dict[_Moment, set[int]]:
@@ -235,8 +245,11 @@ def _lacking(held: Mapping[_Moment, set[int]], step: int | None) -> str:
     return f"{named} missing in step {step}"
 
 
-def _refuse(folder: Path, last: _Moment, body: Mapping[str, Any], step: int) -> None:
+def _refuse(folder: Path, done: Sequence[_Moment], body: Mapping[str, Any], step: int) -> None:
     """Refuse to write into the folder of another run, or before what is there."""
+    if not done:
+        return
+    last = max(done)
     try:
         there = unseal(_read(folder / last.file(0)))["fingerprint"]
     except StateError:  # a damaged file is no reason to write none
