@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 import numpy as np
 
 from .base.contract import fulfilled
-from .base.hints import guided
+from .base.hints import guided, no_dataset
 from .base.ints import places, whole, within_reach
 from .base.sized import where_known
 from .base.tree import collate as default_collate
@@ -993,9 +993,7 @@ def datasets_of(step: str, given: tuple[Any, ...]) -> tuple[Dataset, ...]:
         if isinstance(each, list | tuple) and any(isinstance(one, Dataset) for one in cast("list[Any]", each)):
             raise ConfigError(f"{step}: datasets are given one by one; put a star before a list: {step}(*datasets)")
         if not isinstance(each, Dataset):
-            raise ConfigError(
-                f"{step}: {type(cast(object, each)).__name__} is not a dataset; wrap it with ps.from_sequence(...)"
-            )
+            raise no_dataset(step, each)
     return given
 
 

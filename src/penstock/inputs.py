@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base.contract import fulfilled
-from .base.hints import chosen, guided
+from .base.hints import chosen, guided, no_dataset
 from .base.ints import whole
 from .dataset import Dataset, datasets_of
 from .errors import ConfigError
@@ -324,9 +324,7 @@ def _names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"mix: the name {name!r} is a {type(name).__name__}; names are texts")
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(
-                f"mix: {name!r} is a {type(dataset).__name__}, not a dataset; wrap it with ps.from_sequence(...)"
-            )
+            raise no_dataset(f"mix: {name!r}", dataset)
     return tuple(sorted(datasets))
 
 

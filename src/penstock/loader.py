@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from .base.cursors import as_int
-from .base.hints import chosen, guided
+from .base.hints import chosen, guided, no_dataset
 from .base.ints import whole
 from .base.machine import lock, process
 from .base.seams import world
@@ -124,7 +124,7 @@ class Loader(Shows):
         pin_memory: bool = False,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"Loader: {type(dataset).__name__} is not a dataset; wrap it with ps.from_sequence(...)")
+            raise no_dataset("Loader", dataset)
         workers = whole(workers, "workers={}", 0)
         chosen(executor, EXECUTORS, "executor={}")
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)

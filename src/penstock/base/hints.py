@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from inspect import CO_VARKEYWORDS, isfunction
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from ..errors import ConfigError
@@ -133,6 +134,18 @@ OPERATORS = {
     "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
     "Loader": {"__getitem__": _IN_WORKERS, "__reduce_ex__": _IN_WORKERS},
 }
+
+
+def no_dataset(where: str, given: object) -> ConfigError:
+    """An error for what is no dataset, which says what makes one of it.
+
+    >>> print(no_dataset("concat", "a.jsonl"))
+    concat: str is not a dataset; read what lies there: ps.read('a.jsonl')
+    """
+    remedy = f"read what lies there: ps.read({str(given)!r})"
+    if not isinstance(given, str | Path):
+        remedy = "wrap it with ps.from_sequence(...)"
+    return ConfigError(f"{where}: {type(given).__name__} is not a dataset; {remedy}")
 
 
 def few(names: Iterable[object], most: int = 3) -> str:

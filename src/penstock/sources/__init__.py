@@ -134,7 +134,7 @@ def _open(
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
     if kind == "tokens":
         find_lengths = partial(lengths_of_files, files)
-    name = folders.name(given, split) or name_of(found)
+    name = name_of(given, found)
     if kind == "zarr":
         if where is not None:
             raise ConfigError(

@@ -129,16 +129,6 @@ def part(folder: str | Path, split: str) -> Path:
     return found
 
 
-def name(given: Sequence[str | Path], split: str | None) -> str:
-    """What a folder that was given alone is called, where it is a dataset, or has splits.
-
-    >>> name(["no/such/folder"], None)
-    ''
-    """
-    folder = Path(given[0]).expanduser() if len(given) == 1 else Path()
-    return folder.absolute().stem if split or (folder.is_dir() and files(folder)) else ""
-
-
 def whole(files: Sequence[Path]) -> list[Path]:
     """All the files that data lies in: of a Zarr folder, its chunks too."""
     found = list[Path]()

@@ -49,7 +49,7 @@ class OwnFile:
 
 
 def open_own(
-    paths: str | Path | Sequence[str | Path],
+    paths: Sequence[str | Path],
     format: Format,
     cache: str | Path | None,
     others: Mapping[str, object],
@@ -68,7 +68,7 @@ def open_own(
     opened = [OwnFile(path, format) for path in found]
     lengths = partial(_lengths, opened) if all(file.lengths() is not None for file in opened) else None
     return Chain(
-        opened, outline_of(opened, found), format=name, name=name_of(found), paths=found, cache=cache,
+        opened, outline_of(opened, found), format=name, name=name_of(paths, found), paths=found, cache=cache,
         lengths=lengths,
     )  # fmt: skip
 

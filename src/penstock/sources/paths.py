@@ -170,14 +170,20 @@ def _ending(name: str) -> str:
     return name if not stem or f"{dot}{last.lower()}" in PACKED else last
 
 
-def name_of(paths: Sequence[Path]) -> str:
-    """A name for the source: the stem of its only file, or the folder of the first of many.
+def name_of(given: Sequence[str | Path], found: Sequence[Path]) -> str:
+    """A name for the source: the folder that was given, however many files lie in it; else the stem of the only file,
+    or the folder of the first of many.
 
-    >>> name_of([Path("data/code.jsonl.gz")]), name_of([Path("data/code/0.txt"), Path("data/code/1.txt")])
-    ('code', 'code')
+    >>> name_of(["data/*"], [Path("data/code.jsonl.gz")])
+    'code'
+    >>> name_of(["data/**"], [Path("data/code/0.txt"), Path("data/code/1.txt")])
+    'code'
     """
-    first = paths[0]
-    if len(paths) > 1:
+    folder = Path(given[0]).expanduser().absolute()
+    if len(given) == 1 and folder.is_dir() and folder.name:
+        return _text(folder.stem if folder.suffix.lower()[1:] in KINDS else folder.name)
+    first = found[0]
+    if len(found) > 1:
         return _text(first.absolute().parent.name) or "data"
     return _text(Path(first.stem).stem if first.suffix.lower() in PACKED else first.stem)
 
