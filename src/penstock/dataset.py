@@ -993,7 +993,7 @@ def datasets_of(step: str, given: tuple[Any, ...]) -> tuple[Dataset, ...]:
         if isinstance(each, list | tuple) and any(isinstance(one, Dataset) for one in cast("list[Any]", each)):
             raise ConfigError(f"{step}: datasets are given one by one; put a star before a list: {step}(*datasets)")
         if not isinstance(each, Dataset):
-            raise no_dataset(step, each)
+            raise no_dataset(step, cast(object, each))
     return given
 
 

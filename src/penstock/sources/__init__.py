@@ -78,9 +78,9 @@ def open_files(
     >>> folder.cleanup()
     """
     others = {"columns": columns, "lengths": lengths, "split": split, "where": where, "dtype": dtype, "eos": eos}
-    if callable(format):
-        return open_own(paths, format, cache, others)
     given = _given(paths)
+    if callable(format):
+        return open_own(given, format, cache, others)
     if brought := outside(given, format):
         source = open_own(given, brought.format.open, cache, others, name=brought.name, files=brought.files)
     else:
