@@ -28,7 +28,7 @@ _EXACT = 1 << 50  # tokens up to which times are rounded by less than one
 _TRIES = 12  # guesses by how fast draws come; then halving
 
 
-class Drawn(NamedTuple):
+class Reached(NamedTuple):
     """Before a position: the draws made of each member, and the tokens of those."""
 
     draws: Ints
@@ -88,18 +88,18 @@ class Clocked:
             else:
                 draw, tokens, many = draw + many, tokens + int(lengths.sum()), min(2 * many, _MOST)
 
-    def _before(self, time: float) -> Drawn:
+    def _before(self, time: float) -> Reached:
         """The draws before a time."""
         found = [self._upto(i, time, False) for i in range(len(self.members))]
-        return Drawn(*np.asarray(found, np.int64).T)
+        return Reached(*np.asarray(found, np.int64).T)
 
     # ------------------------------------------------------------ forwards
 
     @cached_property
-    def _places(self) -> dict[int, Drawn]:
-        return {0: Drawn(self.base[self.members], self._first)}
+    def _places(self) -> dict[int, Reached]:
+        return {0: Reached(self.base[self.members], self._first)}
 
-    def _hold(self, m: int, place: Drawn) -> Drawn:
+    def _hold(self, m: int, place: Reached) -> Reached:
         held = self._places
         if len(held) >= _HELD:
             for old in [each for each in list(held) if each][: _HELD // 2]:
@@ -107,7 +107,7 @@ class Clocked:
         held[m] = place
         return place
 
-    def _at(self, m: int) -> Drawn:
+    def _at(self, m: int) -> Reached:
         """What was drawn before a local position."""
         held = self._places
         if (found := held.get(m)) is not None:
@@ -121,7 +121,7 @@ class Clocked:
             near, place = near + step, self._merged(place, step)[2]
         return self._hold(m, place)
 
-    def _searched(self, m: int) -> tuple[int, Drawn]:
+    def _searched(self, m: int) -> tuple[int, Reached]:
         """A position not long before a local one, by the time at which so many draws are made."""
         low, high, time = (0, self._places[0], -np.inf), np.inf, self._about(m - _NEAR // 4)
         for tries in range(200):
@@ -148,7 +148,7 @@ class Clocked:
         s = max(int(np.searchsorted(made, m, side="right")) - 1, 0)
         return float(edges[s] + (m - made[s]) / max(float((self.law.shares[:, s] / self.means).sum()), 1e-300))
 
-    def _merged(self, place: Drawn, many: int) -> tuple[Ints, Ints, Drawn]:
+    def _merged(self, place: Reached, many: int) -> tuple[Ints, Ints, Reached]:
         """The next draws from a place on: the members, which of their draws, and the place after them."""
         n = len(self.members)
         times, sizes = [np.zeros(0)] * n, [np.zeros(0, np.int64)] * n
@@ -172,9 +172,9 @@ class Clocked:
         member = member[order]
         given = np.bincount(member, minlength=n)
         tokens = np.asarray([each[:c].sum() for each, c in zip(sizes, given.tolist(), strict=True)], np.int64)
-        return member, draw, Drawn(place.draws + given, place.tokens + tokens)
+        return member, draw, Reached(place.draws + given, place.tokens + tokens)
 
-    def _expected(self, place: Drawn, many: int) -> Ints:
+    def _expected(self, place: Reached, many: int) -> Ints:
         """How many draws of each member to look at for so many of all."""
         made = int((place.draws - self._places[0].draws).sum())
         begin, end = self._about(made), self._about(made + many)
