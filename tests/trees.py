@@ -270,6 +270,8 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
     flow = woven(draw, "", pack, kinds=kinds)
     if pack:
         method, options = draw(st.sampled_from(PACKS))
+        if draw(st.integers(0, 3)) == 0:
+            return flow
         planned = method == "first_fit" or "window" in options
         if flow.ds._size is None and (planned or draw(st.integers(0, 2)) == 0):
             flow = flow.then("limit", draw(st.integers(1, 30)))

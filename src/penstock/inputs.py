@@ -301,7 +301,7 @@ def mix(
             "unit='samples' and stop='restart'"
         )
     if why_not(flow) is None:
-        flow = replace(flow, rule=replace(weighted, lengths=weighed(flow, weighted.seed, unit == "tokens")))
+        flow = replace(flow, rule=weighed(flow, weighted))
         Builder(flow).op(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
     else:
         history(weighted, names, (None,) * len(names), ())

@@ -15,7 +15,7 @@ from ..ops.passes import PassesOp
 from ..types import Json
 from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
-from .history import FURTHEST, History, Spliced, history, one_pass_of
+from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
 from .indexed import why_not
 from .nodes import Flow, Mix, Path, Read, inputs_of, under
 from .tail import tail_of
@@ -91,7 +91,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
 def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, lap: int, at: int) -> Change:
     """The change by which the mixture at a path goes on at a position of a pass where another one stops."""
     present = _compiled(changed(base, edits)).mixtures[path].mixture
-    counts = Spliced(one_pass_of(past, lap), present).counts(at)
+    counts = Spliced(one_pass_of(bound(past, present), lap), present).counts(at)
     drawn = {name: int(k) for name, k in zip(present.names, counts, strict=True) if name in past.mixture.names}
     return Change(path, lap, Adopt(at, drawn), replace(past, lap=lap, at=at))
 

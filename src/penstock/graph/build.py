@@ -32,6 +32,7 @@ from ..ops.ordered import ordered
 from ..ops.pack import PackOp
 from ..ops.passes import PassesOp
 from ..ops.read import ReadOp
+from ..ops.seek import Metered
 from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
@@ -226,7 +227,8 @@ class Builder:
         at = path if isinstance(rule, Weighted | By) else None
         sizes = tuple(each.size for each in inputs)
         if isinstance(rule, Weighted):
-            self.mixtures[path] = found = history(rule, flow.names, sizes, path)
+            meters = tuple(Metered(each, self.lengths) for each in inputs) if rule.clock else None
+            self.mixtures[path] = found = history(rule, flow.names, sizes, path, flow.flows, meters)
             self.mixed[path] = by_pass(found, inputs, len(self.leaves), path)
             return self.mixed[path]
         return MixOp(inputs, rule.schedule(sizes), len(self.leaves), at, isinstance(rule, By))

@@ -13,14 +13,14 @@ import numpy as np
 
 from ..base.random import key_of
 from ..errors import ConfigError, StateError
-from ..mixing import Corrected, Event, MadeUp, Mixture, SetWeights
+from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
 from ..ops.mix import MixOp
 from ..ops.op import Op
 from ..ops.passes import PassesOp
 from ..schedule import Schedule, check_names
 from ..types import Ints
-from .nodes import Path, keyed_by
+from .nodes import Flow, Path, keyed_by
 
 _T = TypeVar("_T")
 
@@ -172,15 +172,33 @@ def one_pass_of(past: Past, lap: int) -> OnePass:
     return _of(_passes(past.mixture, past.events, past.earlier), lap)
 
 
-def history(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...], path: Path) -> History:
-    """The mixture of a weighted mix, with what happened to it."""
-    if (key := (names, sizes, path)) not in rule.compiled:
-        rule.compiled[key] = _history(rule, names, sizes, path)
-    found = rule.compiled[key]
+def bound(past: Past, present: Mixture) -> Past:
+    """The past with the lengths of the present, where it was timed by a clock."""
+    earlier = None if past.earlier is None else bound(past.earlier, present)
+    return replace(past, mixture=past.mixture.with_meters(present), earlier=earlier)
+
+
+def history(
+    rule: Weighted,
+    names: tuple[str, ...],
+    sizes: tuple[int | None, ...],
+    path: Path,
+    flows: tuple[Flow, ...] = (),
+    meters: tuple[Meter, ...] | None = None,
+) -> History:
+    """The mixture of a weighted mix, with what happened to it. With `meters`, of these flows, shares of tokens go by
+    the clock.
+    """
+    key = names, sizes, path, tuple(map(id, flows)) if meters else ()
+    if key not in rule.compiled:
+        rule.compiled[key] = flows, _history(rule, names, sizes, path, meters)  # flows are kept for their identities
+    found = rule.compiled[key][1]
     return found if rule.made is None else replace(found, made=rule.made)
 
 
-def _history(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...], path: Path) -> History:
+def _history(
+    rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ...], path: Path, meters: tuple[Meter, ...] | None
+) -> History:
     weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
     lengths = None if rule.lengths is None else dict(rule.lengths)
 
@@ -204,8 +222,9 @@ def _history(rule: Weighted, names: tuple[str, ...], sizes: tuple[int | None, ..
         temperature=rule.temperature,
         key=key_of(rule.seed, *keyed_by(path), "mix"),
         lengths=tuple(lengths[name] for name in names) if lengths and rule.unit == "tokens" else None,
+        meters=meters,
     )
-    return History(mixture, events, rule.past, rule.now)
+    return History(mixture, events, rule.past and bound(rule.past, mixture), rule.now)
 
 
 def by_pass(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixOp | PassesOp:

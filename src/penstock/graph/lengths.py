@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sized
+from dataclasses import replace
 from math import fsum
 from typing import Any, cast
 
@@ -28,19 +29,23 @@ _ENDLESS = 1 << 40  # draws after which the shares of an endless mixture are wha
 _CHUNK = 1 << 16  # samples of a slice that are looked up together
 
 
-def weighed(flow: Mix, seed: int, by_tokens: bool) -> tuple[tuple[str, float], ...] | None:
-    """The mean tokens of a sample of each input, where a mixture needs them."""
-    rule = flow.rule
-    assert isinstance(rule, Weighted)
-    if not (by_tokens or (isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens")):
-        return None
-    return tuple((name, mean_length(name, child, seed)) for name, child in zip(flow.names, flow.flows, strict=True))
+def weighed(flow: Mix, rule: Weighted) -> Weighted:
+    """The rule with the mean tokens of a sample of each input, where it needs them. Where every length is known, and
+    none has no tokens at all, shares of tokens go by the clock.
+    """
+    if rule.unit != "tokens" and not (isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens"):
+        return rule
+    each = zip(flow.names, flow.flows, strict=True)
+    lengths = tuple((name, mean_length(name, child, rule.seed)) for name, child in each)
+    known = rule.unit == "tokens" and all(lengths_known(child) for child in flow.flows)
+    clock = known and all(mean != 1 or known_mean(child) for (_, mean), child in zip(lengths, flow.flows, strict=True))
+    return replace(rule, lengths=lengths, clock=clock)
 
 
 def mean_length(name: str, flow: Flow, seed: int = 0) -> float:
     """The mean tokens of a sample in a pass of a flow; measured on some of its samples where no lengths are known."""
     known = known_mean(flow)
-    return max(1.0, _measured(name, flow, seed) if known is None else known)
+    return known if known else max(1.0, _measured(name, flow, seed) if known is None else 0)
 
 
 def known_mean(flow: Flow) -> float | None:

@@ -20,6 +20,7 @@ from ..schedule import Schedule, Span, check_names, check_weights
 from ..types import Ints
 from .events import Adopt, Event, Exhausted
 from .exact import FAR
+from .law import TokenClock
 from .timeline import STOPS, Rules, Stop
 
 _LARGEST_BLOCK = 1 << 24
@@ -29,7 +30,13 @@ Sizes = Sequence[int | None]
 
 
 def rules_of(
-    names: tuple[str, ...], sizes: Sizes, stop: Stop, block: int, key: int, caps: float | Mapping[str, float] | None
+    names: tuple[str, ...],
+    sizes: Sizes,
+    stop: Stop,
+    block: int,
+    key: int,
+    caps: float | Mapping[str, float] | None,
+    clock: TokenClock | None = None,
 ) -> Rules:
     """The rules of a mixture, from settings that are refused where they make no sense."""
     if not names:
@@ -54,13 +61,13 @@ def rules_of(
         "all_exhausted": (shorter, none),
         "all_exhausted_oversample": (cap, shorter),
     }[stop]
-    return Rules(names, stop, int(block), key, keys_of(names), most, goal)
+    return Rules(names, stop, int(block), key, keys_of(names), most, goal, clock)
 
 
 def spans_of(
-    names: tuple[str, ...], sizes: Sizes, weights: Weights, temperature: float | None, lengths: Any
+    names: tuple[str, ...], sizes: Sizes, weights: Weights, temperature: float | None, lengths: Any, timed: bool = False
 ) -> tuple[Span, ...]:
-    """The weights of samples over the run."""
+    """The weights of samples over the run; where a mixture is `timed` by a clock, those of tokens."""
     if temperature is not None and weights is not None:
         raise ConfigError("temperature makes weights from sizes: give either temperature or weights, not both")
     if isinstance(weights, Schedule):
@@ -80,7 +87,7 @@ def spans_of(
     for name, size, *opened in zip(names, sizes, *((s.first + s.last).tolist() for s in spans), strict=True):
         if size == 0 and any(opened):
             raise ConfigError(f"the source {name!r} is empty; leave it out of the mixture, or give it weight 0")
-    if lengths is None:
+    if lengths is None or timed:
         return spans
     if len(lengths) != len(names) or not all(isfinite(x) and x > 0 for x in lengths):
         raise ConfigError(f"tokens per sample must be numbers above 0, one for each source: {list(lengths)}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..base.ints import distinct
+from ..base.random import keys_of, mix64, tweaked
 from ..errors import ConfigError
 from ..schedule import Schedule, Span
 from ..types import Ints
@@ -18,8 +19,8 @@ from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
 from .exact import FAR
-from .segment import Segment
-from .timeline import Rules, State, Stop, Timeline
+from .law import Meter, TokenClock
+from .timeline import AnySegment, Rules, State, Stop, Timeline
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Mixture:
     `names` come sorted. `sizes` are the lengths of one pass, None where endless or unknown. `weights` are relative
     numbers, a `Schedule`, or None: then equal, or by `temperature`. `block_size` n permutes every n draws once more;
     counts are then exact only between these blocks. With `lengths`, the mean tokens per sample, weights are shares of
-    tokens. A source that drops out leaves what it is ahead or behind to those that stay.
+    tokens: by means, or, with `meters`, which know every length, by the clock of tokens. A source that drops out leaves
+    what it is ahead or behind to those that stay.
 
     >>> m = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2))
     >>> source, k = m.at(np.arange(8))
@@ -50,6 +52,7 @@ class Mixture:
     key: int = 0
     log: tuple[Event, ...] = ()
     lengths: tuple[float, ...] | None = None
+    meters: tuple[Meter, ...] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_log(self.log, self.names)
@@ -146,6 +149,17 @@ class Mixture:
         """The mixture with another log."""
         return replace(self, log=log)
 
+    def with_meters(self, present: Mixture) -> Mixture:
+        """The mixture, timed by a clock, with the meters of another of the same inputs, as far as it has them."""
+        if self.meters is None or present.meters is None:
+            return self
+        there = {name: i for i, name in enumerate(present.names)}
+        found = list[Meter]()
+        for name, size, meter in zip(self.names, self.sizes, self.meters, strict=True):
+            i = there.get(name, -1)
+            found.append(present.meters[i] if i >= 0 and present.sizes[i] == size else meter)
+        return replace(self, meters=tuple(found))
+
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
@@ -153,16 +167,24 @@ class Mixture:
 
     @cached_property
     def _rules(self) -> Rules:
-        return rules_of(self.names, self.sizes, self.stop, self.block_size, self.key, self.max_epochs)
+        return rules_of(self.names, self.sizes, self.stop, self.block_size, self.key, self.max_epochs, self._clock)
+
+    @cached_property
+    def _clock(self) -> TokenClock | None:
+        if self.meters is None or self.lengths is None:
+            return None
+        keys = mix64(keys_of(self.names) + tweaked(self.key, np.zeros(1, np.int64)))
+        return TokenClock(self.meters, np.asarray(self.lengths, np.float64), keys)
 
     @cached_property
     def _laws(self) -> tuple[tuple[Span, ...], ...]:
         """The weights at the start, and those of every `SetWeights`."""
-        first = spans_of(self.names, self.sizes, self.weights, self.temperature, self.lengths)
+        timed = self.meters is not None
+        first = spans_of(self.names, self.sizes, self.weights, self.temperature, self.lengths, timed)
         return (first, *(self._law(event) for event in self.log if isinstance(event, SetWeights)))
 
     def _law(self, event: SetWeights) -> tuple[Span, ...]:
-        return spans_of(self.names, self.sizes, event.weights, None, self.lengths)
+        return spans_of(self.names, self.sizes, event.weights, None, self.lengths, self.meters is not None)
 
     @cached_property
     def _eras(self) -> tuple[Blocks, ...]:
@@ -191,7 +213,7 @@ class Mixture:
         if plan.end_within(at) < at:
             raise ConfigError(f"the event at position {at} lies behind the end of the mixture, {plan.end_within(at)}")
         counts = Blocks(plan).counts(at)
-        residual = plan.residuals(at) + (counts - plan.counts(np.asarray([at]))[0])
+        residual = plan.residuals(at) + self._tokens(plan.counts(np.asarray([at]))[0], counts)
         law, out = tuple(plan.spans), plan.begin.out.copy()
         if isinstance(event, SetWeights):
             law = self._law(event)
@@ -199,6 +221,13 @@ class Mixture:
             out[self.names.index(event.source)] = True
         first = isinstance(event, Exhausted) and self.stop == "first_exhausted"
         return self._plan(law, at, counts, residual, out, ended=first)
+
+    def _tokens(self, start: Ints, stop: Ints) -> Ints:
+        """What lies between draws of every source: in tokens, where shares are those of tokens by a clock."""
+        if self.meters is None or bool((start == stop).all()):
+            return stop - start
+        each = zip(self.meters, start.tolist(), stop.tolist(), strict=True)
+        return np.asarray([b - a and m.tokens(b) - m.tokens(a) for m, a, b in each], np.int64)
 
     def _era(self, position: int) -> Blocks:
         i = bisect_right(self._eras, position, key=lambda era: era.plan.start)
@@ -210,7 +239,7 @@ class Mixture:
             )
         return self._eras[i - 1]
 
-    def _segment(self, position: int) -> Segment | None:
+    def _segment(self, position: int) -> AnySegment | None:
         era = self._era(position)
         return era.plan.segment_at(position) if era.plan.covers(position) else None
 

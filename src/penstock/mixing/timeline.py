@@ -17,13 +17,17 @@ from ..errors import ConfigError
 from ..schedule import Span
 from ..types import Ints
 from .build import build, stair_weights
+from .clock import Clocked, clocked
 from .exact import FAR
+from .law import TokenClock
 from .segment import Segment
 from .shape import Floats, Shape, grow, whole_weights
 
 Stop: TypeAlias = Literal["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample"]
 
 STOPS: tuple[Stop, ...] = get_args(Stop)
+
+AnySegment: TypeAlias = Segment | Clocked
 
 Flags = npt.NDArray[np.bool_]
 
@@ -51,6 +55,7 @@ class Rules:
     keys: Words
     most: Ints
     goal: Ints
+    clock: TokenClock | None = None
 
 
 class Kept(NamedTuple):
@@ -75,7 +80,7 @@ class State(NamedTuple):
 class Grown(NamedTuple):
     """What is known of a plan so far. Replaced as a whole, so that threads see one or the other."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[AnySegment, ...]
     upto: int
     state: State | None
 
@@ -112,7 +117,7 @@ class Timeline:
         """The end of the plan, or `position` if that comes first."""
         return min(position, self._known(position).upto)
 
-    def segment_at(self, position: int) -> Segment | None:
+    def segment_at(self, position: int) -> AnySegment | None:
         """The segment of a position up to the end, the end itself included; None at the end of an empty plan."""
         segments = self._known(position).segments
         i = bisect_right(segments, position, key=lambda segment: segment.start)
@@ -161,7 +166,7 @@ class Timeline:
         local = position - segment.start
         return segment.residuals(local, segment.counts(np.asarray([local]))[0])
 
-    def _runs(self, positions: Ints) -> list[tuple[Segment | None, int, int]]:
+    def _runs(self, positions: Ints) -> list[tuple[AnySegment | None, int, int]]:
         """The segments of sorted positions, and which positions are theirs."""
         if not len(positions):
             return []
@@ -189,7 +194,7 @@ class Timeline:
         self._grown = grown = self._next(known.segments, known.state) if known.state else known
         return grown
 
-    def _next(self, segments: tuple[Segment, ...], state: State) -> Grown:
+    def _next(self, segments: tuple[AnySegment, ...], state: State) -> Grown:
         number = bisect_right(self._begins, state.position) - 1
         span = self.spans[number]
         active = _weighted(span) & ~state.out
@@ -226,20 +231,28 @@ class Timeline:
         bound = self.rules.goal if self.rules.stop == "all_exhausted_oversample" else self.rules.most
         return bool((_weighted(self.spans[-1]) & ~self.begin.out & (bound == FAR)).any())
 
-    def _segment(self, state: State, span: Span, active: Flags) -> tuple[Segment, Kept, int]:
+    def _segment(self, state: State, span: Span, active: Flags) -> tuple[AnySegment, Kept | None, int]:
         """The segment from a state on, and how far its law goes."""
-        residual = settle(state.residual, active, state.out, span.first + span.last)
+        ahead, clock = state.residual, self.rules.clock
+        residual = (
+            settle(ahead, active, state.out, span.first + span.last) if clock is None else np.where(active, ahead, 0)
+        )
         position, stop = state.position, FAR if span.end is None else span.end - state.position
         law = span.over(active)
         edges, weights = np.asarray([0, FAR]), law.first[:, None]
         kept = state.kept
-        if law.constant and float(np.abs(residual).max()) > _OWED:
+        if clock is None and law.constant and float(np.abs(residual).max()) > _OWED:
             # One segment cannot make up for so much: the next goes on with what is left, each twice as long.
             stop = min(stop, max(self.rules.block, 4 * len(active), position - self.start))
             kept = None
         if not law.constant:
             edges, blocks = self._stairs(position, law)
             weights, stop = law.means(edges[:-1] + position, blocks, self.rules.block).T, int(edges[-1])
+        if clock is not None:
+            members = np.flatnonzero(active)
+            mine = weights[members]
+            exact = whole_weights(mine[:, 0])[:, None] if law.constant else stair_weights(mine)
+            return clocked(position, state.counts, residual, members, exact, edges, clock), None, stop
         now = weights.mean(axis=1)
         now /= fsum(now.tolist())
         if kept is None or _strayed(kept, span, active, now):
@@ -275,14 +288,14 @@ class Timeline:
         edges = distinct(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
 
-    def _drops(self, segment: Segment, active: Flags) -> Ints:
+    def _drops(self, segment: AnySegment, active: Flags) -> Ints:
         """The local position of the last draw that each source may have."""
         out = np.full(len(active), FAR)
         mine = np.flatnonzero(active & (self.rules.most < FAR))
         out[mine] = _positions(segment, mine, self.rules.most[mine] - segment.base[mine] - 1)
         return out
 
-    def _ending(self, segment: Segment, active: Flags, waiting: Flags) -> int:
+    def _ending(self, segment: AnySegment, active: Flags, waiting: Flags) -> int:
         """The local position at which the pass ends, `FAR` if not by the stop rule."""
         goal = self.rules.goal
         mine = np.flatnonzero(active & (goal < FAR))
@@ -313,7 +326,7 @@ def _weighted(span: Span) -> Flags:
     return (span.first > 0) | (span.last > 0)
 
 
-def _positions(segment: Segment, sources: Ints, j: Ints) -> Ints:
+def _positions(segment: AnySegment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
 
 

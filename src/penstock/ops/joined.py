@@ -16,19 +16,12 @@ from ..base.rows import Rows, bounds_of, join_rows
 from ..types import Ints
 from .op import Op
 from .packed import PackedOp
+from .seek import NEAR, At, Metered
 from .tally import Tally
 from .tokens import Lengths
 
-_NEAR = 1024  # documents looked at one by one
 _MOST = 1 << 18  # documents located at a time
 _HELD = 16  # tokens whose documents are remembered
-
-
-class At(NamedTuple):
-    """A document, and the token at which it begins."""
-
-    document: int
-    token: int
 
 
 class Documents(NamedTuple):
@@ -46,7 +39,7 @@ class JoinedOp(PackedOp):
 
     def __init__(self, flow: Op, length: int, lengths: Lengths, extra: int, node: int) -> None:
         super().__init__(flow, lengths, extra, node)
-        self.length = length
+        self.length, self.meter = length, Metered(flow, lengths, extra)
         self._held = dict[int, At]()
 
     def _start(self, row: int) -> int:
@@ -61,26 +54,7 @@ class JoinedOp(PackedOp):
     def _pass(self) -> int:
         """The tokens of a pass."""
         assert self.flow.size is not None
-        return self._tokens(self.flow.size)
-
-    @cached_property
-    def _mean(self) -> float:
-        """The tokens of a document, about."""
-        many = min(self.flow.size or _NEAR, _NEAR)
-        return max(1.0, self._tokens(many) / max(many, 1))
-
-    def _tokens(self, document: int, lengths: Lengths | None = None) -> int:
-        """The tokens before a document."""
-        return int(self._by_leaf(document, self.lengths if lengths is None else lengths).sum())
-
-    def _by_leaf(self, document: int, lengths: Lengths) -> Ints:
-        out = np.zeros(len(lengths.by_leaf), np.int64)
-        self.flow.tokens(document, lengths, out)
-        if self.extra:
-            tally = Tally(len(out))
-            self.flow.count(tally, 0, document)
-            out += tally.samples * self.extra
-        return out
+        return self.meter.tokens(self.flow.size)
 
     def _in_pass(self, row: int) -> tuple[int, int]:
         """The pass of a row, and its place in it."""
@@ -93,9 +67,9 @@ class JoinedOp(PackedOp):
         """The document that holds a token."""
         if (found := self._held.get(token)) is not None:
             return found
-        near = self._near(token)
+        near = self.meter.near(token)
         while True:
-            sizes = self._some(near.document, _NEAR)[1]
+            sizes = self._some(near.document, NEAR)[1]
             begins = near.token + bounds_of(sizes)
             i = int(np.searchsorted(begins, token, side="right")) - 1
             near = At(near.document + i, int(begins[i]))
@@ -108,47 +82,18 @@ class JoinedOp(PackedOp):
             self._held.pop(next(iter(self._held)), None)
         self._held[token] = at
 
-    def _near(self, token: int) -> At:
-        """A document that begins at a token or not long before it, found from how long documents are on average."""
-        lengths, found = self.lengths, At(int(token / self._mean), 0)
-        for each in (lengths.about, lengths.nearly, lengths):
-            found = self._search(each, token, found.document)
-        return found
-
-    def _search(self, lengths: Lengths, token: int, guess: int) -> At:
-        """The same by one way to add them up, where a guess is tried first."""
-        low, high, tries = At(0, 0), None, 0
-        last, mean = At(0, 0), self._mean
-        while token - low.token > _NEAR // 2 * self._mean and (high is None or high.document - low.document > _NEAR):
-            tries += 1
-            if high is None:  # further, and sooner or later by leaps
-                guess = max(guess, low.document + 1, 2 * low.document if tries > 3 else 0)
-            else:
-                guess = min(max(guess, low.document + 1), high.document - 1)
-                if tries % 4 == 0:  # lengths may be anything: no more steps than halving takes, about
-                    guess = (low.document + high.document) // 2
-            at = At(guess, self._tokens(guess, lengths))
-            low, high = (at, high) if at.token <= token else (low, at)
-            if at.document != last.document and at.token != last.token:
-                mean = (at.token - last.token) / (at.document - last.document)
-            guess += int((token - at.token) / mean) - _NEAR // 8
-            last = at
-        return low
-
     def _some(self, first: int, many: int) -> tuple[Rows, Ints]:
         """Some documents from one on, within its pass: what they are, and their tokens."""
         if n := self.flow.size:
             many = min(many, n - first % n)
-        positions = np.arange(first, first + many)
-        rows = self.flow.locate(positions, np.zeros_like(positions))
-        return rows, self.lengths.of(rows) + self.extra
+        return self.meter.some(first, first + many)
 
     def _between(self, start: int, stop: int) -> Documents:
         """The documents, of one pass, that hold the tokens from one to before another."""
         at = self._holding(start)
         parts, sizes, document, begins = list[Rows](), list[Ints](), at.document, at.token
         while begins < stop:
-            part, size = self._some(document, min(int((stop - begins) / self._mean) + 16, _MOST))
+            part, size = self._some(document, min(int((stop - begins) / self.meter.mean) + 16, _MOST))
             parts.append(part)
             sizes.append(size)
             document, begins = document + len(size), begins + int(size.sum())
@@ -184,7 +129,7 @@ class JoinedOp(PackedOp):
         found = [index[:0]]
         for document in self.flow.find(leaf, index, begin, self.drawn(high), lap).tolist():
             if size := int(self._some(document, 1)[1][0]):
-                found.append(self._rows_of(At(document, self._tokens(document)), size))
+                found.append(self._rows_of(At(document, self.meter.tokens(document)), size))
         rows = distinct(np.concatenate(found))
         return rows[(rows >= low) & (rows < high)]
 
@@ -223,9 +168,9 @@ class JoinedOp(PackedOp):
     def _taken(self, row: int) -> Ints:
         """The tokens of each leaf before a row."""
         if self._begins(row):
-            return self._by_leaf(self._before(row), self.lengths)
+            return self.meter.by_leaf(self._before(row))
         token = self._start(row)
         at = self._holding(token)
-        out = self._by_leaf(at.document, self.lengths)
+        out = self.meter.by_leaf(at.document)
         out[self._some(at.document, 1)[0].leaf[0]] += self._until(token, at) - at.token
         return out

@@ -17,6 +17,7 @@ from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream
 from ..types import Ints, Path, Source
+from .seek import At, holding
 from .tally import Tally
 from .tokens import Lengths, Sums
 
@@ -103,6 +104,10 @@ class Op:
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         """Add, by leaf, the tokens of everything before a position, so many times."""
         lengths.sums(self).before(position, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        """A position at which a token begins, or one not long before it, and the tokens before that position."""
+        return holding(self, token, lengths)
 
     def summed(self, lengths: Lengths) -> Sums:
         """Sums of lengths over its passes, where no other op tells them."""

@@ -12,6 +12,7 @@ from ..base.rows import Rows
 from ..orders import AllBut, Gap, Pick, Portion, Replay, Slice, Told, WindowShuffle
 from ..types import Ints, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
+from .seek import At, Metered, holding
 from .tally import Tally, by_lap, laps_of
 from .tokens import Lengths
 
@@ -33,6 +34,9 @@ class OrderOp(OneInput):
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self.flow.tokens(position, lengths, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        return self.flow.holding(token, lengths)
 
     def once(self, out: Ints) -> None:
         self.flow.once(out)
@@ -73,6 +77,15 @@ class PassOp(OrderOp):
             return lengths.sums(self).before(position, out, times)
         self.flow.tokens(position // n * n, lengths, out, times)
         lengths.sums(self).within(position // n, position % n, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        n = self.flow.size
+        if not n or self.size != n or not self.flow.alike:
+            return holding(self, token, lengths)
+        whole = Metered(self.flow, lengths).tokens(n)
+        epoch, rest = divmod(token, max(whole, 1))
+        place, before = lengths.exactly(self).holding(epoch, rest)
+        return At(epoch * n + place, epoch * whole + before)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         if self.flow.size and position % self.flow.size == 0:
@@ -120,6 +133,9 @@ class WindowOp(PassOp):
         start = position - start % self.order.window
         self.flow.tokens(start, lengths, out, times)
         lengths.between(self, start, position, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        return holding(self, token, lengths)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         if self.flow.size is not None:
@@ -184,6 +200,19 @@ class RoundOp(PassOp):
         lap, place = divmod(position, period)
         for below, more in ((first + place, times), (first + period, lap * times), (first, -(lap + 1) * times)):
             self.flow.tokens(below, lengths, out, more)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        period, first, _ = self.around
+        if not (period and self.forwards) or self.flow.settled:
+            return holding(self, token, lengths)
+        meter = Metered(self.flow, lengths)
+        before = meter.tokens(first) if first else 0
+        each = max(meter.tokens(first + period) - before, 1)
+        lap, rest = divmod(token, each)
+        found = self.flow.holding(before + rest, lengths)
+        if found.document <= first:
+            return At(lap * period, lap * each)
+        return At(lap * period + found.document - first, lap * each + found.token - before)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         period, first, _ = self.around
@@ -301,6 +330,9 @@ class ToldOp(PassOp):
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self.order.check(0, position, self.flow.size)
         self.flow.tokens(position, lengths, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        return self.flow.holding(token, lengths)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.flow, position, lap, ahead)

@@ -12,6 +12,7 @@ from ..errors import DataError
 from ..streams.step import Leaf, failed
 from ..types import Ints, Source
 from .op import Before, Op, Standing
+from .seek import At
 from .tally import Tally, laps_of
 from .tokens import Lengths
 
@@ -61,6 +62,14 @@ class ReadOp(Op):
         epoch, place = divmod(position, max(self._size, 1))
         leaf = self.named.number
         out[leaf] += ((epoch and epoch * lengths.total(leaf)) + lengths.until(leaf, place)) * times
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        leaf = self.named.number
+        if not (total := lengths.total(leaf)):
+            return At(0, 0)
+        epoch, rest = divmod(token, total)
+        place, before = lengths.holding(leaf, rest)
+        return At(epoch * self._size + place, epoch * total + before)
 
     def once(self, out: Ints) -> None:
         out[self.named.number] = self._size

@@ -10,6 +10,7 @@ from ..orders import RepeatEach
 from ..types import Ints
 from .op import Before
 from .order import OrderOp
+from .seek import At
 from .tally import Tally
 from .tokens import Lengths
 
@@ -45,6 +46,10 @@ class RepeatEachOp(OrderOp):
         below, left = divmod(position, self.order.n)
         self.flow.tokens(below, lengths, out, times * self.order.n)
         lengths.between(self.flow, below, below + (left > 0), out, times * left)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        below, before = self.flow.holding(token // self.order.n, lengths)
+        return At(below * self.order.n, before * self.order.n)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         below, left = divmod(position, self.order.n)

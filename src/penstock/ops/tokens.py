@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,6 +23,13 @@ _CHUNK = 1 << 18  # positions looked up at a time
 _ENDLESS = 1 << 20  # positions that count as a pass of what has none
 
 
+class At(NamedTuple):
+    """A document, and the token at which it begins."""
+
+    document: int
+    token: int
+
+
 class Summed(Protocol):
     """What lengths are added up of."""
 
@@ -34,6 +41,7 @@ class Summed(Protocol):
     def leaves(self) -> tuple[int, ...]: ...
     def locate(self, positions: Ints, laps: Ints) -> Rows: ...
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
+    def holding(self, token: int, lengths: Lengths, /) -> At: ...
     def summed(self, lengths: Lengths, /) -> Sums: ...
 
 
@@ -63,6 +71,14 @@ class Lengths:
         """How many tokens lie before a sample of a leaf."""
         block = place // _BLOCK
         return int(self._blocks(leaf)[block]) + int(self.by_leaf[leaf][block * _BLOCK : place].sum(dtype=np.int64))
+
+    def holding(self, leaf: int, token: int) -> tuple[int, int]:
+        """The sample of a leaf that holds one of its tokens, and the tokens before it."""
+        blocks = self._blocks(leaf)
+        block = max(int(np.searchsorted(blocks, token, side="right")) - 1, 0)
+        ends = np.cumsum(self.by_leaf[leaf][block * _BLOCK : (block + 1) * _BLOCK], dtype=np.int64) + int(blocks[block])
+        place = int(np.searchsorted(ends, token, side="right"))
+        return block * _BLOCK + place, int(ends[place - 1]) if place else int(blocks[block])
 
     def _blocks(self, leaf: int) -> Ints:
         """The tokens before every so many samples of a leaf, and in all."""
@@ -186,7 +202,7 @@ class Sums:
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self._leaves] = np.arange(len(op.leaves))
         self._grain = grain or _GRAIN * len(op.leaves)
-        self._passes = dict[int, Ints]()
+        self._passes, self._all = dict[int, Ints](), dict[int, Ints]()
         self._totals = [np.zeros(len(op.leaves), np.int64)]  # of all passes before the n-th, where they differ
 
     def before(self, position: int, out: Ints, times: int) -> None:
@@ -215,6 +231,21 @@ class Sums:
                 more = self.edge(epoch, block + 1) - near
                 near = near + more * over // min(self._grain, self.span - block * self._grain)
             out[self._leaves] += near * times
+
+    def holding(self, epoch: int, token: int) -> tuple[int, int]:
+        """The place of a pass of which a sum is kept that is the last before a token of the pass; the tokens before."""
+        edges = self._totalled(epoch)
+        block = max(int(np.searchsorted(edges, token, side="right")) - 1, 0)
+        return min(block * self._grain, self.span), int(edges[block])
+
+    def _totalled(self, epoch: int) -> Ints:
+        """The tokens of all leaves before every block of a pass."""
+        edges = self._in_pass(epoch)
+        if edges.shape[1] == 1:
+            return edges[:, 0]
+        if (found := self._all.get(epoch)) is None:
+            self._all = {epoch: (found := edges.sum(axis=1))}
+        return found
 
     def _until(self, epoch: int) -> Ints:
         if self.alike:

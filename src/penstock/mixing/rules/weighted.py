@@ -25,7 +25,8 @@ class Weighted(Rule):
     """By weight: see `penstock.mixing`. `events` are the changes made during a run, each with the pass in which it was
     made; cursors carry them. `now` is the pass in which the run stands, where that is a pass of the mixture. `lengths`
     are the mean tokens of a sample of each input, where tokens are counted: found out once, when the mixture is made.
-    `count` says what has the shares, and `made` what was put in for draws that were lost.
+    `count` says what has the shares, and `made` what was put in for draws that were lost; `clock` that tokens are
+    counted by the clock, as all lengths are known.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -41,6 +42,7 @@ class Weighted(Rule):
     lengths: tuple[tuple[str, float], ...] | None = None
     count: ShareOf = "drawn"
     made: MadeUp | None = None
+    clock: bool = False
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
@@ -77,6 +79,7 @@ class Weighted(Rule):
             "unit": self.unit, "max_epochs": caps, "temperature": self.temperature,
             **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
             **({} if self.count == "drawn" else {"count": self.count}),
+            **({"clock": True} if self.clock else {}),
         }  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Which sample of a flow holds a token: by sums of lengths, from rough ones to exact ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from ..base.rows import Rows
+from ..types import Ints
+from .tally import Tally
+from .tokens import At, Lengths, Summed
+
+NEAR = 1024  # documents looked at one by one
+
+
+class Sought(Summed, Protocol):
+    """What can also be counted."""
+
+    def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None: ...
+
+
+def searched(tokens: Callable[[int, Lengths], int], lengths: Lengths, token: int, mean: float) -> At:
+    """A document that begins at a token or not long before it, found from how long documents are on average."""
+    found = At(int(token / mean), 0)
+    for each in (lengths.about, lengths.nearly, lengths):
+        found = _search(lambda document, each=each: tokens(document, each), token, found.document, mean)
+    return found
+
+
+def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> At:
+    """The same by one way to add them up, where a guess is tried first."""
+    low, high, tries = At(0, 0), None, 0
+    last, usual = At(0, 0), mean
+    while token - low.token > NEAR // 2 * usual and (high is None or high.document - low.document > NEAR):
+        tries += 1
+        if high is None:  # further, and sooner or later by leaps
+            guess = max(guess, low.document + 1, 2 * low.document if tries > 3 else 0)
+        else:
+            guess = min(max(guess, low.document + 1), high.document - 1)
+            if tries % 4 == 0:  # lengths may be anything: no more steps than halving takes, about
+                guess = (low.document + high.document) // 2
+        at = At(guess, tokens(guess))
+        low, high = (at, high) if at.token <= token else (low, at)
+        if at.document != last.document and at.token != last.token:
+            mean = (at.token - last.token) / (at.document - last.document)
+        guess += int((token - at.token) / mean) - NEAR // 8
+        last = at
+    return low
+
+
+class Metered:
+    """Where the tokens of a flow lie, by its positions; each sample has `extra` more than its length."""
+
+    def __init__(self, flow: Sought, lengths: Lengths, extra: int = 0) -> None:
+        self.flow, self._lengths, self.extra = flow, lengths, extra
+
+    @cached_property
+    def mean(self) -> float:
+        """The tokens of a document, about."""
+        many = min(self.flow.size or NEAR, NEAR)
+        return max(1.0, self.tokens(many) / max(many, 1))
+
+    def tokens(self, document: int, /) -> int:
+        """The tokens before a document."""
+        return int(self.by_leaf(document).sum())
+
+    def by_leaf(self, document: int, lengths: Lengths | None = None) -> Ints:
+        """The same of every leaf."""
+        lengths = self._lengths if lengths is None else lengths
+        out = np.zeros(len(lengths.by_leaf), np.int64)
+        self.flow.tokens(document, lengths, out)
+        if self.extra:
+            tally = Tally(len(out))
+            self.flow.count(tally, 0, document)
+            out += tally.samples * self.extra
+        return out
+
+    def lengths(self, start: int, stop: int, /) -> Ints:
+        """The tokens of documents."""
+        return self.some(start, stop)[1]
+
+    def some(self, start: int, stop: int) -> tuple[Rows, Ints]:
+        """What documents are, and their tokens."""
+        positions = np.arange(start, stop)
+        rows = self.flow.locate(positions, np.zeros_like(positions))
+        return rows, self._lengths.of(rows) + self.extra
+
+    def near(self, token: int, /) -> At:
+        """A document that begins at a token or not long before it."""
+        if not self.extra:
+            return self.flow.holding(token, self._lengths)
+        return searched(lambda k, lengths: int(self.by_leaf(k, lengths).sum()), self._lengths, token, self.mean)
+
+
+def holding(flow: Sought, token: int, lengths: Lengths) -> At:
+    """A position of a flow at which a token begins, or one not long before."""
+    meter = Metered(flow, lengths)
+    return searched(lambda k, each: int(meter.by_leaf(k, each).sum()), lengths, token, meter.mean)
