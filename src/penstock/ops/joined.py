@@ -15,7 +15,7 @@ from ..base.ints import distinct, within_reach
 from ..base.rows import Rows, bounds_of, join_rows
 from ..types import Ints
 from .op import Op
-from .packed import PackedOp
+from .packed import Counted, PackedOp
 from .tally import Tally
 from .tokens import Lengths
 
@@ -44,8 +44,8 @@ class JoinedOp(PackedOp):
     samples in every pass, and every pass begins a row.
     """
 
-    def __init__(self, flow: Op, length: int, lengths: Lengths, extra: int, node: int) -> None:
-        super().__init__(flow, lengths, extra, node)
+    def __init__(self, flow: Op, length: int, counted: Counted, node: int) -> None:
+        super().__init__(flow, counted, node)
         self.length = length
         self._held = dict[int, At]()
 
