@@ -131,8 +131,8 @@ def passes(d, k, orders):
             yield from grouped(below(), bounds, n, size)
         case ("batch_by_tokens", _, most, size):
             yield from by_tokens(below(), most, size)
-        case ("pack", _, length, "concat_split"):
-            yield from end_to_end(below(), length)
+        case ("pack", _, length, "concat_split", multiple):
+            yield from end_to_end(below(), length, multiple)
         case ("with_source", _):
             name = source_name(d)
             yield from ({**x, "__source__": name, "__epoch__": k, "__index__": i} for i, x in enumerate(below()))
@@ -192,13 +192,21 @@ def by_tokens(samples, most, size):
         yield group
 
 
-def end_to_end(documents, length):
-    cells = ((t, number, place) for number, doc in enumerate(documents) for place, t in enumerate(tokens(doc)))
+def end_to_end(documents, length, multiple=1):
+    nothing = (0, None, 0)
+    cells = (
+        cell
+        for number, doc in enumerate(documents)
+        for cell in [
+            *((t, number, place) for place, t in enumerate(tokens(doc))),
+            *[nothing] * (-len(tokens(doc)) % multiple),
+        ]
+    )
     for row in rows(cells, length, False):
-        segment = {number: s for s, number in enumerate(dict.fromkeys(number for _, number, _ in row), 1)}
-        pad = length - len(row)
-        yield {"tokens": [int(t) for t, _, _ in row] + [0] * pad, "positions": [p for _, _, p in row] + [0] * pad,
-               "segment_ids": [segment[n] for _, n, _ in row] + [0] * pad}  # fmt: skip
+        segment = {number: s for s, number in enumerate(dict.fromkeys(n for _, n, _ in row if n is not None), 1)}
+        row = [*row, *[nothing] * (length - len(row))]
+        yield {"tokens": [int(t) for t, _, _ in row], "positions": [p for _, _, p in row],
+               "segment_ids": [segment.get(n, 0) for _, n, _ in row]}  # fmt: skip
 
 
 def tokens(document):

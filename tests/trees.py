@@ -261,6 +261,9 @@ PACKS: list[tuple[str, dict[str, Any]]] = [
     ("best_fit", {}),
     ("best_fit", {"rows": 4}),
     ("best_fit", {"rows": 5, "long": "cut"}),
+    ("concat_split", {"pad_to_multiple": 2, "bos": 98}),
+    ("first_fit", {"pad_to_multiple": 3}),
+    ("best_fit", {"rows": 4, "pad_to_multiple": 2, "eos": 99}),
 ]
 
 
@@ -275,7 +278,8 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
         planned = method == "first_fit" or "window" in options
         if flow.ds._size is None and (planned or draw(st.integers(0, 2)) == 0):
             flow = flow.then("limit", draw(st.integers(1, 30)))
-        flow = flow.then("pack", draw(st.integers(4, 12)), method, **options)
+        multiple = options.get("pad_to_multiple", 1)
+        flow = flow.then("pack", draw(st.integers(4, 12)) // multiple * multiple, method, **options)
     for _ in range(draw(st.integers(0, 2))):
         size = flow.ds._size
         steps = ["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "each", "map", "random"]

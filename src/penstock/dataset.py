@@ -823,6 +823,7 @@ class Dataset(Shows):
         window: int | None = None,
         overflow: Overflow | None = None,
         rows: int | None = None,
+        pad_to_multiple: int = 1,
     ) -> Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
 
@@ -848,6 +849,9 @@ class Dataset(Shows):
                 that fits into none of them; "never" keeps all whole, and plans a pass at a time. "never" where several
                 `features`, `open_rows`, `window` or `max_segments` are given, else "split".
             rows: see `overflow`: 256 when not given, 1,024 for rows of 8,192 tokens or more.
+            pad_to_multiple: what a row has of each document is filled up to a multiple of this, for context parallelism
+                (twice the ranks that share a row, in Megatron); the padding counts as tokens of the document. It
+                divides `length`.
 
         Raises:
             ConfigError: for options that cannot work, or that the method does not use.
@@ -859,8 +863,8 @@ class Dataset(Shows):
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
         row = features, unpacked, pad, bos, eos, dtype
-        packing = Packing(length, method, long, max_segments, *row, open_rows, window, overflow, rows)
-        return self._with(Each(Hold(self.flow, packing.fold(), Sizer(packing.size, packing.extra)), "map", packing))
+        packing = Packing(length, method, long, max_segments, *row, open_rows, window, overflow, rows, pad_to_multiple)
+        return self._with(Each(Hold(self.flow, packing.fold(), packing.sizer), "map", packing))
 
     def pack_features(
         self,

@@ -156,9 +156,18 @@ Transform: TypeAlias = Callable[..., Any]
 @dataclass(frozen=True)
 class Sizer:
     """How large a sample is: measured on it, or, with `by_length`, known from its length alone, to which `extra`
-    is added.
+    is added, and which then counts up to a `multiple`.
     """
 
     measure: Callable[[Any], int]
     extra: int = 0
     by_length: bool = True
+    multiple: int = 1
+
+    def of(self, sample: Any) -> int:
+        """The size of a sample."""
+        return -(-(int(self.measure(sample)) + self.extra) // self.multiple) * self.multiple
+
+    def counted(self, lengths: Ints) -> Ints:
+        """The sizes of samples of these lengths."""
+        return -(-(lengths + self.extra) // self.multiple) * self.multiple

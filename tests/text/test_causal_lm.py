@@ -16,9 +16,11 @@ from amounts import examples
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 from penstock.text import CausalLM, Padded
-from penstock.text.causal_lm import FIELDS
+from penstock.text.causal_lm import FIELDS as EVERY
 
 Row = list[int]
+
+FIELDS: Any = tuple(field for field in EVERY if not field.endswith("_padded"))
 
 sizes_of_documents = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
@@ -172,11 +174,44 @@ def test_documents_that_cannot_be_read_are_padding_in_the_middle_of_a_row() -> N
     assert empty["input_ids"].shape == (1, 0) and empty["cu_seqlens"].tolist() == [0] and empty["max_seqlen"] == 0
 
 
+@examples(100)
+@given(sizes_of_documents, st.sampled_from([1, 2, 4]), st.integers(1, 4))
+def test_padded_and_unpadded_borders_are_those_of_the_documents(sizes: list[int], multiple: int, rows: int) -> None:
+    length = multiple * -(-max(sizes) // multiple) * 2
+    found = [*ps.Loader(ps.from_sequence(documents(sizes)).pack(length, pad_to_multiple=multiple), lanes=1)][:rows]
+    batch = {name: np.stack([row[name] for row in found]) for name in found[0]}
+    made = CausalLM(("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "input_ids"))(batch)
+    real, padded = np.diff(made["cu_seqlens"]), np.diff(made["cu_seqlens_padded"])
+    assert made["cu_seqlens_padded"][0] == 0 and made["cu_seqlens_padded"][-1] == batch["tokens"].size
+    assert len(real) == len(padded) and (padded % multiple == 0).all() and max(padded) == made["max_seqlen"]
+    tokens, at = made["input_ids"].ravel(), made["cu_seqlens_padded"][:-1]
+    here = [tokens[a : a + n].tolist() for a, n in zip(at.tolist(), real.tolist(), strict=True)]
+    segments = [
+        row["tokens"][row["segment_ids"] == i].tolist() for row in found for i in range(1, row["segment_ids"].max() + 1)
+    ]
+    assert (
+        here == segments
+        and not np.delete(tokens, np.concatenate([np.arange(a, a + n) for a, n in zip(at, real, strict=True)])).any()
+    )
+    named = CausalLM(("cu_seqlens_q", "cu_seqlens_kv_padded", "max_seqlen_kv"))(batch)
+    assert (
+        named["cu_seqlens_q"].tolist() == made["cu_seqlens"].tolist() and named["max_seqlen_kv"] == made["max_seqlen"]
+    )
+
+
+def test_padding_that_begins_a_row_is_a_document_also_to_padded_borders() -> None:
+    batch = {"tokens": np.arange(8).reshape(2, 4), "segment_ids": np.array([[1, 0, 2, 2], [0, 0, 1, 0]], np.int32)}
+    made = CausalLM(("cu_seqlens", "cu_seqlens_padded"))(batch)
+    assert made["cu_seqlens_padded"].tolist() == [0, 2, 4, 6, 8] and made["cu_seqlens"].tolist() == [0, 1, 3, 5, 6]
+
+
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"fields='labels'.*a tuple of names"):
         CausalLM("labels")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a tuple of names"):
         CausalLM(())
+    with pytest.raises(ConfigError, match="nothing is padded there"):
+        CausalLM(("cu_seqlens_padded",), flatten=True)
     with pytest.raises(ConfigError, match=r"'lables'.*did you mean 'labels'"):
         CausalLM(("lables",))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"positions='rows'.*did you mean 'row'"):

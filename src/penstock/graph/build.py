@@ -30,6 +30,7 @@ from ..ops.mix import MixOp
 from ..ops.op import Op
 from ..ops.ordered import ordered
 from ..ops.pack import PackOp
+from ..ops.packed import Counted
 from ..ops.passes import PassesOp
 from ..ops.read import ReadOp
 from ..ops.seek import Metered
@@ -194,13 +195,13 @@ class Builder:
                 inner, key = self.op(below, seed, path), self.hold_key(flow, seed, path)
                 if why_not(flow) is not None:
                     return HoldOp(inner, fold, size, key)
-                extra, mark = size.extra if size else 0, self.mark()
+                counted, mark = Counted.by(size, self.lengths), self.mark()
                 if by_sums(fold) and (inner.size is None or inner.alike):
-                    self._refuse_empty(inner, extra)
+                    self._refuse_empty(inner, counted.extra)
                     if isinstance(fold, BestFit):
-                        return FitOp(inner, fold, key, self.lengths, extra, mark)
-                    return CutOp(inner, fold.length, self.lengths, extra, mark)
-                return PackOp(inner, fold, key, self.lengths, extra, mark)
+                        return FitOp(inner, fold, key, counted, mark)
+                    return CutOp(inner, fold.length, counted, mark)
+                return PackOp(inner, fold, key, counted, mark)
 
     def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
         if isinstance(order, Without):

@@ -132,6 +132,7 @@ PACK = Section(
             "overflow", Text(OVERFLOWS), "Whether a document that fits into no row is split (best_fit, known lengths)."
         ),
         Key("rows", SIZE, "Rows that are packed together where overflow is split."),
+        Key("pad_to_multiple", SIZE, "What a row has of each document is filled up to a multiple of this."),
     ),
     needed=("length",),
 )

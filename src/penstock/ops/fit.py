@@ -17,9 +17,8 @@ from ..pack import BestFit, Layout, Windows
 from ..types import Ints
 from .joined import At, JoinedOp
 from .op import Op
-from .packed import lapped
+from .packed import Counted, lapped
 from .tally import Tally
-from .tokens import Lengths
 
 _HELD = 4  # windows
 
@@ -35,10 +34,11 @@ class Window(NamedTuple):
 class FitOp(JoinedOp):
     """Rows of whole documents; those over a row are cut at multiples of its length first."""
 
-    def __init__(self, flow: Op, fold: BestFit, key: int, lengths: Lengths, extra: int, node: int) -> None:
-        most = fold.length - extra
-        super().__init__(flow, fold.length, lengths.cut(most) if fold.long == "cut" else lengths, extra, node)
-        self.key, self.windows = key, Windows(fold)
+    def __init__(self, flow: Op, fold: BestFit, key: int, counted: Counted, node: int) -> None:
+        if fold.long == "cut":
+            counted = counted._replace(lengths=counted.lengths.cut(fold.length - counted.extra))
+        super().__init__(flow, fold.length, counted, node)
+        self.key, self.windows = key, Windows(fold, self.multiple)
         self._kept = dict[tuple[int, int], Window]()
 
     @property

@@ -110,7 +110,7 @@ class Holding:
         self._ready, self._given, self._flushed = decode_groups(pending, held), 0, bool(flushed)
 
     def _item(self, number: int, value: Any) -> Item:
-        return Item(number, int(self.size.measure(value)) + self.size.extra, value)
+        return Item(number, self.size.of(value), value)
 
     def _took(self, chunk: Chunk) -> None:
         """Items went into the carry."""

@@ -15,7 +15,7 @@ from ..base.ints import distinct, within_reach
 from ..base.rows import Rows, bounds_of, join_rows
 from ..types import Ints
 from .op import Op
-from .packed import PackedOp
+from .packed import Counted, PackedOp
 from .seek import NEAR, At, Metered
 from .tally import Tally
 from .tokens import Lengths
@@ -37,9 +37,9 @@ class JoinedOp(PackedOp):
     samples in every pass, and every pass begins a row.
     """
 
-    def __init__(self, flow: Op, length: int, lengths: Lengths, extra: int, node: int) -> None:
-        super().__init__(flow, lengths, extra, node)
-        self.length, self.meter = length, Metered(flow, lengths, extra)
+    def __init__(self, flow: Op, length: int, counted: Counted, node: int) -> None:
+        super().__init__(flow, counted, node)
+        self.length, self.meter = length, Metered(flow, self.lengths, self.extra)
         self._held = dict[int, At]()
 
     def _start(self, row: int) -> int:

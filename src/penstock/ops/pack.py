@@ -15,10 +15,9 @@ from ..base.rows import Rows, empty_rows, join_rows
 from ..pack import BestFit, FirstFit, Layout, fitted, plan, settled
 from ..types import Fold, Ints
 from .op import OneInput, Op
-from .packed import PackedOp, lapped
+from .packed import Counted, PackedOp, lapped
 from .passes import PassesOp
 from .tally import Tally
-from .tokens import Lengths
 
 _LOCATED = 1 << 22  # documents looked up at a time
 
@@ -47,8 +46,8 @@ class PackOp(PackedOp):
     All passes hold as many groups as the first, see `penstock.pack.fitted`.
     """
 
-    def __init__(self, flow: Op, fold: Fold, key: int, lengths: Lengths, extra: int, node: int) -> None:
-        super().__init__(flow, lengths, extra, node)
+    def __init__(self, flow: Op, fold: Fold, key: int, counted: Counted, node: int) -> None:
+        super().__init__(flow, counted, node)
         self.fold, self.key = fold, key
         self._plans = dict[int, Pass]()
 
@@ -89,13 +88,15 @@ class PackOp(PackedOp):
         rows = join_rows(parts)
         sizes = self.lengths.of(rows) + self.extra
         if epoch == self._reference:
-            return Pass(rows, sizes, plan(self.fold, sizes, self._key(epoch)), True)
+            return Pass(rows, sizes, plan(self.fold, sizes, self._key(epoch), self.multiple), True)
         first = self._first
         if np.array_equal(sizes, first.sizes) and self._key(epoch) == self._key(self._reference):
             return Pass(rows, sizes, first.plan, True)
-        own = plan(self.fold, sizes, self._key(epoch))
-        alike = len(own) == len(first.plan)
-        return Pass(rows, sizes, own if alike else fitted(own, sizes, first.plan, first.sizes, self.fold), alike)
+        own = plan(self.fold, sizes, self._key(epoch), self.multiple)
+        if len(own) == len(first.plan):
+            return Pass(rows, sizes, own, True)
+        made = fitted(own, sizes, first.plan, first.sizes, self.fold, self.multiple)
+        return Pass(rows, sizes, made, False)
 
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry alone."""
@@ -108,7 +109,9 @@ class PackOp(PackedOp):
         if not place:
             return epoch * samples
         made = self.planned(epoch)
-        return epoch * samples + (settled(self.fold, made.sizes, self.key, made.plan, place) if made.own else samples)
+        if not made.own:
+            return (epoch + 1) * samples
+        return epoch * samples + settled(self.fold, made.sizes, self.key, made.plan, place, self.multiple)
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self.size

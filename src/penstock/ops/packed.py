@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,19 +15,34 @@ from ..base.rows import HOLE, Rows
 from ..errors import DataError
 from ..pack import Columns, Missing, Pieces
 from ..streams.step import Failed
-from ..types import Ints
+from ..types import Ints, Sizer
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
 
 
-class PackedOp(Groups):
-    """Groups of parts of documents, each of its samples' tokens and `extra` more. `node` numbers it among the ops that
-    leave marks.
+class Counted(NamedTuple):
+    """How documents are counted where they are packed: by their lengths, `extra` tokens more each, and all of that
+    multiples of `multiple`.
     """
 
-    def __init__(self, flow: Op, lengths: Lengths, extra: int, node: int) -> None:
+    lengths: Lengths
+    extra: int = 0
+    multiple: int = 1
+
+    @classmethod
+    def by(cls, size: Sizer | None, lengths: Lengths) -> Counted:
+        """As a sizer says."""
+        if size is None or size.multiple == 1:
+            return cls(lengths, size.extra if size else 0)
+        return cls(Lengths([size.counted(each) for each in lengths.by_leaf]), 0, size.multiple)
+
+
+class PackedOp(Groups):
+    """Groups of parts of documents. `node` numbers it among the ops that leave marks."""
+
+    def __init__(self, flow: Op, counted: Counted, node: int) -> None:
         super().__init__(flow)
-        self.lengths, self.extra, self.node = lengths, extra, node
+        (self.lengths, self.extra, self.multiple), self.node = counted, node
 
     def drawn(self, position: int) -> int:
         """How many samples of the flow below had to be seen to decide on the groups before a position."""

@@ -15,7 +15,7 @@ _RAMP = np.arange(1 << 16, dtype=np.int32)
 
 
 def build_plain(
-    groups: Sequence[Sequence[Piece]], length: int, dtype: Any, pad: Any = 0
+    groups: Sequence[Sequence[Piece]], length: int, dtype: Any, pad: Any = 0, multiple: int = 1
 ) -> dict[str, np.ndarray[Any, Any]] | None:
     """All rows of the groups, stacked: what `build_row` makes of each, with one more axis in front.
 
@@ -41,22 +41,31 @@ def build_plain(
     if left.any() and (left.min() < 0 or not _holds(kind, pad)):
         return None
     pieces = [doc[start:stop] for doc, start, stop in zip(docs, starts, stops, strict=True)]
-    if list(map(len, pieces)) != takes.tolist():
+    there = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    tails = takes - there
+    if tails.any() and (tails.min() < 0 or tails.max() >= multiple or not _holds(kind, pad)):
         return None
-    ramps = [_RAMP[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    ramps = [_RAMP[start : start + many] for start, many in zip(starts, there.tolist(), strict=True)]
     ends = np.append(bounds[1:], len(docs))
+    tails[ends - 1] += left
     # The number of a document in its row: counted over all rows, less those before its row.
     numbers = _RAMP[1 : len(docs) + 1] - np.repeat(bounds.astype(np.int32), ends - bounds)
-    if left.any():
-        numbers, takes = np.insert(numbers, ends, 0), np.insert(takes, ends, left)
-        spans = [*zip(bounds.tolist(), ends.tolist(), left.tolist(), strict=True)]
+    takes = there
+    if tails.any():
+        numbers = np.stack([numbers, np.zeros_like(numbers)], axis=1).ravel()
+        takes = np.stack([there, tails], axis=1).ravel()
         padding, nothing = np.full(length, pad, kind), np.zeros(length, np.int32)
-        pieces = [piece for a, b, many in spans for piece in (*pieces[a:b], padding[:many])]
-        ramps = [ramp for a, b, many in spans for ramp in (*ramps[a:b], nothing[:many])]
+        pieces, ramps = _tailed(pieces, tails.tolist(), padding), _tailed(ramps, tails.tolist(), nothing)
     tokens = np.empty(len(groups) * length, kind)
     np.concatenate(pieces, out=tokens, casting="same_kind")
     columns = {"tokens": tokens, "segment_ids": np.repeat(numbers, takes), "positions": np.concatenate(ramps)}
     return {name: column.reshape(-1, length) for name, column in columns.items()}
+
+
+def _tailed(pieces: list[Any], tails: list[int], padding: np.ndarray[Any, Any]) -> list[Any]:
+    """The pieces, each with padding of a length after it."""
+    parts = ((piece, padding[:many]) if many else (piece,) for piece, many in zip(pieces, tails, strict=True))
+    return [part for both in parts for part in both]
 
 
 def _holds(kind: np.dtype[Any], pad: Any) -> bool:

@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from ..base.hints import chosen
+from ..base.ints import whole
 from ..base.tree import collate
 from ..errors import ConfigError, DataError
 from ..folds.fit import BestFit, FirstFit
 from ..folds.pack import ConcatSplit, Long, Overflow, Piece
-from ..types import Fold, Json
+from ..types import Fold, Json, Sizer
 from .many import build_plain
 from .row import OWN, build_row
 
@@ -41,6 +42,8 @@ class Packing:
     - `bos` and `eos` put a token before and behind every document. They count as tokens; a split document has BOS
       only at its start and EOS only at its end; `long="cut"` loses EOS. An id goes to the first feature, and the
       others have their padding in its place, so the loss skips it; `{feature: value}` gives each its own.
+    - `pad_to_multiple` fills what a row has of each document up to a multiple of it, which counts as tokens; a row is
+      as long as several of them.
     - `dtype` is one for all or `{feature: dtype}`; without it, that of the first document in the row.
 
     >>> packing = Packing(6, eos=0, dtype="int32")
@@ -65,11 +68,13 @@ class Packing:
     window: int | None = None
     overflow: Overflow | None = None
     rows: int | None = None
+    pad_to_multiple: int = 1
 
     def __post_init__(self) -> None:
         chosen(self.method, METHODS, "pack(method={})")
         self._refuse_unused()
         self.fold()
+        self._refuse_small()
         if isinstance(self.features, str) or isinstance(self.unpacked, str):
             raise ConfigError("pack: features and unpacked are tuples of names, such as ('input_ids',), not one name")
         names = None if self.features is None else list(self.features)
@@ -104,6 +109,19 @@ class Packing:
         if self.long != "split" and not fits:
             raise ConfigError(f"pack: long={self.long!r} is for first_fit and best_fit; concat_split splits documents")
 
+    def _refuse_small(self) -> None:
+        multiple = whole(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
+        if self.length % multiple:
+            raise ConfigError(
+                f"pack({self.length}, pad_to_multiple={multiple}): the length of a row must be a multiple of "
+                f"{multiple}, such as {-(-self.length // multiple) * multiple}"
+            )
+        if self.long == "cut" and self.length <= self.extra:
+            raise ConfigError(
+                f"pack({self.length}, long='cut'): with bos and eos a row of {self.length} has no room for a token of "
+                "a document; use a longer row, or long='split'"
+            )
+
     def fold(self) -> Fold:
         """The fold that decides which documents share a row."""
         if self.method == "concat_split":
@@ -126,6 +144,11 @@ class Packing:
     def extra(self) -> int:
         """How many tokens `bos` and `eos` add to every document; folds see `size + extra`."""
         return (self.bos is not None) + (self.eos is not None)
+
+    @property
+    def sizer(self) -> Sizer:
+        """How large a document is to folds."""
+        return Sizer(self.size, self.extra, multiple=self.pad_to_multiple)
 
     def size(self, sample: Any) -> int:
         """The tokens of a document as it is, without `extra`: the length of its first feature."""
@@ -160,7 +183,9 @@ class Packing:
         dtype: Any = self.dtype
         plain = self.features is None and not self.unpacked and not self.extra and not isinstance(dtype, Mapping)
         pad = self.pad.get("tokens", 0) if isinstance(self.pad, dict) else self.pad
-        return build_plain(groups, self.length, cast("Any", dtype), pad) if groups and plain else None
+        if not groups or not plain:
+            return None
+        return build_plain(groups, self.length, cast("Any", dtype), pad, self.pad_to_multiple)
 
     def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
         """The row of these parts, see `build_row`."""
@@ -173,6 +198,7 @@ class Packing:
             bos=self.bos,
             eos=self.eos,
             dtype=self.dtype,
+            multiple=self.pad_to_multiple,
         )
 
     def describe(self) -> Json:

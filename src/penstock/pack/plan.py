@@ -21,7 +21,7 @@ _CHUNK = 1 << 14  # documents that a fold is given before it tells how far it is
 _CUT = 1 << 22  # documents cut at a time
 
 
-def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int) -> int:
+def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int, multiple: int = 1) -> int:
     """After how many documents a fold has given so many groups of a plan; all where the end of the pass decides.
 
     >>> from penstock.pack import FirstFit
@@ -34,7 +34,7 @@ def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int) -> i
     if isinstance(fold, ConcatSplit) and fold.max_segments is None:
         return int(made.item[made.bounds[groups] - 1]) + 1
     if isinstance(fold, BestFit) and fold.windowed:
-        return Windows(fold).settled(lengths, groups)
+        return Windows(fold, multiple).settled(lengths, groups)
     carry, given = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
         if given >= groups:
@@ -44,7 +44,7 @@ def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int) -> i
     return len(lengths)
 
 
-def fitted(own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold) -> Layout:
+def fitted(own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold, multiple: int = 1) -> Layout:
     """The plan of a later pass, made to have as many groups as that of the first pass, so that passes stay as long.
 
     Groups that are missing come from cutting the last ones in two. Where that does not do, each document takes a place
@@ -63,23 +63,25 @@ def fitted(own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold) 
         place[was] = now
         return replace(first, item=place[first.item])
     if more > 0:
-        return _halved(own, len(first), isinstance(fold, ConcatSplit | FirstFit | BestFit))
+        return _halved(own, len(first), multiple if isinstance(fold, ConcatSplit | FirstFit | BestFit) else 0)
     bounds = own.bounds[: len(first) + 1]
     return Layout(bounds, *(column[: int(bounds[-1])] for column in (own.item, own.start, own.stop)))
 
 
-def _halved(own: Layout, groups: int, divisible: bool) -> Layout:
-    """So many groups of one piece each: the longest pieces are cut in two until there are enough."""
+def _halved(own: Layout, groups: int, multiple: int) -> Layout:
+    """So many groups of one piece each: the longest pieces are cut in two, at a multiple (0: nowhere), until there are
+    enough.
+    """
     item, start, stop = own.item, own.start, own.stop
     while (missing := groups - len(item)) > 0:
         sizes = stop - start
-        cut = np.argsort(-sizes, kind="stable")[: min(missing, np.count_nonzero(sizes > 1) if divisible else 0)]
+        cut = np.argsort(-sizes, kind="stable")[: min(missing, np.count_nonzero(sizes > multiple) if multiple else 0)]
         if not cut.size:
             raise DataError(
                 f"pack: the first pass fills {groups} rows, a later one of {len(np.unique(own.item))} documents "
                 "cannot; pack passes that hold the same documents"
             )
-        middle = (start + stop) // 2
+        middle = start + sizes // (2 * multiple) * multiple
         times = np.ones(len(item), np.int64)
         times[cut] = 2
         piece = np.repeat(np.arange(len(item)), times)
@@ -93,10 +95,11 @@ def _halved(own: Layout, groups: int, divisible: bool) -> Layout:
     return Layout(np.arange(len(item) + 1), item, start, stop)
 
 
-def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Layout:
+def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1) -> Layout:
     """Run a fold over one pass of lengths, without data: who goes together, as columns.
 
-    `ConcatSplit` without `max_segments` is computed at once (about 0.2 us a document), any other fold step by step.
+    All lengths are multiples of `multiple`, and cut at such. `ConcatSplit` without `max_segments` is computed at once
+    (about 0.2 us a document), any other fold step by step.
 
     >>> from penstock.pack import FirstFit
     >>> made = plan(FirstFit(8), [5, 6, 3])
@@ -107,7 +110,7 @@ def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0) -> Layout:
     if isinstance(fold, ConcatSplit) and fold.max_segments is None:
         return _plan_concat(fold.length, sizes)
     if isinstance(fold, BestFit) and fold.windowed:
-        return Windows(fold).planned(sizes, key)
+        return Windows(fold, multiple).planned(sizes, key)
     bounds, number, start, stop = [0], list[int](), list[int](), list[int]()
 
     def note(groups: Sequence[Sequence[Piece]]) -> None:

@@ -42,6 +42,7 @@ def build_row(
     bos: Any = None,
     eos: Any = None,
     dtype: Any = None,
+    multiple: int = 1,
 ) -> dict[str, Any]:
     """Copy the documents of one row into arrays of `length`; the options are those of `Packing`.
 
@@ -54,14 +55,12 @@ def build_row(
     known: list[int] = []
     takes: list[int] = []
     spans: list[Span] = []
-    ramps: list[Array] = []
     for part in parts:
         item, start, stop = part if isinstance(part, Part) else (part, 0, part.size)
         docs.append(item.value)
         known.append(item.size)
         takes.append(stop - start)
         spans.append((start, stop))
-        ramps.append(_RAMP[start:stop] if stop <= 65536 else np.arange(start, stop, dtype=np.int32))
     rest = length - sum(takes)
     if rest < 0:
         raise DataError(f"these parts have {length - rest} tokens, a row has room for {length}")
@@ -69,22 +68,26 @@ def build_row(
     shown = [doc.like if isinstance(doc, Missing) else doc for doc in docs] if holes else docs
     columns, row = _columns(shown, features, unpacked)
     _formed(columns, docs, holes)
-    lead, sizes = "", known
+    lead, sizes, extra = "", known, (bos is not None) + (eos is not None)
+    there, tails = list[int](), list[int]()
     for name, values in columns.items():
         found = _lengths(name, values)
         if not lead:
             lead, sizes = name, found
             if found != known:
-                _check_sizes(found, spans, known, (bos is not None) + (eos is not None))
+                _check_sizes(found, spans, known, extra, multiple)
+            there = [min(stop, size + extra) - start for (start, stop), size in zip(spans, sizes, strict=True)]
+            tails = [take - some for take, some in zip(takes, there, strict=True)]
+            tails[-1] += rest
         elif found != sizes:
             raise _unequal(name, found, lead, sizes)
         fill = _of(pad, name, 0)
         ends = _end(bos, name, fill, name == lead), _end(eos, name, fill, name == lead)
-        row[name] = _packed(name, values, spans, sizes, length, rest, fill, ends, _of(dtype, name, None))
-    if rest:
-        takes.append(rest)
-        ramps.append(np.zeros(rest, np.int32))
-    row["segment_ids"] = _ids(len(parts), rest > 0).repeat(takes)
+        row[name] = _packed(name, values, spans, sizes, length, tails, fill, ends, _of(dtype, name, None))
+    ramps = [_ramp(start, start + some) for (start, _), some in zip(spans, there, strict=True)]
+    row["segment_ids"] = _ids(len(parts)).repeat([many for both in zip(there, tails, strict=True) for many in both])
+    if any(tails):
+        ramps = [part for ramp, many in zip(ramps, tails, strict=True) for part in (ramp, np.zeros(many, np.int32))]
     row["positions"] = np.concatenate(ramps)
     if holes:
         _mask(row, {name: _of(pad, name, 0) for name in columns}, holes, takes)
@@ -147,12 +150,13 @@ def _lengths(name: str, values: list[Any]) -> list[int]:
         raise _no_numbers(name, values) from None
 
 
-def _check_sizes(found: list[int], spans: list[Span], known: list[int], extra: int) -> None:
+def _check_sizes(found: list[int], spans: list[Span], known: list[int], extra: int, multiple: int) -> None:
     for segment, (size, (_, stop), expected) in enumerate(zip(found, spans, known, strict=True)):
         # A plan made from lengths alone does not give the size again: it is 0 there.
-        if stop > size + extra or expected not in (0, size + extra):
+        size = -(-(size + extra) // multiple) * multiple
+        if stop > size or expected not in (0, size):
             raise _error(
-                f"the document has {size + extra} tokens, but was measured as {max(stop, expected)}: "
+                f"the document has {size} tokens, but was measured as {max(stop, expected)}: "
                 "are the stored lengths those of this data?",
                 segment,
             )
@@ -164,7 +168,7 @@ def _packed(
     spans: list[Span],
     sizes: list[int],
     length: int,
-    rest: int,
+    tails: list[int],
     pad: Any,
     ends: tuple[Any, Any],
     dtype: Any,
@@ -177,16 +181,16 @@ def _packed(
         if kind.kind not in "biufc":
             raise TypeError(f"{kind} is no dtype of numbers")
         if ends == (None, None):
-            pieces = [v if j - i == n else v[i:j] for v, (i, j), n in zip(values, spans, sizes, strict=True)]
+            pieces = [[v if j - i >= n else v[i:j]] for v, (i, j), n in zip(values, spans, sizes, strict=True)]
         else:
             before, behind = (None if end is None else np.full((1, *shape), end, kind) for end in ends)
             pieces = _with_ends(values, spans, sizes, before, behind)
+        if any(tails):
+            pieces = _with_tails(pieces, tails, np.full((1, *shape), pad, kind))
         out = np.empty((length, *shape) if shape else length, kind)
         # The dtype of the first document must hold all others; asked for by name, it may be narrower.
         casting = "safe" if dtype is None else "same_kind"
-        np.concatenate(pieces, out=out[: length - rest] if rest else out, casting=casting)
-        if rest:
-            out[length - rest :] = pad
+        np.concatenate([piece for some in pieces for piece in some], out=out, casting=casting)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise _no_numbers(name, values, error) from error
     return out
@@ -194,19 +198,26 @@ def _packed(
 
 def _with_ends(
     values: list[Any], spans: list[Span], sizes: list[int], before: Array | None, behind: Array | None
-) -> list[Array]:
+) -> list[list[Array]]:
     """The pieces of documents that are counted with a token before or behind them; a split one has each once."""
     shift = before is not None
-    pieces: list[Array] = []
+    found: list[list[Array]] = []
     for value, (start, stop), size in zip(values, spans, sizes, strict=True):
+        pieces: list[Array] = []
         if before is not None and start == 0:
             pieces.append(before)
         # An empty list would count as floats.
         if (i := max(start - shift, 0)) < (j := min(stop - shift, size)):
             pieces.append(value[i:j])
-        if behind is not None and stop == shift + size + 1:
+        if behind is not None and stop > shift + size:
             pieces.append(behind)
-    return pieces
+        found.append(pieces)
+    return found
+
+
+def _with_tails(pieces: list[list[Any]], tails: list[int], padding: Array) -> list[Any]:
+    """The pieces of documents, each with so much padding after it."""
+    return [[*some, padding.repeat(many, axis=0)] if many else some for some, many in zip(pieces, tails, strict=True)]
 
 
 def _end(given: Any, name: str, pad: Any, lead: bool) -> Any:
@@ -221,10 +232,16 @@ def _of(setting: Any, name: str, default: Any) -> Any:
     return cast("dict[str, Any]", setting).get(name, default) if isinstance(setting, dict) else setting
 
 
+def _ramp(start: int, stop: int) -> Array:
+    return _RAMP[start:stop] if stop <= len(_RAMP) else np.arange(start, stop, dtype=np.int32)
+
+
 @lru_cache(maxsize=1024)
-def _ids(segments: int, padded: bool) -> npt.NDArray[np.int32]:
-    ids = np.arange(1, segments + 1, dtype=np.int32)
-    return np.append(ids, np.int32(0)) if padded else ids
+def _ids(segments: int) -> npt.NDArray[np.int32]:
+    """1, 0, 2, 0, ...: the number of each document, and of the padding after it."""
+    ids = np.zeros(2 * segments, np.int32)
+    ids[::2] = np.arange(1, segments + 1)
+    return ids
 
 
 # ---------------------------------------------------------------- what can be wrong with a document

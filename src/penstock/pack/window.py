@@ -20,16 +20,17 @@ from .layout import Layout
 class Windows:
     """Where the windows of a pass lie, and what is in them, for a fold of which any row is known without those before.
 
-    What begins in the `span` tokens of a window ends within `rows` rows. The last of a pass takes what is left too.
+    Documents hold multiples of `multiple` tokens. What begins in the `span` tokens of a window ends within `rows` rows.
+    The last of a pass takes what is left too.
 
     >>> windows = Windows(BestFit(8, rows=4))
     >>> windows.span, windows.many(60), windows.last(60, lambda: 0)
     (25, 2, 6)
     """
 
-    def __init__(self, fold: BestFit) -> None:
-        self.length, self.long, self.rows = fold.length, fold.long, fold.together
-        self.span = (self.rows - 1) * self.length + 1
+    def __init__(self, fold: BestFit, multiple: int = 1) -> None:
+        self.length, self.long, self.rows, self.multiple = fold.length, fold.long, fold.together, multiple
+        self.span = (self.rows - 1) * self.length + multiple
 
     def many(self, tokens: int) -> int:
         """The windows of a pass of so many tokens."""
@@ -41,7 +42,7 @@ class Windows:
         if many == 1:
             return least()
         tokens -= (many - 1) * self.span  # a document from before it may take up to a row of them
-        return min(-(-tokens // self.length) + 1, tokens - self.length + 1)
+        return min(-(-tokens // self.length) + 1, (tokens - self.length) // self.multiple + 1)
 
     def pieces(self, sizes: Ints, first: int, begin: int, end: int) -> tuple[Ints, Ints, Ints]:
         """Of documents of which the first begins at a token: the pieces of at most a row that begin in a window, as
@@ -60,7 +61,7 @@ class Windows:
     def packed(self, pieces: tuple[Ints, Ints, Ints], rows: int, key: int, number: int) -> Layout:
         """The rows of a window, in a random order: longest first is how they were made, and no order to learn from."""
         item, start, sizes = pieces
-        made = fill(sizes, self.length, rows)
+        made = fill(sizes, self.length, rows, self.multiple)
         bounds, parts = made.pieces(permute(np.arange(rows), rows, key, number))
         piece = made.item[parts]
         return Layout(bounds, item[piece], start[piece] + made.start[parts], start[piece] + made.stop[parts])
@@ -103,12 +104,13 @@ def _columns(layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
     return layout.bounds, layout.item, layout.start, layout.stop
 
 
-def fill(sizes: Ints, length: int, rows: int) -> Layout:
+def fill(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
     """Pieces of at most `length` tokens in `rows` rows of that length: best fit, longest first.
 
     A piece that fits nowhere whole is split over the room that is left, and no row stays empty: there must be at least
-    `rows` tokens, and at most `rows * length`. The pieces of a row are in their order. Best-fit decreasing, see
-    Johnson et al., "Worst-case performance bounds for simple one-dimensional packing algorithms" (1974).
+    `rows * multiple` tokens, and at most `rows * length`, all cut at multiples. The pieces of a row are in their order.
+    Best-fit decreasing, see Johnson et al., "Worst-case performance bounds for simple one-dimensional packing
+    algorithms" (1974).
 
     >>> made = fill(np.array([5, 6, 2, 3]), 8, 2)
     >>> made.item.tolist(), made.bounds.tolist(), made.stop.tolist()
@@ -122,7 +124,7 @@ def fill(sizes: Ints, length: int, rows: int) -> Layout:
         parts = _spread(late.tolist(), sizes[late].tolist(), left)
         piece, row, start, stop = (np.concatenate(pair) for pair in zip((piece, row, start, stop), parts, strict=True))
     for empty in np.flatnonzero(np.bincount(row, minlength=rows) == 0).tolist():
-        piece, row, start, stop = _shared(empty, piece, row, start, stop)
+        piece, row, start, stop = _shared(empty, piece, row, start, stop, multiple)
     order = np.lexsort((start, piece, row))
     bounds = np.searchsorted(row[order], np.arange(rows + 1))
     return Layout(bounds, piece[order], start[order], stop[order])
@@ -181,7 +183,9 @@ def _spread(pieces: list[int], sizes: list[int], left: list[int]) -> Ints:
     return np.asarray(parts, np.int64).T
 
 
-def _shared(empty: int, piece: Ints, row: Ints, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _shared(
+    empty: int, piece: Ints, row: Ints, start: Ints, stop: Ints, multiple: int
+) -> tuple[Ints, Ints, Ints, Ints]:
     """Half of what is in the row with the most pieces into one without; where all have one, half of the longest."""
     many = np.bincount(row)
     if many.max() > 1:
@@ -190,7 +194,8 @@ def _shared(empty: int, piece: Ints, row: Ints, start: Ints, stop: Ints) -> tupl
         row[mine[len(mine) // 2 :]] = empty
         return piece, row, start, stop
     longest = int((stop - start).argmax())
-    middle, end = int(start[longest] + stop[longest]) // 2, int(stop[longest])
+    begin, end = int(start[longest]), int(stop[longest])
+    middle = begin + (end - begin) // (2 * multiple) * multiple
     stop = stop.copy()
     stop[longest] = middle
     return np.append(piece, piece[longest]), np.append(row, empty), np.append(start, middle), np.append(stop, end)

@@ -200,8 +200,8 @@ class Target:
     @cached_property
     def all_tokens(self) -> dict[str, int]:
         """The tokens of each source whose lengths are known, with what packing adds to every document."""
-        extra = self._pack.extra if self._pack else 0
-        known, out = self._builder.lengths, dict[str, int]()
+        known, extra = (self._pack.lengths, self._pack.extra) if self._pack else (self._builder.lengths, 0)
+        out = dict[str, int]()
         for leaf, lengths in zip(self._builder.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):  # there are none where they are not known
                 total = _of_pass(self._op, leaf.number, known) if self.sizes[leaf.name] < len(lengths) else None

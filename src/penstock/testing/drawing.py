@@ -206,11 +206,11 @@ def _tokens(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
 
 def _pack(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:
     method = dice.one(("concat_split", "concat_split", "first_fit", "best_fit"))
-    final = method != "concat_split"
+    final, multiple = method != "concat_split", dice.one((1, 1, 2, 4))
+    length = dice.between(7, 16) // multiple * multiple
     if f.lengths:
-        return f.then("pack", dice.between(7, 16), method, length=None, final=final)
-    documents = f.then("map", r.document)
-    return documents.stream("pack", dice.between(7, 16), method, full=f.full, final=final)
+        return f.then("pack", length, method, multiple, length=None, final=final)
+    return f.then("map", r.document).stream("pack", length, method, multiple, full=f.full, final=final)
 
 
 def _limit(dice: _Dice, _n: Any, f: _Flow, _k: int) -> _Flow:

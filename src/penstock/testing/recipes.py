@@ -154,7 +154,7 @@ def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
         case "batch_by_tokens":
             return ds.batch_by_tokens(args[0], size=args[1], collate=list)
         case "pack":
-            return ds.pack(args[0], method=args[1])
+            return ds.pack(args[0], method=args[1], pad_to_multiple=args[2])
         case _:  # what takes its arguments as they are: map, filter, select, limit, seed
             return getattr(ds, kind)(*args)
 
@@ -168,7 +168,8 @@ def show(recipe: Recipe) -> str:
     kind, rest = recipe[0], recipe[1:]
     names: dict[str, tuple[str, ...]] = {
         "repeat": ("", "reshuffle="), "batch": ("", "drop_remainder="), "rebatch": ("", "drop_remainder="),
-        "pack": ("", "method="), "shuffle": ("seed=",), "map_batched": ("", "batched="), "window": ("window=", "seed="),
+        "pack": ("", "method=", "pad_to_multiple="), "shuffle": ("seed=",), "map_batched": ("", "batched="),
+        "window": ("window=", "seed="),
         "bucket_by_length": ("", "", "size="), "batch_by_tokens": ("", "size="),
     }  # fmt: skip
     match kind:

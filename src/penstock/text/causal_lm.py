@@ -19,6 +19,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 Field: TypeAlias = Literal[
     "input_ids", "labels", "attention_mask", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen",
+    "cu_seqlens_q", "cu_seqlens_kv", "max_seqlen_q", "max_seqlen_kv",
+    "cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
 ]  # fmt: skip
 Positions: TypeAlias = Literal["document", "row"]
@@ -43,6 +45,11 @@ class CausalLM:
     - `cu_seqlens`: int32, where documents begin in the batch laid end to end, and its end, as flash-attn's varlen
       functions take it. Padding counts as a document. `max_seqlen` is the longest of them, an `int`.
     - `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`: the same under the names of transformers.
+    - `cu_seqlens_padded`: int32, where documents begin, and the end of the batch, each document with the padding after
+      it, as Transformer Engine takes rows of `pack(pad_to_multiple=)`. `cu_seqlens` is then without padding, with as
+      many entries, and `max_seqlen` with it.
+    - `cu_seqlens_q`, `cu_seqlens_kv`, `cu_seqlens_q_padded`, `cu_seqlens_kv_padded`, `max_seqlen_q`, `max_seqlen_kv`:
+      the same under the names of Megatron's `PackedSeqParams`.
 
     Args:
         fields: the fields to make.
@@ -79,6 +86,9 @@ class CausalLM:
             chosen(field, FIELDS, "CausalLM(fields: {})")
         chosen(positions, get_args(Positions), "CausalLM(positions={})")
         chosen(dtype, get_args(Integers), "CausalLM(dtype={})")
+        self.padded = any(field.endswith("_padded") for field in fields)
+        if flatten and self.padded:
+            raise ConfigError("CausalLM(flatten=True): nothing is padded there, so ask for cu_seqlens alone")
         self.fields, self.shift, self.positions, self.flatten = tuple(fields), shift, positions, flatten
         self.ignore, self.dtype = whole(ignore, "CausalLM(ignore={})"), dtype
         told = f"{', '.join(self.fields)}; {shift=}, {positions=}, {flatten=}, {ignore=}, {dtype=}"
@@ -126,6 +136,13 @@ class _Rows:
         np.not_equal(self.ids[..., 1:], self.ids[..., :-1], out=begins[..., 1:])
         starts = np.flatnonzero(begins)
         return _Documents(starts, np.diff(starts, append=self.ids.size))
+
+    @cached_property
+    def padded(self) -> tuple[Ints, Ints]:
+        """Of each document its tokens, and those with the padding after it; padding that begins a row is a document."""
+        starts, sizes = self.documents
+        after = (self.ids.reshape(-1)[starts] == 0) & (starts % self.ids.shape[-1] != 0)
+        return sizes[~after], np.diff(starts[~after], append=self.ids.size)
 
     def laid(self, value: Any) -> Any:
         """What has an entry for every token, end to end without padding; all else as it is."""
@@ -181,15 +198,24 @@ class _Rows:
     def sizes(self) -> Ints:
         """The tokens of the documents that are laid end to end."""
         starts, sizes = self.documents
+        if self.to.padded:
+            return self.padded[0]
         return sizes[self.ids.reshape(-1)[starts] > 0] if self.to.flatten else sizes
 
     def borders(self) -> Array:
-        out = np.zeros(len(self.sizes()) + 1, np.int32)
-        np.cumsum(self.sizes(), out=out[1:])
-        return out
+        return _ends(self.sizes())
+
+    def padded_borders(self) -> Array:
+        return _ends(self.padded[1])
 
     def longest(self) -> int:
-        return int(self.sizes().max(initial=0))
+        return int((self.padded[1] if self.to.padded else self.sizes()).max(initial=0))
+
+
+def _ends(sizes: Ints) -> Array:
+    out = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=out[1:])
+    return out
 
 
 _MADE: dict[Field, Callable[[_Rows], Any]] = {
@@ -198,7 +224,8 @@ _MADE: dict[Field, Callable[[_Rows], Any]] = {
     "attention_mask": lambda rows: rows.told(rows.ids > 0),
     "position_ids": _Rows.positions,
     "segment_ids": lambda rows: rows.told(rows.ids, "int32"),
-    **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"), _Rows.borders),
-    **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k"), _Rows.longest),
+    **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_kv"), _Rows.borders),
+    **dict.fromkeys(("cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"), _Rows.padded_borders),
+    **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k", "max_seqlen_q", "max_seqlen_kv"), _Rows.longest),
 }
 _KNOWN = {"tokens", "loss_mask", *OWN, *FIELDS}
