@@ -18,10 +18,11 @@ from .base.tree import collate as default_collate
 from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
 from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
+from .graph.batched import Batched, Collated, columnar
 from .graph.build import COUNTER, name_of
 from .graph.compiled import Compiled
 from .graph.ends import endless
-from .graph.functions import Batched, OfPair, Renamed
+from .graph.functions import OfPair, Renamed
 from .graph.halves import SplitBy, keyed, placed
 from .graph.indexed import STEP, require_indexed, why_not
 from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
@@ -36,7 +37,7 @@ from .pack import DType, Long, Method, Missing, Overflow, Packing, Rebatch, feat
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
-from .streams.step import Failed
+from .streams.step import Failed, listed
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")
@@ -135,9 +136,9 @@ class Dataset(Shows):
     def __getitems__(self, indices: Indices) -> list[Any]:
         """Many samples at once, for torch's DataLoader and whoever else asks so."""
         require_indexed(self.flow, "ds[[...]], ds.__getitems__", "iterate over the dataset instead")
-        return self._values(self._places(indices, "ds[{}]"))
+        return listed(self._values(self._places(indices, "ds[{}]")))
 
-    def _values(self, positions: Ints) -> list[Any]:
+    def _values(self, positions: Ints) -> Sequence[Any]:
         rows = self._op.locate(positions, np.zeros_like(positions))
         try:
             return self._op.values(rows)
@@ -531,7 +532,8 @@ class Dataset(Shows):
         """`fn(x)` for every sample. With `may_skip`, `fn` drops a sample by raising `ps.Skip`; like a filter, such a
         step is not indexed.
 
-        With `batched=n`, `fn` is given a list of up to `n` samples, and returns a list of as many results, or columns:
+        With `batched=n`, `fn` is given a list of up to `n` samples, or their columns (`read(rows="columns")`: a mapping
+        of arrays and lists, `.arrow` the Arrow record batch), and returns a list of as many results, or columns:
         a mapping of lists or arrays, of which each sample gets its own mapping. Which samples come together is not
         promised, and may be a single one, so a result may not depend on its neighbours; for fixed groups use
         `.batch(n, collate=list).map(fn)`. If `fn` raises, its samples are tried one by one, to find out whose fault it
@@ -559,7 +561,8 @@ class Dataset(Shows):
             raise ConfigError(
                 "map(batched=..., may_skip=True): a list of results drops none; filter before or after it"
             )
-        return self._each("map", Batched(_function(fn, "map"), whole(batched, "map(batched={})", 1)))
+        many = Batched(_function(fn, "map"), whole(batched, "map(batched={})", 1), columnar(self.flow))
+        return self._each("map", many)
 
     def rename(self, names: Mapping[str, str]) -> Dataset:
         """Samples (mappings) under other keys, `{"old": "new"}`; what is not named stays as it is.
@@ -696,7 +699,7 @@ class Dataset(Shows):
     def batch(self, n: int, drop_remainder: bool = False, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
         """Groups of `n` neighbours, stacked; the last of a pass is short, or dropped.
 
-        `collate=list` leaves the samples as they are.
+        `collate=list` leaves the samples as they are; after `read(rows="columns")` other functions are given columns.
 
         Args:
             n: samples in a batch.
@@ -714,7 +717,10 @@ class Dataset(Shows):
         """
         n = whole(n, "batch({})", 1)
         within_reach(n)
-        return self._with(batched(self.flow, Batch(n, drop_remainder), None if collate is None else _collate(collate)))
+        stack = None if collate is None else _collate(collate)
+        if stack is not None and collate not in (list, tuple) and columnar(self.flow):
+            stack = Collated(stack)
+        return self._with(batched(self.flow, Batch(n, drop_remainder), stack))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Batches of `n` rows, cut from batches of other sizes.

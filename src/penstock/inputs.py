@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from .graph.nodes import Mix, Read, leaf_of
 from .mixing import SHARE_OF, ShareOf, Stop
 from .mixing.rules import By, Weighted
 from .schedule import COUNTED, Counted, Schedule, by_name, plain
-from .sources import Chain, hub, open_files
+from .sources import Chain, held_as_columns, hub, open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .sources.paths import FormatName, TokenType
@@ -113,6 +113,7 @@ def read(
     where: Mapping[str, Any] | None = None,
     dtype: TokenType | None = None,
     eos: int | None = None,
+    rows: Literal["dict", "columns"] = "dict",
 ) -> Dataset:
     """Rows of Parquet, Arrow, JSONL, CSV or text files, samples of WebDataset tars, as mappings; documents of token
     stores (`.npy`, `.bin`, `.ds`), as arrays. All with random access.
@@ -133,6 +134,9 @@ def read(
             `{"min": ..., "max": ...}`.
         dtype: what the ids of a token store are kept as, where its files do not tell: "uint16", say.
         eos: the id that ends a document of a token store, where no file beside it tells where they end.
+        rows: what functions of many samples (`map(batched=)`, `batch(collate=)`) are given: a list of mappings, or, of
+            formats of columns, one mapping of "columns", `penstock.sources.block.Columns`. Samples are the same; plain
+            batches are stacked column by column in either case.
 
     Raises:
         ConfigError: for paths and columns that are not there, and formats that are mixed or not known.
@@ -145,6 +149,9 @@ def read(
     {'x': 2}
     """
     source = open_files(paths, format, columns, cache, lengths=lengths, split=split, where=where, dtype=dtype, eos=eos)
+    chosen(rows, ("dict", "columns"), "read(rows={})")
+    if rows == "columns":
+        source.as_columns = held_as_columns(source)
     return Dataset(Read(source, name or getattr(source, "name", "")))
 
 

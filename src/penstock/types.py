@@ -39,6 +39,14 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class Blocks(Protocol):
+    """A source that can also give its samples as columns (see `penstock.base.columnar`), so that batches of them are
+    stacked without a row having been made: a sequence of what `read` gives, or a list where that cannot be."""
+
+    def block(self, indices: Ints, /) -> Sequence[Any]: ...
+
+
+@runtime_checkable
 class Shards(Protocol):
     """Sequential access: named shards, each of which can be opened at a row."""
 
@@ -55,6 +63,16 @@ def _reads(kind: type) -> bool:
 def is_source(source: Source | Shards) -> TypeGuard[Source]:
     """Whether a leaf has random access. Looked up by type, because protocols are slow to ask."""
     return _reads(type(source))
+
+
+@cache
+def _blocks(kind: type) -> bool:
+    return issubclass(kind, Blocks)
+
+
+def is_blocks(source: Source) -> TypeGuard[Blocks]:
+    """Whether a source gives columns. Looked up by type, because protocols are slow to ask."""
+    return _blocks(type(source))
 
 
 class Format(Protocol):

@@ -8,8 +8,8 @@ from penstock.sources.chain import by_part, starts_of
 from penstock.types import Ints
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.data(), st.booleans())
-def test_rows_come_from_their_parts_in_the_order_asked(sizes: list[int], data: st.DataObject, gather: bool) -> None:
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.data())
+def test_rows_come_from_their_parts_in_the_order_asked(sizes: list[int], data: st.DataObject) -> None:
     parts = [[(part, row) for row in range(size)] for part, size in enumerate(sizes)]
     flat = [pair for part in parts for pair in part]
     wanted = data.draw(st.lists(st.integers(0, len(flat) - 1), max_size=40)) if flat else []
@@ -19,10 +19,6 @@ def test_rows_come_from_their_parts_in_the_order_asked(sizes: list[int], data: s
         visited.append(part)
         return [parts[part][row] for row in rows.tolist()]
 
-    def few(which: list[int], rows: Ints) -> list[tuple[int, int]]:
-        assert which == sorted(which)
-        return [parts[part][row] for part, row in zip(which, rows.tolist(), strict=True)]
-
-    got = by_part(starts_of(sizes), np.asarray(wanted, np.int64), read, few if gather else None)
+    got = by_part(starts_of(sizes), np.asarray(wanted, np.int64), read)
     assert got == [flat[index] for index in wanted]
     assert len(visited) == len(set(visited))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from ..errors import DataError
+from .columnar import Columnar
 from .room import room_for
 
 T = TypeVar("T")
@@ -178,7 +179,7 @@ def collate(samples: Sequence[Any]) -> Any:
     """
     if not samples:
         raise DataError("no samples to collate")
-    return _collate(samples, "")
+    return samples.collated(_collate) if isinstance(samples, Columnar) else _collate(samples, "")
 
 
 def _collate(values: Sequence[Any], path: str) -> Any:

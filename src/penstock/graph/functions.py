@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
-
-import numpy as np
 
 from ..base.hints import few
 from ..errors import ConfigError
-from ..streams.step import Miscounted
 from .build import name_of
 
 
@@ -46,40 +43,3 @@ class Renamed:
                 raise ConfigError(f"rename: two keys would be {new!r}; the sample has {few(found, 8)}")
             out[new] = value
         return out
-
-
-class Batched:
-    """A function of lists of up to `n` samples, as one of a sample that can also take many at once."""
-
-    def __init__(self, fn: Callable[[list[Any]], Any], n: int) -> None:
-        self.fn, self.n = fn, n
-        self.__qualname__, self.version = name_of(fn), getattr(fn, "version", None)
-
-    def __call__(self, sample: Any) -> Any:
-        return self.many([sample])[0]
-
-    def many(self, samples: list[Any]) -> list[Any]:
-        """The result of each sample."""
-        parts = (samples[start : start + self.n] for start in range(0, len(samples), self.n))
-        return [result for part in parts for result in self._results(part)]
-
-    def _results(self, samples: list[Any]) -> list[Any]:
-        given = self.fn(samples)
-        if isinstance(given, Mapping) and given:
-            named = cast("Mapping[str, Any]", given)
-            columns = {name: self._one_each(column, len(samples), f" of {name!r}") for name, column in named.items()}
-            return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return self._one_each(given, len(samples))
-
-    def _one_each(self, given: Any, count: int, of: str = "") -> list[Any]:
-        """A list or an array as a list of so many results."""
-        step = f"map(batched={self.n}): {name_of(self.fn)} gave"
-        if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-            raise Miscounted(f"{step} a {type(given).__name__}{of}; a list of results, or columns: {{name: list, ...}}")
-        found = list[Any](given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-        if len(found) != count:
-            raise Miscounted(
-                f"{step} {len(found)} results{of} for {count} samples, and each has one; to give more or fewer use "
-                ".flat_map(fn), to drop samples .map(fn, may_skip=True)"
-            )
-        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -95,7 +95,7 @@ class BatchOp(Groups):
         samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
         return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
 
-    def values(self, rows: Rows) -> list[Any]:
+    def values(self, rows: Rows) -> Sequence[Any]:
         values = self.flow.values(rows.ungrouped())
         return [values[a:b] for a, b in pairwise(rows.levels[0].tolist())]
 

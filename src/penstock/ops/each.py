@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,6 @@ class EachOp(OneInput):
             rows.marks = {**rows.marks, self.node: np.repeat(place, np.diff(rows.firsts()))}
         return rows
 
-    def values(self, rows: Rows) -> list[Any]:
+    def values(self, rows: Rows) -> Sequence[Any]:
         index = rows.marks[self.node][rows.firsts()[:-1]] if self.step.kind == "index" else None
         return self.step.apply(self.flow.values(rows), rows, index)

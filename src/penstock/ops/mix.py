@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ..base.columnar import Columnar
 from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
 from ..base.rows import Rows, empty_rows, join_rows
 from ..mixing.rules import Drawing, Invertible
+from ..sources.block import joined
 from ..types import Ints, Path
 from .op import UNKNOWN, Before, Op
+from .read import blocks_of
 from .tally import Tally, laps_of
 from .tokens import Lengths
 
@@ -86,7 +89,7 @@ class MixOp(Op):
         parts = [self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups]
         return join_rows(parts).take(_back(order)) if parts else empty_rows(self.depth)
 
-    def values(self, rows: Rows) -> list[Any]:
+    def values(self, rows: Rows) -> Sequence[Any]:
         order, groups = _by_input(self.owner[rows.leaf[rows.firsts()[:-1]]], len(self.inputs))
         if not groups:
             return []
@@ -98,22 +101,28 @@ class MixOp(Op):
         except Exception:
             found = None  # the careful way finds out which sample it was
         if found is None:
-            rows, found = rows.take(order), list[Any]()
+            rows, found = rows.take(order), list[Sequence[Any]]()
             for i, a, b in groups:
                 each = self.inputs[i]
-                found += each.values(rows.slice(a, b).flattened(each.depth))
-        return np.fromiter(found, object, len(found))[_back(order)].tolist()
+                found.append(each.values(rows.slice(a, b).flattened(each.depth)))
+        if all(isinstance(part, Columnar) for part in found):
+            return joined(found, order)
+        values = [value for part in found for value in part]
+        return np.fromiter(values, object, len(values))[_back(order)].tolist()
 
-    def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Any] | None:
+    def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Sequence[Any]] | None:
         """The values of all groups, if they are nothing but read."""
-        found, sources = list[Any](), [source for i, _, _ in groups if (source := self._sources[i]) is not None]
+        found, sources = (
+            list[Sequence[Any]](),
+            [source for i, _, _ in groups if (source := self._sources[i]) is not None],
+        )
         if len(sources) < len(groups):
             return None
         for source, (_, a, b) in zip(sources, groups, strict=True):
-            part = source.read(index[a:b])
+            part = blocks_of(source, index[a:b])
             if len(part) != b - a:
                 return None
-            found += part
+            found.append(part)
         return found
 
     # ------------------------------------------------------------ backwards

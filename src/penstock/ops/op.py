@@ -7,7 +7,7 @@ An op answers about positions: which samples lie there (`locate`, integers only,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -64,8 +64,8 @@ class Op:
         """The samples behind positions; `laps` is how often each of them was gone through before."""
         raise NotImplementedError
 
-    def values(self, rows: Rows) -> list[Any]:
-        """The items that rows are."""
+    def values(self, rows: Rows) -> Sequence[Any]:
+        """The items that rows are: a list, or what is `Columnar` for the step above."""
         raise NotImplementedError
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
@@ -246,7 +246,7 @@ class OneInput(Op):
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         return self.flow.locate(positions, laps)
 
-    def values(self, rows: Rows) -> list[Any]:
+    def values(self, rows: Rows) -> Sequence[Any]:
         return self.flow.values(rows)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:

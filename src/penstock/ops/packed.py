@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +14,7 @@ from ..base.ints import FAR
 from ..base.rows import HOLE, Rows
 from ..errors import DataError
 from ..pack import Columns, Missing, Pieces
-from ..streams.step import Failed
+from ..streams.step import Failed, listed
 from ..types import Ints, Sizer
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
@@ -54,7 +54,7 @@ class PackedOp(Groups):
         documents.marks = {**documents.marks, self.node: start, ~self.node: stop}
         return documents.grouped(bounds)
 
-    def values(self, rows: Rows) -> list[Any]:
+    def values(self, rows: Rows) -> Sequence[Any]:
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
         starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
@@ -64,7 +64,7 @@ class PackedOp(Groups):
     def _documents(self, rows: Rows, groups: Ints) -> list[Any]:
         """The documents of groups; one that cannot be read is shown by the first of its group that can."""
         if HOLE not in rows.marks:
-            return self.flow.values(rows)
+            return listed(self.flow.values(rows))
         gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
         there = np.flatnonzero(~gone)
         found = dict(zip(there.tolist(), self.flow.values(rows.take(there)) if len(there) else [], strict=True))

@@ -108,7 +108,7 @@ class PassesOp(Op):
         back[order] = np.arange(len(order))
         return join_rows(parts).take(back)
 
-    def values(self, rows: Rows) -> list[Any]:
+    def values(self, rows: Rows) -> Sequence[Any]:
         return self.parts[0].values(rows)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,16 @@ import numpy as np
 from ..base.rows import Rows
 from ..errors import DataError
 from ..streams.step import Leaf, failed
-from ..types import Ints, Source
+from ..types import Ints, Source, is_blocks
 from .op import Before, Op, Standing
 from .seek import At
 from .tally import Tally, laps_of
 from .tokens import Lengths
+
+
+def blocks_of(source: Source, indices: Ints) -> Sequence[Any]:
+    """Samples of a source: as columns where it has them."""
+    return source.block(indices) if is_blocks(source) else source.read(indices)
 
 
 class ReadOp(Op):
@@ -30,13 +35,14 @@ class ReadOp(Op):
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self._size
         index = positions - epoch * self._size
-        number = np.full(len(index), self.named.number)
-        return Rows(number, epoch + laps, index, np.zeros(len(index), np.int64))
+        number = np.empty_like(index)
+        number.fill(self.named.number)
+        return Rows(number, epoch + laps, index, np.zeros_like(index))
 
-    def values(self, rows: Rows) -> list[Any]:
+    def values(self, rows: Rows) -> Sequence[Any]:
         assert self.source is not None
         try:
-            found = self.source.read(rows.index)
+            found = blocks_of(self.source, rows.index)
         except Exception as error:
             if len(rows) == 1:
                 raise failed(rows, 0, error) from error

@@ -29,6 +29,7 @@ __all__ = [
     "Iterable",
     "Memory",
     "Tokens",
+    "held_as_columns",
     "index_files",
     "index_lines",
     "of_its_own",
@@ -278,6 +279,20 @@ def index_files(
         opener = opener._replace(rebuild=False, checksum=False)
     _, outline = _files(found, opener, rebuild)
     return dict(zip(found, map(int, outline.rows), strict=True))
+
+
+def held_as_columns(source: Chain | Selected) -> bool:
+    """That a source can give columns; refused is one that cannot.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.csv").write_text("x\\n1\\n")
+    ...     held_as_columns(open_files(f"{folder}/a.csv", cache=folder))
+    True
+    """
+    if not source.columnar:
+        raise ConfigError(f"read(rows='columns'): {source!r} has no columns; Parquet, Arrow, CSV and Lance files have")
+    return True
 
 
 def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int | None:

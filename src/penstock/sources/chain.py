@@ -13,10 +13,9 @@ import numpy as np
 from ..base.seams import Stat
 from ..types import Ints, Json
 from . import sidecar
+from .block import OfColumns, joined
 from .identity import Digest, file_digest, row_digest
 from .paths import TokenType
-
-_FEW = 8  # rows for each part, up to which it pays to put them together before they are converted
 
 
 class File(Protocol):
@@ -37,11 +36,8 @@ def by_part(
     starts: Ints,
     indices: Ints,
     read: Callable[[int, Ints], list[Any]],
-    few: Callable[[list[int], Ints], list[Any]] | None = None,
 ) -> list[Any]:
     """Read rows from parts, every part once: `read(part, rows of that part)`. Results in the order asked.
-
-    Where there are only a few rows for each part, `few` (if given) is called once instead, with the part of each row.
 
     >>> by_part(starts_of([2, 3]), np.array([4, 0, 2]), lambda part, rows: [(part, r) for r in rows.tolist()])
     [(1, 2), (0, 0), (1, 0)]
@@ -56,11 +52,8 @@ def by_part(
     parts, rows = parts[order], rows[order]
     cuts = [0, *(np.flatnonzero(parts[1:] != parts[:-1]) + 1).tolist(), len(parts)]
     values: list[Any] = []
-    if few and len(cuts) * _FEW > len(rows):
-        values = few(parts.tolist(), rows)
-    else:
-        for start, stop in pairwise(cuts):
-            values += read(int(parts[start]), rows[start:stop])
+    for start, stop in pairwise(cuts):
+        values += read(int(parts[start]), rows[start:stop])
     out: list[Any] = [None] * len(values)
     for place, value in zip(order.tolist(), values, strict=True):
         out[place] = value
@@ -113,7 +106,8 @@ def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterabl
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
-    `name` is what the source is called where nobody gave it a name; `files` are its parts, `paths` and `stats` what was
+    `as_columns` says that functions of many samples are to have them as columns. `name` is what the source is called
+    where nobody gave it a name; `files` are its parts, `paths` and `stats` what was
     found of them. `lengths` finds the sizes of all rows, where they can be known, `column` is the one that they are of;
     `asked` is what `open_files` was asked for. No file is touched before a row of it is read.
     """
@@ -131,6 +125,7 @@ class Chain:
         column: str | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
+        self.as_columns = False
         self._digest: Digest | None = None
         self.asked: Asked | None = None
         self._find_lengths, self.column = lengths, column
@@ -149,6 +144,30 @@ class Chain:
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`, each file visited once."""
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
+
+    @property
+    def columnar(self) -> bool:
+        """Whether rows can be had as columns."""
+        return len(self.files) > 0 and isinstance(self.files[0], OfColumns)
+
+    def block(self, indices: Ints, /) -> Sequence[Any]:
+        """The same rows, where they can be as columns of which no row was made yet."""
+        if len(self.files) == 1:
+            return self._blocks(0, indices)
+        parts = self._starts.searchsorted(indices, "right") - 1
+        if not parts.size or not isinstance(self.files[int(parts[0])], OfColumns):
+            return self.read(indices)
+        rows = indices - self._starts[parts]
+        if bool((parts == parts[0]).all()):
+            return self._blocks(int(parts[0]), rows)
+        order = np.argsort(parts, kind="stable")
+        cuts = np.flatnonzero(np.diff(parts[order])) + 1
+        groups = np.split(order, cuts)
+        return joined([self._blocks(int(parts[mine[0]]), rows[mine]) for mine in groups], order)
+
+    def _blocks(self, part: int, rows: Ints) -> Sequence[Any]:
+        file = self.files[part]
+        return file.block(rows) if isinstance(file, OfColumns) else file.read(rows)
 
     def lengths(self) -> Ints | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""

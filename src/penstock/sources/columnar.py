@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from ..errors import ConfigError, DataError, PenstockError, StorageError
 from ..types import Ints
 from . import sidecar
 from .arrow_index import index_of, plausible
-from .chain import by_part, starts_of
+from .block import Form, OfColumns, of_batches
+from .chain import starts_of
 from .checked import Checked
+from .gather import Gather
 from .held import Shared
-from .rows import arrow, check, mapped, opened, rows_of, together
+from .rows import arrow, check, mapped, opened, together
 
 _STORED = re.compile(r"large_|_view|(?<=<)\w+: | not null")  # list<item: int64> is list<element: int64>
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
@@ -37,7 +39,7 @@ def footer_of(path: Path) -> tuple[Any, list[int]]:
         return footer.schema.to_arrow_schema(), sizes
 
 
-class Parquet:
+class Parquet(OfColumns):
     """One Parquet file. Opened, its footer alone is read; a row costs its row group, decoded once while it is held.
 
     The unit of reading is the row group, so rows at random over a file larger than the cache decode a whole row group
@@ -56,19 +58,20 @@ class Parquet:
         schema, sizes = footer_of(path)
         self.columns = _wanted(schema.names, columns, path)
         self.types = _types(schema, self.columns)
+        self._form = Form(arrow().schema([schema.field(name) for name in self.columns]))
         self._starts = starts_of(sizes)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def read(self, indices: Ints, /) -> list[Any]:
+    def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`, each row group visited once."""
 
         def group(number: int) -> Any:
             return self._shared.decoded.get((self._path, number), lambda: self._decoded(number))
 
         with _named(self._path, indices):
-            return _read(self._starts, indices, group, views=False)
+            return of_batches(self._starts, indices, group, self._form, views=False)
 
     def column(self, name: str, /) -> Iterator[Any]:
         """One column, row group by row group."""
@@ -121,7 +124,7 @@ def _chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
             yield begin, begin + chunk.total_compressed_size
 
 
-class Arrow:
+class Arrow(OfColumns):
     """One Arrow IPC file, in the file or the stream format: mapped, its batches used where they lie.
 
     Compressed batches are decoded, and held for a while. A compressed stream decodes all its columns, and a stream with
@@ -157,16 +160,20 @@ class Arrow:
         self.columns = _wanted(names, columns, self._origin)
         self.types = _types(self._schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
+        chosen = arrow().schema([self._schema.field(name) for name in self.columns])
+        self._form = Form(chosen)
+        self._gather = Gather(chosen, len(index.sizes), self._mapped, self._held)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def read(self, indices: Ints, /) -> list[Any]:
+    def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`, each batch visited once; lists of numbers are views of the file."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
 
         with _named(self._origin, indices):
-            return _read(self._starts, indices, self._held, views=not self._index.compressed)
+            few = None if self._index.compressed or self._index.dictionaries else self._gather.take
+            return of_batches(self._starts, indices, self._held, self._form, views=not self._index.compressed, few=few)
 
     def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
         """The values of the lists of a column, batch by batch, where they lie."""
@@ -228,19 +235,6 @@ class Arrow:
             plausible(memoryview(buffer), *body)
         whole = list(self._opened(buffer))
         return sum(batch.get_total_buffer_size() for batch in whole) if self._index.compressed else _MAPPED, whole
-
-
-def _read(starts: Ints, indices: Ints, batch: Callable[[int], Any], *, views: bool) -> list[Any]:
-    """Rows of batches: each batch converted by itself, or all rows put together first where they lie far apart."""
-
-    def part(number: int, rows: Ints) -> list[Any]:
-        return rows_of(batch(number), rows, views=views)
-
-    def few(numbers: list[int], rows: Ints) -> list[Any]:
-        pieces = [batch(number).slice(row, 1) for number, row in zip(numbers, rows.tolist(), strict=True)]
-        return rows_of(together(pieces), np.arange(len(rows), dtype=np.int64), views=True)
-
-    return by_part(starts, indices, part, few)
 
 
 def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path) -> list[str]:

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import ConfigError, missing_extra
 from ..types import Ints
 from . import sidecar
 from .arrays import named
+from .block import Form, OfColumns, of_batch
 from .folders import lance_version
 from .held import Shared
-from .rows import rows_of, together
+from .rows import together
 
 
-class Lance:
+class Lance(OfColumns):
     """One version of a dataset, whose manifest `path` is. Rows are as those of Arrow files."""
 
     def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: Shared) -> None:
@@ -33,14 +32,14 @@ class Lance:
     def __len__(self) -> int:
         return self._rows
 
-    def read(self, indices: Ints, /) -> list[Any]:
+    def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`."""
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
         if not indices.size:
             return []
         with named(self._path):
             table = self._dataset().take(indices.tolist(), columns=self.columns)
-            return rows_of(together([table]), np.arange(len(indices), dtype=np.int64), views=True)
+            return of_batch(together([table]), None, Form(table.schema), views=True)
 
     def _dataset(self) -> Any:
         return self._shared.files.get(("lance", self._path), self._opened)

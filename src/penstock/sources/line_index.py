@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.machine import cores
 from ..base.progress import Progress
 from ..base.seams import Stat
 from ..types import Ints
@@ -22,7 +26,9 @@ Find: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, Sums
 MARK = b"\xef\xbb\xbf"
 NEWLINE = 10
 
-_CHUNK = 16 << 20  # bytes a pass over the file reads at once
+_CHUNK = 2 << 20  # bytes a pass over the file reads at once: what a processor has near it
+_FEW = 16  # lines that begin with white space, up to which each is looked at by itself
+_LARGE = 32 << 20  # bytes of a file from which on it pays to hire helpers
 
 
 def make_index(
@@ -49,42 +55,80 @@ def make_index(
     return sidecar.kept(index, sidecar.LINES, origin, make, otherwise=cached, rebuild=rebuild, summed=path == origin)
 
 
+class _Piece(NamedTuple):
+    """A stretch of a file: where lines begin in it (its own start first), which of them hold anything, its sums."""
+
+    begins: Ints
+    holds: npt.NDArray[np.bool_]
+    sums: Sums
+    stop: int
+
+
 def offsets_of(path: Path, size: Stat, tell: Callable[[int], None] = lambda done: None) -> tuple[Ints, Sums]:
     """Where each row begins, and the size of the file: int64[rows + 1]; and the checksums of its blocks. One pass, in
-    chunks, however long the lines.
+    pieces, however long the lines; a large file by all processors.
     """
     rows: list[Ints] = []
     sums: list[Sums] = [of([])]
-    at = begun = 0
-    filled = False  # whether the line that begins at `begun` holds anything yet
-    while at < size.size:
-        with sidecar.storage(path):
-            piece = seams.world.store.read(str(path), at, min(_CHUNK, size.size - at))
-        sums.append(of([piece]))
-        chunk = np.frombuffer(piece, np.uint8)
-        if at == 0 and piece.startswith(MARK):
-            chunk, at, begun = chunk[len(MARK) :], len(MARK), len(MARK)
-        if not chunk.size:
-            break
-        begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(chunk == NEWLINE) + 1])
-        holds = _holds(chunk, begins)
+    begun, filled = 0, False  # whether the line that begins at `begun` holds anything yet
+    for begins, holds, found, stop in _pieces(path, size.size):
+        sums.append(found)
+        if len(rows) == 0:
+            begun = stop if not len(begins) else int(begins[0])  # the first line may follow a mark
+        if not len(begins):
+            continue
+        begins[0] = begun
         holds[0] |= filled
-        starts = begins + at
-        starts[0] = begun
-        rows.append(starts[:-1][holds[:-1]])
-        begun, filled = int(starts[-1]), bool(holds[-1])
-        at += chunk.size
-        tell(at)
+        rows.append(begins[:-1][holds[:-1]])
+        begun, filled = int(begins[-1]), bool(holds[-1])
+        tell(stop)
     offsets = np.concatenate([*rows, np.asarray([begun, size.size] if filled else [size.size], np.int64)])
     return offsets, np.concatenate(sums)
+
+
+def _pieces(path: Path, size: int) -> Iterator[_Piece]:
+    """The pieces of a file in their order, some of them worked on ahead."""
+    starts, workers = range(0, size, _CHUNK), cores()
+    if size < _LARGE or workers < 2:
+        yield from (_piece(path, at, size) for at in starts)
+        return
+    hands, ahead = seams.world.sched.spawn(workers), deque[Future[_Piece]]()
+    try:
+        for at in starts:
+            ahead.append(hands.submit(partial(_piece, path, at, size)))
+            if len(ahead) > 2 * workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        hands.close()
+
+
+def _piece(path: Path, at: int, size: int) -> _Piece:
+    with sidecar.storage(path):
+        piece = seams.world.store.read(str(path), at, min(_CHUNK, size - at))
+    sums, stop = of([piece]), at + len(piece)
+    chunk = np.frombuffer(piece, np.uint8)
+    if at == 0 and piece.startswith(MARK):
+        chunk, at = chunk[len(MARK) :], len(MARK)
+    if not chunk.size:
+        return _Piece(np.zeros(0, np.int64), np.zeros(0, np.bool_), sums, stop)
+    begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(chunk == NEWLINE) + 1])
+    return _Piece(begins + at, _holds(chunk, begins), sums, stop)
 
 
 def _holds(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
     """Which lines of a chunk hold more than white space; the last one may be empty."""
     inside = begins[:-1] if begins[-1] == chunk.size else begins
     holds = np.zeros(len(begins), np.bool_)
-    found = _prints(chunk[inside])  # mostly the first byte tells
-    holds[: len(inside)] = found if found.all() else np.logical_or.reduceat(_prints(chunk), inside)
+    holds[: len(inside)] = found = _prints(chunk[inside])  # mostly the first byte tells
+    white = np.flatnonzero(~found)
+    if len(white) > _FEW:
+        holds[: len(inside)] = np.logical_or.reduceat(_prints(chunk), inside)
+    else:
+        for line in white.tolist():
+            stop = int(begins[line + 1]) if line + 1 < len(begins) else chunk.size
+            holds[line] = bool(_prints(chunk[int(begins[line]) : stop]).any())
     return holds
 
 

@@ -37,15 +37,14 @@ def spelled(path: Path) -> bytes:
     return str(path).encode("utf-8", "surrogateescape")
 
 
-def rows_of(table: Any, indices: Ints, *, views: bool) -> list[dict[str, Any]]:
-    """Some rows of a record batch or a table, column by column.
+def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dict[str, Any]]:
+    """Some rows of a record batch or a table, or all of them, column by column.
 
     A list of numbers becomes an array (read-only; a list with a null in it stays a list). With `views` these arrays
     share the memory of the table, which is right where that is a mapped file; otherwise they share a copy of just these
     rows, so that a sample kept for long does not keep all the rows it was stored with.
     """
-    taken = arrow().array(indices)
-    columns = [_values(column, indices, taken, views) for column in table.columns]
+    columns = [values_of(column, indices, views) for column in table.columns]
     names: list[str] = table.schema.names
     if len(names) == 1:
         return [{names[0]: value} for value in columns[0]]
@@ -55,43 +54,67 @@ def rows_of(table: Any, indices: Ints, *, views: bool) -> list[dict[str, Any]]:
 def together(pieces: Sequence[Any]) -> Any:
     """Record batches and tables, one after the other, as one batch; as a table where they are too large for that."""
     pa = arrow()
+    if len(pieces) > 1 and all(isinstance(piece, pa.RecordBatch) for piece in pieces):
+        try:
+            return pa.concat_batches(pieces)
+        except pa.ArrowInvalid:
+            pass  # more text than the offsets of one batch can tell
     tables = [piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]) for piece in pieces]
     table = pa.concat_tables(tables).combine_chunks()
     batches = table.to_batches()
     return batches[0] if len(batches) == 1 else table
 
 
-def _values(column: Any, indices: Ints, taken: Any, views: bool) -> list[Any]:
+def numbers_in_lists(kind: Any) -> bool:
+    """Whether a column of this type holds lists of numbers, whose values are arrays."""
     types = arrow("pyarrow.types")
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return lists and str(kind.value_type) in _NUMBERS
+
+
+def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
+    """The values of a column at these places, or all of them."""
     kind = column.type
-    fixed = types.is_fixed_size_list(kind)
-    if not (fixed or types.is_list(kind) or types.is_large_list(kind)) or str(kind.value_type) not in _NUMBERS:
+    if not numbers_in_lists(kind):
+        if indices is None:
+            return column.to_pylist()
         try:
-            return column.take(taken).to_pylist()
+            return column.take(arrow().array(indices)).to_pylist()
         except arrow().ArrowNotImplementedError:  # views of texts, as polars writes them, cannot be taken from
             return [column[index].as_py() for index in indices.tolist()]
     chunked = isinstance(column, arrow().ChunkedArray)
-    if not views or chunked or str(kind.value_type) == "bool" or column.values.null_count:
-        column = column.take(taken)
-        column = column.combine_chunks() if chunked else column
-        indices = np.arange(len(column), dtype=np.int64)
-    if fixed:
-        starts = (indices + column.offset) * kind.list_size
-        stops = starts + kind.list_size
-    else:
-        offsets = column.offsets.to_numpy()
-        starts, stops = offsets[indices], offsets[indices + 1]
-    values = column.values
+    some = indices is not None
+    if chunked or (some and (not views or str(kind.value_type) == "bool" or column.values.null_count)):
+        column = column.take(arrow().array(indices)) if some else column
+        column, indices = (column.combine_chunks() if chunked else column), None
+        views = views or some
+    starts, stops = _bounds(column, indices)
+    # Of all values of a large column only what lies between the first and the last list of these rows.
+    low = int(starts.min()) if len(starts) else 0
+    high = max(low, int(stops.max())) if len(stops) else 0
+    values, starts, stops = column.values.slice(low, high - low), starts - low, stops - low
     numbers = _bare(values) if values.null_count else values.to_numpy(zero_copy_only=False)
+    numbers = numbers if views else numbers.copy()
     out: list[Any] = [numbers[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     if values.null_count:
         nulls = np.concatenate([[0], np.cumsum(values.is_null().to_numpy(zero_copy_only=False))])
         for row in np.flatnonzero(nulls[starts] != nulls[stops]).tolist():
             out[row] = values.slice(int(starts[row]), len(out[row])).to_pylist()
     if column.null_count:
-        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)[indices]).tolist():
+        gone = column.is_null().to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(gone if indices is None else gone[indices]).tolist():
             out[row] = None
     return out
+
+
+def _bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:
+    """Where the lists of a column begin and end among its values."""
+    if arrow("pyarrow.types").is_fixed_size_list(column.type):
+        places = np.arange(len(column), dtype=np.int64) if indices is None else indices
+        starts = (places + column.offset) * column.type.list_size
+        return starts, starts + column.type.list_size
+    offsets = column.offsets.to_numpy()
+    return (offsets[:-1], offsets[1:]) if indices is None else (offsets[indices], offsets[indices + 1])
 
 
 def check(array: Any) -> None:

@@ -37,6 +37,7 @@ class Selected:
     def __init__(self, chain: Chain, rows: Ints, where: Where) -> None:
         self.name = chain.name
         self.asked: Asked | None = None
+        self.as_columns = False
         self._digest: Digest | None = None
         self._chain, self._rows, self._where = chain, rows, where
 
@@ -49,6 +50,15 @@ class Selected:
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices` of the selection."""
         return self._chain.read(self._rows[indices])
+
+    @property
+    def columnar(self) -> bool:
+        """Whether rows can be had as columns."""
+        return self._chain.columnar
+
+    def block(self, indices: Ints, /) -> Sequence[Any]:
+        """The same rows, where they can be as columns of which no row was made yet."""
+        return self._chain.block(self._rows[indices])
 
     def lengths(self) -> Ints | None:
         """The sizes of these rows, where those of the files are known."""

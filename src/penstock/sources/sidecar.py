@@ -33,7 +33,7 @@ HEADER = 96
 
 _FIELDS = struct.Struct("<8sIIQqQqQQQ")
 _MAGIC = b"PENSTOCK"
-_VERSION = 2
+_VERSION = 3
 _NAME = 200  # bytes of a name, to which more is added
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 _SYSTEM = tuple(map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split()))

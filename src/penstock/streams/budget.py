@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from ..base.columnar import Columnar
+
 _LOOKED_AT = 8  # items of many that are bytes_of
+_DEEPER = 3  # and of what they hold
 _DEEP = 6
 _PLAIN = 64  # bytes of what has no size of its own
 
@@ -54,6 +57,8 @@ class Budget:
 
 def bytes_of_all(values: Sequence[Any]) -> float:
     """The bytes that many values take, about: a few of them speak for the others."""
+    if isinstance(values, Columnar):
+        return float(values.nbytes)
     if not values:
         return 0.0
     some = values[:: -(-len(values) // _LOOKED_AT)]
@@ -71,6 +76,6 @@ def bytes_of(value: Any, deep: int = _DEEP) -> int:
     if isinstance(value, Mapping):
         return _PLAIN + sum(bytes_of(each, deep - 1) for each in cast("Mapping[Any, Any]", value).values())
     if isinstance(value, list | tuple) and value:
-        some = cast("Sequence[Any]", value)[:_LOOKED_AT]
+        some = cast("Sequence[Any]", value)[:_LOOKED_AT] if deep == _DEEP else cast("Sequence[Any]", value)[:_DEEPER]
         return _PLAIN + sum(bytes_of(each, deep - 1) for each in some) * len(cast("Sequence[Any]", value)) // len(some)
     return _PLAIN

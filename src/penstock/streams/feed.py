@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -48,7 +49,7 @@ class Indexed(Protocol):
     @property
     def depth(self) -> int: ...
     def locate(self, positions: Ints, laps: Ints, /) -> Rows: ...
-    def values(self, rows: Rows, /) -> list[Any]: ...
+    def values(self, rows: Rows, /) -> Sequence[Any]: ...
 
 
 class Feed(Protocol):

@@ -15,9 +15,9 @@ from ..base.seams import world
 from .budget import bytes_of_all
 from .clock import Clock, Note
 from .retry import patiently
-from .step import Step
+from .step import Step, listed
 
-Apply: TypeAlias = "Callable[[list[Any], Rows], list[Any]]"
+Apply: TypeAlias = "Callable[[Sequence[Any], Rows], Sequence[Any]]"
 
 
 class Done(NamedTuple):
@@ -36,7 +36,7 @@ class Done(NamedTuple):
 class Reads(Protocol):
     """What the samples of rows are read by: an op of a compiled tree."""
 
-    def values(self, rows: Rows, /) -> list[Any]: ...
+    def values(self, rows: Rows, /) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -75,17 +75,18 @@ class Job:
     def carefully(self, values: list[Any] | None, rows: Rows, at: Callable[[int, int, int], None]) -> Done:
         """The same, item by item; `at` is told the sample (leaf, pass, index) before anything is done with it."""
 
-        def told(call: Apply, values: Sequence[Any], rows: Rows) -> list[Any]:
+        def told(call: Apply, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
             out, first = list[Any](), rows.firsts()
-            for i, value in enumerate(values):
+            for i in range(len(values)):
                 at(*(int(column[first[i]]) for column in (rows.leaf, rows.epoch, rows.index)))
-                out += call([value], rows.slice(i, i + 1))
+                out += call(values[i : i + 1], rows.slice(i, i + 1))
             return out
 
         op, began = self.op, world.sched.now()
+        given: Sequence[Any] = values or []
         if op is not None:
-            values = told(lambda _, row: op.values(row), range(len(rows)), rows)
-        found = Results(values or [], rows, None)
+            given = told(lambda _, row: op.values(row), range(len(rows)), rows)
+        found = Results(given, rows, None)
         for step in self.steps:
             found.go(step, told)
         return found.done(began)
@@ -113,7 +114,7 @@ class Executor(Protocol):
 class Results:
     """Items on their way through the functions of a unit; `origin` says which of its items each came from."""
 
-    values: list[Any]
+    values: Sequence[Any]
     rows: Rows
     origin: list[int] | None
     size: float = 0.0
@@ -121,9 +122,11 @@ class Results:
     def done(self, began: float) -> Done:
         """What came out."""
         size = max(self.size, bytes_of_all(self.values))
-        return Done(self.values, self.rows, self.origin, world.sched.now() - began, size)
+        return Done(listed(self.values), self.rows, self.origin, world.sched.now() - began, size)
 
-    def go(self, step: Step | Grouping, by: Callable[[Apply, Sequence[Any], Rows], list[Any]] | None = None) -> None:
+    def go(
+        self, step: Step | Grouping, by: Callable[[Apply, Sequence[Any], Rows], Sequence[Any]] | None = None
+    ) -> None:
         """Through one step; `by` calls it in the place of a call."""
         if isinstance(step, Grouping):
             return self.group(step)

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from ..base.columnar import Columnar, Columnwise
 from ..base.machine import processor_time
 from ..base.random import generator
 from ..base.rows import Rows
 from ..base.seams import world
+from ..base.tree import collate
 from ..errors import ConfigError, Skip
 from ..types import Ints, Shards, Source, Transform, Vectorised
 from .clock import SEVERAL, Clock
+
+
+def listed(values: Sequence[Any]) -> list[Any]:
+    """Values as a list, groups of them too, where they may still be columns."""
+    if isinstance(values, Columnar):
+        return list(values)
+    if values and isinstance(values[0], Columnar):
+        return [list(value) if isinstance(value, Columnar) else value for value in values]
+    return values if isinstance(values, list) else list(values)
 
 
 class Failed(Exception):
@@ -61,31 +72,36 @@ class Step:
     name: str = ""
 
     def __post_init__(self) -> None:
-        self.many = self.fn.many if self.kind in ("map", "filter") and isinstance(self.fn, Vectorised) else None
+        fn: object = self.fn
+        self._columnwise = fn is collate or isinstance(fn, Columnwise)
+        together = self.kind in ("map", "filter") and isinstance(self.fn, Vectorised)
+        self.many: Callable[[Any], Sequence[Any]] | None = cast(Vectorised, self.fn).many if together else None
         if self.kind in ("flat", "may_skip"):
             self.fn = _Listed(self.fn) if self.kind == "flat" else _AtMostOne(self.fn)
 
-    def apply(self, values: list[Any], rows: Rows, index: Ints | None = None) -> list[Any]:
+    def apply(self, values: Sequence[Any], rows: Rows, index: Ints | None = None) -> Sequence[Any]:
         """`fn` on every value: lists of what they give where that may be none or several. An exception names the
         sample.
         """
+        if not self._columnwise:
+            values = listed(values)
         try:
             return self._timed(self.clock, values, rows, index) if self.clock else self._all(values, rows, index)
         except Miscounted:
             raise
         except Exception:
             calls = self.calls(rows, index)
-            return [self._one(calls(i), value, rows, i) for i, value in enumerate(values)]
+            return [self._one(calls(i), values, rows, i) for i in range(len(values))]
 
-    def _all(self, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
+    def _all(self, values: Sequence[Any], rows: Rows, index: Ints | None) -> Sequence[Any]:
         if self.kind in ("map", "filter", "flat", "may_skip"):
             return self.many(values) if self.many else list(map(self.fn, values))
         calls = self.calls(rows, index)
         return [calls(i)(value) for i, value in enumerate(values)]
 
-    def _timed(self, clock: Clock, values: list[Any], rows: Rows, index: Ints | None) -> list[Any]:
+    def _timed(self, clock: Clock, values: Sequence[Any], rows: Rows, index: Ints | None) -> Sequence[Any]:
         """The same, and a note of what took how long."""
-        calls, out, now = self.calls(rows, index), list[Any](), world.sched.now
+        calls, out, now = self.calls(rows, index), cast("Sequence[Any]", []), world.sched.now
         names = [leaf.name for leaf in self.leaves]
         processor, times = processor_time(), [now()]
         with clock.at(self.name, names, rows) as mark:
@@ -93,19 +109,21 @@ class Step:
                 out = self.many(values)
                 times = np.linspace(times[0], now(), len(values) + 1).tolist()
             else:
+                results = list[Any]()
                 for mark.item, value in enumerate(values):
-                    out.append(calls(mark.item)(value))
+                    results.append(calls(mark.item)(value))
                     mark.since = now()
                     times.append(mark.since)
+                out = results
         source = rows.leaf[rows.firsts()[:-1]]
         if self.grouped and (rows.leaf != rows.leaf[:1]).any():
             names, source = [SEVERAL], np.zeros_like(source)
         clock.note(self.name, names, source, np.diff(times).tolist(), processor_time() - processor)
         return out
 
-    def _one(self, call: Callable[[Any], Any], value: Any, rows: Rows, i: int) -> Any:
+    def _one(self, call: Callable[[Any], Any], values: Sequence[Any], rows: Rows, i: int) -> Any:
         try:
-            return call(value)
+            return self.many(values[i : i + 1])[0] if self.many and self._columnwise else call(values[i])
         except Exception as error:
             if isinstance(error, Skip):
                 error = not_to_be_skipped(error)

@@ -1,0 +1,275 @@
+"""Rows of columnar files that are still columns: a batch of them is stacked column by column, without rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.columnar import Columnar, Stack
+from ..types import Ints
+from .rows import arrow, numbers_in_lists, rows_of, together, values_of
+
+FEW = 8
+"""Rows for each part, up to which it pays to put them together before they are converted."""
+
+_GATHERED = 256  # the same, where rows are gathered straight from a file
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_STACKED: dict[str, Any] = {
+    **dict.fromkeys(_INTEGERS, np.int64),
+    **dict.fromkeys(("float", "double"), np.float64),
+    "bool": np.bool_,
+}
+"""The types that numbers of samples have when they are stacked."""
+
+_TEXTS = ("string", "large_string", "binary", "large_binary")
+
+
+class Columns(Mapping[str, Any]):
+    """Some samples as columns, by name: what a function of many samples is given with `read(rows="columns")`.
+
+    Numbers without nulls are NumPy arrays of the type they are stored in, read-only and without a copy where that can
+    be; all else is a list of the values that samples have. A column is made when it is first asked for; `arrow` is the
+    `pyarrow.RecordBatch` of all of them.
+
+    >>> import pyarrow as pa
+    >>> found = Columns(pa.RecordBatch.from_pydict({"x": [1, 2], "text": ["a", "b"]}))
+    >>> found["x"] * 2, found["text"], len(found)
+    (array([2, 4]), ['a', 'b'], 2)
+    """
+
+    def __init__(self, batch: Any) -> None:
+        self.arrow = batch
+        self._made: dict[str, Any] = {}
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Any]) -> Columns:
+        """The columns of samples that are rows already."""
+        return cls(arrow().RecordBatch.from_pylist(list(rows)))
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            place = self.arrow.schema.get_field_index(name)
+            if place < 0:
+                raise KeyError(name)
+            self._made[name] = _column(self.arrow.column(place))
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrow.schema.names)
+
+    def __len__(self) -> int:
+        return len(self.arrow.schema.names)
+
+    def __repr__(self) -> str:
+        return f"<{self.arrow.num_rows} samples as columns: {', '.join(self)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Columns, (self.arrow,)
+
+
+def _column(column: Any) -> Any:
+    if str(column.type) in _STACKED or str(column.type) in ("uint64", "halffloat"):
+        if not column.null_count:
+            return column.to_numpy(zero_copy_only=False)
+    return values_of(column, None, True)
+
+
+class Form:
+    """What is known of the columns of a file before a row of it is read."""
+
+    def __init__(self, schema: Any) -> None:
+        kinds = [str(kind) for kind in schema.types]
+        self.names: list[str] = schema.names
+        self.numbers = [_STACKED.get(kind) for kind in kinds]
+        self.lists = [numbers_in_lists(kind) for kind in schema.types]
+        self.texts = [place for place, kind in enumerate(kinds) if kind in ("string", "large_string")]
+        # Values of other types may fail to become Python's, so they are made where an error still names their file.
+        self.plain = [
+            kind in _STACKED or kind in _TEXTS or lists for kind, lists in zip(kinds, self.lists, strict=True)
+        ]
+
+    def row(self, batch: Any, row: int, views: bool) -> dict[str, Any]:
+        """One row of a record batch, or of a table."""
+        return {
+            name: values_of(column.slice(row, 1), None, views)[0] if lists else column[row].as_py()
+            for name, column, lists in zip(self.names, batch.columns, self.lists, strict=True)
+        }
+
+
+class Block(Columnar):
+    """Rows of one record batch, in its order. With `views` their arrays share its memory, as `rows_of` says."""
+
+    def __init__(
+        self,
+        batch: Any,
+        views: bool,
+        form: Form,
+        rows: list[dict[str, Any]] | None = None,
+        places: Ints | None = None,
+    ) -> None:
+        self.views, self.form = views, form
+        self._batch, self._rows, self._places = batch, rows, places
+
+    @classmethod
+    def of(cls, batch: Any, views: bool, form: Form) -> Block:
+        """A block whose values can be had: what might fail is tried now."""
+        block = cls(batch, views, form)
+        for place in form.texts:
+            try:
+                batch.column(place).validate(full=True)
+            except arrow().ArrowInvalid:
+                block.rows()  # says which byte it is
+                raise
+        if not all(form.plain):
+            block.rows()
+        return block
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows, made once."""
+        if self._rows is None:
+            self._rows = rows_of(self.batch, views=self.views)
+        return self._rows
+
+    @property
+    def batch(self) -> Any:
+        """The rows and no others, as a record batch."""
+        if self._places is not None:
+            self._batch = self._batch.take(arrow().array(self._places))
+            self._places = None
+        return self._batch
+
+    def __len__(self) -> int:
+        return self._batch.num_rows if self._places is None else len(self._places)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows())
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, slice):
+            return cast(Any, self.rows()[index])
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            return self.rows()[index]
+        rows = None if self._rows is None else self._rows[index]
+        if self._places is not None:
+            return Block(self._batch, self.views, self.form, rows, self._places[index])
+        return Block(self._batch.slice(start, max(stop - start, 0)), self.views, self.form, rows)
+
+    @property
+    def nbytes(self) -> int:
+        return self.batch.nbytes
+
+    def columns(self) -> Columns:
+        return Columns(self.batch)
+
+    def collated(self, stack: Stack) -> dict[str, Any]:
+        return {name: self._stacked(place, name, stack) for place, name in enumerate(self.form.names)}
+
+    def _stacked(self, place: int, name: str, stack: Stack) -> Any:
+        kind, column = self.form.numbers[place], self.batch.column(place)
+        if kind is not None and not column.null_count:
+            numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+            return numbers.astype(kind)  # a copy, as the values of samples are
+        if not self.form.plain[place]:
+            return stack([row[name] for row in self.rows()], f".{name}")
+        return stack(values_of(column, None, True), f".{name}")  # what stacks arrays copies them
+
+
+class OfColumns(ABC):
+    """A file whose rows can be had as columns."""
+
+    @abstractmethod
+    def block(self, indices: Ints, /) -> Sequence[Any]:
+        """The rows at `indices`: a `Block`, or a list where that cannot be."""
+
+    def read(self, indices: Ints, /) -> list[Any]:
+        """The rows at `indices`."""
+        return list(self.block(indices))
+
+
+def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
+    """Rows that were read in parts, part after part, in their order: `order` tells where each belongs."""
+    blocks = [part for part in parts if isinstance(part, Block)]
+    if len(blocks) == len(parts) and all(block.batch.schema.equals(blocks[0].batch.schema) for block in blocks):
+        whole = together([block.batch for block in blocks])
+        if isinstance(whole, arrow().RecordBatch):
+            with suppress(arrow().ArrowNotImplementedError):
+                return Block(_back(whole, order), True, blocks[0].form)
+    out: list[Any] = [None] * len(order)
+    rows = (row for part in parts for row in part)
+    for place, row in zip(order.tolist(), rows, strict=True):
+        out[place] = row
+    return out
+
+
+def _back(batch: Any, order: Ints) -> Any:
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return batch.take(arrow().array(back))
+
+
+def of_batch(batch: Any, rows: Ints | None, form: Form, *, views: bool) -> Sequence[Any]:
+    """Some rows of a record batch, or all of them. Neighbours are not copied."""
+    pa = arrow()
+    if not isinstance(batch, pa.RecordBatch) or not batch.num_columns:
+        return rows_of(batch, rows, views=views)
+    if rows is None:
+        return Block.of(batch, views, form)
+    first = int(rows[0])
+    if int(rows[-1]) - first == len(rows) - 1 and bool((rows[1:] - rows[:-1] == 1).all()):
+        return Block.of(batch.slice(first, len(rows)), views, form)
+    if views and any(form.lists):  # rows are views of the file; what is taken is a copy
+        return Block(batch, views, form, rows_of(batch, rows, views=True), rows)
+    try:
+        return Block.of(batch.take(pa.array(rows)), True, form)
+    except pa.ArrowNotImplementedError:  # views of texts, as polars writes them, cannot be taken from
+        return rows_of(batch, rows, views=views)
+
+
+def of_batches(
+    starts: Ints,
+    indices: Ints,
+    batch: Callable[[int], Any],
+    form: Form,
+    *,
+    views: bool,
+    few: Callable[[Ints, Ints], Any] | None = None,
+) -> Sequence[Any]:
+    """Rows of the batches of a file, each of them asked for once where many rows are of it. `few` gathers rows that lie
+    far apart, of these batches, if it can."""
+    if not indices.size:
+        return []
+    parts = starts.searchsorted(indices, "right") - 1
+    if len(parts) == 1:
+        number = int(parts[0])
+        whole, row = batch(number), int(indices[0] - starts[number])
+        rows = [form.row(whole, row, views)]
+        return Block(whole, views, form, rows, np.asarray([row])) if isinstance(whole, arrow().RecordBatch) else rows
+    rows = indices - starts[parts]
+    if bool((parts == parts[0]).all()):
+        return of_batch(batch(int(parts[0])), rows, form, views=views)
+    order = np.argsort(parts, kind="stable")
+    sorted_parts = parts[order]
+    cuts = [0, *(np.flatnonzero(sorted_parts[1:] != sorted_parts[:-1]) + 1).tolist(), len(parts)]
+    if len(cuts) * (_GATHERED if few else FEW) > len(rows):
+        whole = few(parts, rows) if few else None
+        if whole is None:
+            held = {number: batch(number) for number in sorted_parts[cuts[:-1]].tolist()}
+            pairs = zip(parts.tolist(), rows.tolist(), strict=True)
+            whole = together([held[number].slice(row, 1) for number, row in pairs])
+        return of_batch(whole, None, form, views=True)
+    pa, rows = arrow(), rows[order]
+    spans = [(int(sorted_parts[start]), rows[start:stop]) for start, stop in pairwise(cuts)]
+    try:
+        whole = together([batch(number).take(pa.array(mine)) for number, mine in spans])
+        if isinstance(whole, pa.RecordBatch):
+            return of_batch(_back(whole, order), None, form, views=True)
+    except pa.ArrowNotImplementedError:
+        pass
+    return joined([rows_of(batch(number), mine, views=views) for number, mine in spans], order)
