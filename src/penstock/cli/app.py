@@ -19,6 +19,7 @@ from penstock.sources import index_files
 from penstock.sources.paths import TokenType, find, format_of
 
 from . import ask
+from .audit import audit
 from .check import lint
 from .convert import convert
 from .edit import edit
@@ -102,5 +103,5 @@ def index(
         print(json.dumps(rows, indent=2))
 
 
-for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run, edit, convert):
+for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, audit, lint, run, edit, convert):
     app.command()(command)

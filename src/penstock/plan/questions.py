@@ -29,10 +29,11 @@ from ..runtime.sizes import Size
 from ..schedule import COUNTED, Counted
 from ..streams.journal import JournalEntry, SampleDraw
 from ..types import Ints, is_source
+from .audit import Audit, Walk
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs
 from .replaced import Replaced
-from .steps import rows_of, rows_op, told_of
+from .steps import log_of, rows_of, rows_op, told_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
@@ -140,6 +141,38 @@ class Questions(Shows):
         {'position': 1, 'source': 'letters', 'epoch': 0, 'index': 1}
         """
         return self.at(slice(start, stop)).table()
+
+    def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
+        """Every sample of global steps, line by line: step, rank, row, source, epoch, index, key, file, row in file,
+        and the tokens that a packed row holds.
+
+        Ranks are those of loaders without `balance=`. Made a stretch at a time: `.write(path)` and `.batches()` take no
+        more memory for more steps. A sample whose source has no files has neither file nor row in one.
+
+        Args:
+            steps: global steps, one by one.
+            world_size: on how many ranks, for a plan that is of no run; 1 where nothing is said.
+            key: a column that names samples (`url`; in archives `__key__`): it is read, which takes its time.
+
+        Raises:
+            ConfigError: for steps that are no range forwards, and for endless ones.
+            IndexError: for steps below 0.
+
+        >>> import penstock as ps
+        >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(1, 3), world_size=1)
+        >>> [(line["step"], line["rank"], line["index"]) for line in lines.table().to_pylist()]
+        [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
+        """
+        return Audit(self.walk(steps, world_size), self._builder.leaves, key)
+
+    def walk(self, steps: range, world_size: int | None = None) -> Walk:
+        """What goes through global steps."""
+        if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"plan.audit({steps!r}): a range of steps, one by one")
+        if steps.start < 0:
+            raise IndexError(f"step {steps.start}: steps count from 0")
+        op, log = self._rows_op, log_of(self.flow, self._sizes, world_size, "audit")
+        return Walk(self.flow, op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken)
 
     # ------------------------------------------------------------ one sample
 

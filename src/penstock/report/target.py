@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock import __version__
+from penstock.base.seams import world
 from penstock.base.spelling import fingerprint
 from penstock.dataset import Dataset
-from penstock.errors import ConfigError, IndexedError
+from penstock.errors import ConfigError, IndexedError, StateError
 from penstock.graph.build import Builder
 from penstock.graph.digests import data_of
 from penstock.graph.indexed import lengths_known
@@ -256,12 +259,23 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
                     raise ConfigError(
                         f"{state}: rows are packed while this mixture runs; only without a state it is told"
                     )
-                plan = plan.after(state)
+                plan = plan.after(_state(state))
             return Target(path, model, dataset, plan, whole)
         except IndexedError:
             if (below := only_input(flow)) is None:
                 raise
             flow = below
+
+
+def _state(path: Path) -> Mapping[str, Any] | Path:
+    """A folder of states, or what a file of JSON says."""
+    if path.is_dir():
+        return path
+    try:
+        found = json.loads(world.store.read(str(path)))
+    except ValueError as error:
+        raise StateError(f"{path}: no state: {error}") from None
+    return cast("Mapping[str, Any]", found)
 
 
 def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:
