@@ -163,9 +163,9 @@ class Questions(Shows):
         >>> [(line["step"], line["rank"], line["index"]) for line in lines.table().to_pylist()]
         [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
         """
-        return Audit(self.walk(steps, world_size), self._builder.leaves, key)
+        return Audit(self._walked(steps, world_size), self._builder.leaves, key)
 
-    def walk(self, steps: range, world_size: int | None = None) -> Walk:
+    def _walked(self, steps: range, world_size: int | None = None) -> Walk:
         """What goes through global steps."""
         if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"plan.audit({steps!r}): a range of steps, one by one")
