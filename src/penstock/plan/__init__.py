@@ -3,5 +3,6 @@
 from .audit import Audit
 from .plan import Plan
 from .records import Difference, Exhaustion, Sample, Samples
+from .seen import Seen
 
-__all__ = ["Audit", "Difference", "Exhaustion", "Plan", "Sample", "Samples"]
+__all__ = ["Audit", "Difference", "Exhaustion", "Plan", "Sample", "Samples", "Seen"]

@@ -34,6 +34,7 @@ from penstock.ops.packed import PackedOp
 from penstock.ops.passes import PassesOp
 from penstock.ops.tokens import Lengths
 from penstock.plan import Exhaustion, Plan
+from penstock.streams.step import Leaf
 from penstock.types import is_source
 
 _FEW = 64  # sources
@@ -223,6 +224,16 @@ class Target:
         assert is_source(leaf.source)
         shown = repr(leaf.source.read(np.asarray([index]))[0])
         return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+    @property
+    def op(self) -> Op:
+        """The plan's op."""
+        return self._op
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The sources at work, as the plan names them."""
+        return self._builder.leaves
 
     @cached_property
     def _op(self) -> Op:
