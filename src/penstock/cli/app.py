@@ -20,6 +20,7 @@ from penstock.sources.paths import TokenType, find, format_of
 
 from . import ask
 from .audit import audit
+from .blame import blame
 from .check import lint
 from .convert import convert
 from .edit import edit
@@ -106,5 +107,5 @@ def index(
 
 
 app.command("find")(find_)
-for command in (ask.plan, ask.at, ask.diff, ask.simulate, audit, seen, leaks, lint, run, edit, convert):
+for command in (ask.plan, ask.at, ask.diff, ask.simulate, audit, blame, seen, leaks, lint, run, edit, convert):
     app.command()(command)

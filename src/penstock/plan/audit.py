@@ -80,6 +80,10 @@ class Audit:
         for taken in self._walk.stretches():
             yield self._batch(taken)
 
+    def stretches(self) -> Iterator[Taken]:
+        """The samples as columns of numbers, some steps at a time."""
+        return self._walk.stretches()
+
     def table(self) -> Any:
         """All lines as a `pyarrow.Table`.
 

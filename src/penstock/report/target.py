@@ -23,6 +23,7 @@ from penstock.graph.digests import data_of
 from penstock.graph.indexed import lengths_known
 from penstock.graph.nodes import Flow, only_input
 from penstock.graph.recipe import describe
+from penstock.graph.tail import tail_of
 from penstock.mixing import Corrected, Mixture
 from penstock.mixing.asked import asked
 from penstock.mixture_files import MixtureFile, build, read_model
@@ -60,6 +61,11 @@ class Target:
     def ranks(self) -> int:
         """How many items one training step takes."""
         return self.model.batch.ranks if self.whole and self.model.batch else 1
+
+    @property
+    def rows_of_step(self) -> int:
+        """How many rows a step takes: batches of all ranks."""
+        return self.ranks * tail_of(self.plan.flow).group
 
     def fingerprint(self, data: bool = False) -> dict[str, str]:
         """What tells this run from any other: `order` is of names, rows, seeds, settings and functions. If asked for,
