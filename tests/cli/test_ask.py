@@ -100,7 +100,30 @@ def test_find_is_where_a_run_delivers(mixture: Path, penstock: Penstock) -> None
     given = keys(mixture, 300)
     for source, index in (("text", 17), ("math", 3), ("code", 2_899)):
         wanted = [step for step, its in enumerate(given) if any(key[0] == source and key[2] == index for key in its)]
-        assert said(penstock, "find", mixture, source, index)["steps"] == wanted
+        found = said(penstock, "find", mixture, source, index)
+        assert found["samples"] == [{"source": source, "index": index, "steps": wanted}]
+        shown = penstock("find", mixture, source, index, "--all").output.splitlines()
+        assert [int(line.split()[1].replace(",", "")) for line in shown[1:-1]] == wanted
+
+
+def test_find_by_a_name_or_by_words(mixture: Path, penstock: Penstock) -> None:
+    by_index = said(penstock, "find", mixture, "text", 17)["samples"]
+    for asked in (("--name", "text=text 17"), ("--words", "text 17", "text"), ("text", "--words", "t 17")):
+        found = said(penstock, "find", mixture, *asked)["samples"]
+        assert found[0] == by_index[0] and all(one["source"] == "text" for one in found)
+    assert [one["index"] for one in found] == [17, *range(170, 180)]
+    assert penstock("find", mixture, "--name", "text 17").output == "no such sample in any source\n"
+    for asked, needle in (((), "give SOURCE INDEX"), ((17,), "give SOURCE INDEX"), (("txt", "--name", "x"), "'text'")):
+        refused = penstock("find", mixture, *asked)
+        assert refused.exit_code == 2 and needle in refused.output
+
+
+def test_find_tells_fifty_and_then_all_that_there_are(mixture: Path, penstock: Penstock) -> None:
+    mixture.write_text(mixture.read_text().replace("steps: 300", "steps: 100k"))
+    few = penstock("find", mixture, "text", 17).output.splitlines()
+    assert len(few) == 52 and few[-1].endswith("--all")
+    every = penstock("find", mixture, "text", 17, "--all").output.splitlines()
+    assert every[:51] == few[:51] and len(every) > 200 and every[-1] == f"  seen {len(every) - 2:,} times"
 
 
 def test_find_refuses_what_is_not_there(mixture: Path, penstock: Penstock) -> None:

@@ -91,11 +91,13 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
     plan, steps = target.plan, target.horizon(None)
     seen = dict.fromkeys(plan.sources, 0)
     where = dict[tuple[str, int], set[int]]()
+    audit = _by_step(plan.audit(range(steps)).table().to_pylist())
     with ps.Loader(target.dataset) as loader:
         given = 0
         for step, batch in enumerate(loader):
             keys = loader.keys()
             assert [sample.key for sample in plan.at(step)] == keys
+            assert [(line["source"], line["epoch"], line["index"]) for line in audit[step]] == keys
             for sample in plan.at(step):
                 seen[sample.source] += (sample.stop or 0) - (sample.start or 0)
                 where.setdefault((sample.source, sample.index), set()).add(step)
@@ -110,6 +112,13 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
     assert {name: row.tokens for name, row in rows.items()} == seen
     total = sum(seen.values())
     assert all(row.share == pytest.approx(seen[name] / total) for name, row in rows.items())
+
+
+def _by_step(lines: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    found = dict[int, list[dict[str, Any]]]()
+    for line in lines:
+        found.setdefault(line["step"], []).append(line)
+    return found
 
 
 def test_what_is_held_out_is_never_trained_on(path: Path, target: Target) -> None:

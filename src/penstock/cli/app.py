@@ -19,11 +19,15 @@ from penstock.sources import index_files
 from penstock.sources.paths import TokenType, find, format_of
 
 from . import ask
+from .audit import audit
+from .blame import blame
 from .check import lint
 from .convert import convert
 from .edit import edit
+from .find import find as find_
 from .run import run
 from .say import guarded, stop
+from .seen import leaks, seen
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -102,5 +106,6 @@ def index(
         print(json.dumps(rows, indent=2))
 
 
-for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run, edit, convert):
+app.command("find")(find_)
+for command in (ask.plan, ask.at, ask.diff, ask.simulate, audit, blame, seen, leaks, lint, run, edit, convert):
     app.command()(command)

@@ -123,37 +123,6 @@ def _list(console: Any, rows: list[dict[str, Any]]) -> None:
 
 
 @guarded
-def find(
-    mixture: Mixture,
-    source: Annotated[str, typer.Argument(help="The name of a source.")],
-    index: Annotated[int, typer.Argument(min=0, help="The number of the sample in it.")],
-    start: Annotated[int, typer.Option("--from", min=0, help="The first step looked at.")] = 0,
-    until: Annotated[int | None, typer.Option("--to", help="The step to stop before; default: the whole run.")] = None,
-    state: State = None,
-    as_json: Json = False,
-) -> None:
-    """The steps at which a sample is seen."""
-    from penstock.report.target import opened
-
-    target = opened(mixture, state=state)
-    stop = target.horizon(None) if until is None else until
-    if stop <= start:
-        raise ConfigError(f"--from {start} --to {stop}: no step lies between them")
-    found = target.plan.find(source, index, range(target.position(start), target.position(stop)))
-    steps = sorted({target.step(position) for position in found})
-
-    def tell(console: Any) -> None:
-        times = {0: "not", 1: "once", 2: "twice"}.get(len(steps), f"{len(steps):,} times")
-        console.print(f"{source}[{index}] is seen {times} in {target.unit}s {start:,} to {stop:,}", markup=False)
-        for step in steps[:50]:
-            console.print(f"  {target.unit} {step:,}")
-        if len(steps) > 50:
-            console.print(f"  and {len(steps) - 50:,} more; all of them with --json")
-
-    answer({"source": source, "index": index, "unit": target.unit, "steps": steps}, tell, as_json)
-
-
-@guarded
 def diff(
     mixture: Mixture,
     other: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The other one.")],

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.report.target import Target
 
 P = ParamSpec("P")
 
@@ -25,6 +30,20 @@ Steps = Annotated[
 ]
 State = Annotated[Path | None, typer.Option("--state", help="As the run has it that saved its states in this folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+
+
+def stretch(target: Target, text: str | None) -> range:
+    """The steps that `FIRST:STOP` names, either of which may be left out: of the run as long as it is."""
+    last = target.horizon(None)
+    first, sign, stop = (text or ":").partition(":")
+    if not sign or not all(not end or end.isdecimal() for end in (first, stop)):
+        raise ConfigError(f"--steps {text}: write FIRST:STOP, the first step and the one to stop before")
+    found = range(int(first or 0), int(stop or last))
+    if not len(found):
+        raise ConfigError(f"--steps {text}: no step lies between them; the run has {last:,}")
+    if target.last is not None and found.stop > target.last:
+        raise ConfigError(f"--steps {text}: the run ends after {target.last:,} {target.unit}s")
+    return found
 
 
 def answer(found: Any, tell: Callable[[Any], None], as_json: bool) -> None:
@@ -59,6 +78,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+        except BrokenPipeError:
+            # Who read us has had enough, as `head` has; what is still to be flushed has no place to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
         except (PenstockError, OSError, IndexError) as error:
             raise _failed(str(error), 2, type(error).__name__, bool(kwargs.get("as_json"))) from None
         except KeyboardInterrupt:

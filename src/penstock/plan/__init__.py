@@ -1,6 +1,8 @@
 """The plan of a dataset: what any step holds, when a sample is seen, what has been seen by then. Nothing is read."""
 
+from .audit import Audit
 from .plan import Plan
 from .records import Difference, Exhaustion, Sample, Samples
+from .seen import Seen
 
-__all__ = ["Difference", "Exhaustion", "Plan", "Sample", "Samples"]
+__all__ = ["Audit", "Difference", "Exhaustion", "Plan", "Sample", "Samples", "Seen"]

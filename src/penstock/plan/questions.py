@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, overload
 
@@ -25,16 +25,19 @@ from ..ops.pack import passes_of
 from ..ops.packed import PackedOp
 from ..ops.tally import Tally
 from ..runtime.settling import Address, address_of
-from ..runtime.sizes import Size
+from ..runtime.sizes import Size, rows_of_step
 from ..schedule import COUNTED, Counted
 from ..streams.journal import JournalEntry, SampleDraw
 from ..types import Ints, is_source
+from .audit import Audit, Walk
 from .ends import exhaustions
 from .records import Difference, Exhaustion, Sample, Samples, differs
 from .replaced import Replaced
-from .steps import rows_of, rows_op, told_of
+from .seen import Seen, seen
+from .steps import log_of, rows_of, rows_op, told_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
+_MANY = 1 << 10  # places that are found together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
 
@@ -141,6 +144,38 @@ class Questions(Shows):
         """
         return self.at(slice(start, stop)).table()
 
+    def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
+        """Every sample of global steps, line by line: step, rank, row, source, epoch, index, key, file, row in file,
+        and the tokens that a packed row holds.
+
+        Ranks are those of loaders without `balance=`. Made a stretch at a time: `.write(path)` and `.batches()` take no
+        more memory for more steps. A sample whose source has no files has neither file nor row in one.
+
+        Args:
+            steps: global steps, one by one.
+            world_size: on how many ranks, for a plan that is of no run; 1 where nothing is said.
+            key: a column that names samples (`url`; in archives `__key__`): it is read, which takes its time.
+
+        Raises:
+            ConfigError: for steps that are no range forwards, and for endless ones.
+            IndexError: for steps below 0.
+
+        >>> import penstock as ps
+        >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(1, 3), world_size=1)
+        >>> [(line["step"], line["rank"], line["index"]) for line in lines.table().to_pylist()]
+        [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
+        """
+        return Audit(self._walked(steps, world_size), self._builder.leaves, key)
+
+    def _walked(self, steps: range, world_size: int | None = None) -> Walk:
+        """What goes through global steps."""
+        if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"plan.audit({steps!r}): a range of steps, one by one")
+        if steps.start < 0:
+            raise IndexError(f"step {steps.start}: steps count from 0")
+        op, log = self._rows_op, log_of(self.flow, self._sizes, world_size, "audit")
+        return Walk(self.flow, op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken)
+
     # ------------------------------------------------------------ one sample
 
     def find(self, source: str, index: int, within: range | None = None) -> list[int]:
@@ -174,6 +209,61 @@ class Questions(Shows):
             told.check(within.start, within.stop, self.size)
         found = self._op.find(leaf, np.asarray([index]), within.start, within.stop)
         return (self._replaced.find(leaf, index, found, within) if self._entries else found).tolist()
+
+    def finds(self, source: str, index: int, within: range | None = None) -> Iterator[int]:
+        """As `find`, the positions as they are found, the first ones first: for ranges that hold very many.
+
+        Args:
+            source: its name, as in `plan.sources`.
+            index: of the sample in its source.
+            within: the positions to look at, `range(start, stop)`; without it the first pass.
+
+        >>> import penstock as ps
+        >>> places = ps.from_sequence("abcd", name="letters").repeat().plan.finds("letters", 2, range(10**12))
+        >>> [next(places), next(places)]
+        [2, 6]
+        """
+        within = self._range(within, "plan.finds")
+        at, step = within.start, _SCAN
+        with Progress("look for a sample", len(within), "positions") as progress:
+            while at < within.stop:
+                found = self.find(source, index, range(at, min(at + step, within.stop)))
+                yield from found
+                progress.tell(at - within.start)
+                at, step = at + step, step * 2 if len(found) < _MANY else step
+
+    # ------------------------------------------------------------ what was seen
+
+    def seen(self, position: int | None = None, *, step: int | None = None, world_size: int | None = None) -> Seen:
+        """Which documents were given before a position, and how often each: unique documents and tokens, repeats.
+
+        Four bytes a document of all sources are taken. Where sources are drawn from in orders of their own only their
+        draws are looked at, whole passes once; packed rows are gone through.
+
+        Args:
+            position: how many positions are looked at; by default as many as the run delivered.
+            step: a global step instead: all before it.
+            world_size: on how many ranks, for a plan that is of no run.
+
+        Raises:
+            IndexError: for a negative position.
+
+        >>> import penstock as ps
+        >>> plan = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1}).plan
+        >>> plan.seen(10).documents, plan.seen(10).repeats("b")
+        ({'a': 4, 'b': 2}, {2: 1, 3: 1})
+        """
+        op = self._op
+        if step is not None:
+            op, log = self._rows_op, log_of(self.flow, self._sizes, world_size, "seen(step=)")
+            position = int(rows_of_step(log, whole(step, "plan.seen(step={})", 0), op.size).start)
+        position = whole(self.position if position is None else position, "plan.seen({})", 0)
+        within_reach(position)
+
+        def located(rows: Ints) -> Rows:
+            return self._replaced.locate(rows, op)
+
+        return seen(op, self._builder.leaves, self._marks, position, located, bool(self._entries))
 
     # ------------------------------------------------------------ sums
 

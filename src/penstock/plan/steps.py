@@ -32,19 +32,24 @@ def told_of(op: Op) -> Told | None:
 
 def rows_of(flow: Flow, op: Op, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
     """The rows of a global step, counted over all passes of an op; of no run on so many ranks."""
-    if log is not None and world_size is not None:
-        raise ConfigError("plan.at(step=): the run knows on how many ranks it made its steps; leave out world_size")
-    ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
-    log = log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail),)
+    log, tail = log_of(flow, log, world_size, "at(step=)"), tail_of(flow)
     found = rows_of_step(log, step, op.size)
     within_reach(found.stop)
-    _check_even(op, found.start)
+    check_even(op, found.start)
     whole_step = next(entry.size for entry in reversed(log) if entry.step <= step)
     # The last step of a pass may be short: batches below the outermost drop what fills none of them.
     return found[: tail.given(len(found))] if len(found) < whole_step else found
 
 
-def _check_even(op: Op, start: int) -> None:
+def log_of(flow: Flow, log: tuple[Size, ...] | None, world_size: int | None, asked: str = "at") -> tuple[Size, ...]:
+    """The log of a run, or that of one that begins on so many ranks."""
+    if log is not None and world_size is not None:
+        raise ConfigError(f"plan.{asked}: the run knows on how many ranks it made its steps; leave out world_size")
+    ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
+    return log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail),)
+
+
+def check_even(op: Op, start: int) -> None:
     """Steps are counted by passes of one length: those up to the present one, and on to that of a step."""
     if told := told_of(op):
         told.check(0, start + 1, op.size)

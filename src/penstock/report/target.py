@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock import __version__
+from penstock.base.seams import world
 from penstock.base.spelling import fingerprint
 from penstock.dataset import Dataset
-from penstock.errors import ConfigError, IndexedError
+from penstock.errors import ConfigError, IndexedError, StateError
 from penstock.graph.build import Builder
 from penstock.graph.digests import data_of
 from penstock.graph.indexed import lengths_known
 from penstock.graph.nodes import Flow, only_input
 from penstock.graph.recipe import describe
+from penstock.graph.tail import tail_of
 from penstock.mixing import Corrected, Mixture
 from penstock.mixing.asked import asked
 from penstock.mixture_files import MixtureFile, build, read_model
@@ -31,6 +35,7 @@ from penstock.ops.packed import PackedOp
 from penstock.ops.passes import PassesOp
 from penstock.ops.tokens import Lengths
 from penstock.plan import Exhaustion, Plan
+from penstock.streams.step import Leaf
 from penstock.types import is_source
 
 _FEW = 64  # sources
@@ -56,6 +61,11 @@ class Target:
     def ranks(self) -> int:
         """How many items one training step takes."""
         return self.model.batch.ranks if self.whole and self.model.batch else 1
+
+    @property
+    def rows_of_step(self) -> int:
+        """How many rows a step takes: batches of all ranks."""
+        return self.ranks * tail_of(self.plan.flow).group
 
     def fingerprint(self, data: bool = False) -> dict[str, str]:
         """What tells this run from any other: `order` is of names, rows, seeds, settings and functions. If asked for,
@@ -221,6 +231,16 @@ class Target:
         shown = repr(leaf.source.read(np.asarray([index]))[0])
         return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
+    @property
+    def op(self) -> Op:
+        """The plan's op."""
+        return self._op
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The sources at work, as the plan names them."""
+        return self._builder.leaves
+
     @cached_property
     def _op(self) -> Op:
         return self._builder.op(self.plan.flow)
@@ -256,12 +276,23 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
                     raise ConfigError(
                         f"{state}: rows are packed while this mixture runs; only without a state it is told"
                     )
-                plan = plan.after(state)
+                plan = plan.after(_state(state))
             return Target(path, model, dataset, plan, whole)
         except IndexedError:
             if (below := only_input(flow)) is None:
                 raise
             flow = below
+
+
+def _state(path: Path) -> Mapping[str, Any] | Path:
+    """A folder of states, or what a file of JSON says."""
+    if path.is_dir():
+        return path
+    try:
+        found = json.loads(world.store.read(str(path)))
+    except ValueError as error:
+        raise StateError(f"{path}: no state: {error}") from None
+    return cast("Mapping[str, Any]", found)
 
 
 def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:

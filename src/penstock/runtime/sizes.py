@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+import numpy as np
+
 from ..errors import StateError
 from ..graph.tail import Tail
 from ..streams.deal import Spread
-from ..types import Json
+from ..types import Ints, Json
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,33 @@ def rows_of_step(log: Sequence[Size], step: int, rows: int | None) -> range:
         return range(first, first + entry.size)
     then = next((later.position for later in log if later.step > step), first + entry.size)
     return range(first, min(first + entry.size, (first // rows + 1) * rows, then))
+
+
+def rows_of_steps(log: Sequence[Size], steps: range, rows: int | None) -> tuple[Ints, Ints, Ints]:
+    """As `rows_of_step` of many: where each step begins and ends, and how many rows a whole one would take there."""
+    found = [_rows_of_steps(log, number, steps, rows) for number in range(len(log))]
+    starts, stops, whole = (np.concatenate(column) for column in zip(*found, strict=True))
+    return starts, stops, whole
+
+
+def _rows_of_steps(log: Sequence[Size], number: int, steps: range, rows: int | None) -> tuple[Ints, Ints, Ints]:
+    """Of one entry."""
+    entry, later = log[number], log[number + 1] if number + 1 < len(log) else None
+    low, high = max(entry.step, steps.start), steps.stop if later is None else min(later.step, steps.stop)
+    after = np.arange(low, max(low, high), dtype=np.int64) - entry.step
+    first = entry.position + after * entry.size
+    if rows is not None and len(after):
+        if not entry.in_pass(rows):
+            raise IndexError(f"step {low}: a pass of {rows} rows gives no step of {entry.size}")
+        here = rows - entry.position % rows
+        passes, place = np.divmod(after - entry.in_pass(here), entry.in_pass(rows))
+        later_passes = entry.position + here + passes * rows + place * entry.size
+        first = np.where(after < entry.in_pass(here), first, later_passes)
+    stop = first + entry.size
+    if rows is not None and entry.least:
+        stop = np.minimum(stop, (first // rows + 1) * rows)
+        stop = stop if later is None else np.minimum(stop, later.position)
+    return first, stop, np.full(len(first), entry.size)
 
 
 def sizes_from_json(saved: Any) -> tuple[Size, ...]:

@@ -169,6 +169,11 @@ class Chain:
         file = self.files[part]
         return file.block(rows) if isinstance(file, OfColumns) else file.read(rows)
 
+    def lying(self, indices: Ints, /) -> tuple[Ints, Ints]:
+        """The number of the file that each row lies in, and which row of it that is."""
+        part = np.searchsorted(self._starts, indices, side="right") - 1
+        return part, indices - self._starts[part]
+
     def lengths(self) -> Ints | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""
         if self._lengths is None and self._find_lengths is not None:

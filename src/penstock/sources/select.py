@@ -60,6 +60,15 @@ class Selected:
         """The same rows, where they can be as columns of which no row was made yet."""
         return self._chain.block(self._rows[indices])
 
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files that the rows were chosen from."""
+        return self._chain.paths
+
+    def lying(self, indices: Ints, /) -> tuple[Ints, Ints]:
+        """The number of the file that each row lies in, and which row of it that is."""
+        return self._chain.lying(self._rows[indices])
+
     def lengths(self) -> Ints | None:
         """The sizes of these rows, where those of the files are known."""
         lengths = self._chain.lengths()

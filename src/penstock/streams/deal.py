@@ -42,6 +42,21 @@ def dealt(starts: Ints, size: int, slots: range) -> Ints:
     return np.sort(picks, axis=1)
 
 
+def dealt_to_all(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
+    """The offsets of the rows of the steps of `size` rows that begin at `starts`, rank after rank, each rank's `group`
+    rows in ascending order: int64[steps, size]; and the rank of each of these places.
+    """
+    ranks = np.arange(size) // group
+    if size <= group:
+        return np.broadcast_to(np.arange(size), (len(starts), size)), ranks
+    if size > _TABLE:
+        parts = [dealt(starts, size, range(low, min(low + group, size))) for low in range(0, size, group)]
+        return np.concatenate(parts, axis=1), ranks
+    picks, whole = permutations(size, tweaked(_KEY, starts)), size // group * group
+    full = np.sort(picks[:, :whole].reshape(len(starts), -1, group), axis=2).reshape(len(starts), whole)
+    return np.concatenate([full, np.sort(picks[:, whole:], axis=1)], axis=1), ranks
+
+
 @dataclass(frozen=True)
 class Spread:
     """One rank's share of the positions of a program: `group` rows of every global step.

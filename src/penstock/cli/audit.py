@@ -1,0 +1,61 @@
+"""`penstock audit`: every sample of a stretch of steps, a line each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.errors import ConfigError
+from penstock.plan.lines import written
+
+from .say import Json, Mixture, State, answer, guarded, stretch
+
+Stretch = Annotated[str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")]
+
+
+@guarded
+def audit(
+    mixture: Mixture,
+    steps: Stretch = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A .parquet, .arrow, .csv or .jsonl file; default: lines here.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="The column that names samples (url; __key__ in archives): it is read.")
+    ] = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Every sample or part of a step, a line each: step, rank, row, source, epoch, index, key, file, row in it, tokens.
+
+    Without -o JSON lines are printed. A file is there whole or not at all, also after Ctrl-C.
+    """
+    from penstock.report.target import opened
+
+    if as_json and out is None:
+        raise ConfigError("--json prints what was written, and the lines are printed too: say where to, with -o")
+    target = opened(mixture, state=state)
+    taken = stretch(target, steps)
+    lines = target.plan.audit(taken, None if state else target.ranks, key)
+    if out is None:
+        with written(sys.stdout.buffer, lines.schema, ".jsonl") as write:
+            for batch in lines.batches():
+                write(batch)
+        return
+    found = {
+        "mixture": str(mixture),
+        "unit": target.unit,
+        "first": taken.start,
+        "stop": taken.stop,
+        "lines": lines.write(out),
+        "out": str(out),
+    }
+
+    def tell(console: Any) -> None:
+        said = f"{target.unit}s {taken.start:,} to {taken.stop:,}, {found['lines']:,} lines: {out}"
+        console.print(said, markup=False, soft_wrap=True)
+
+    answer(found, tell, as_json)

@@ -1,0 +1,44 @@
+"""`penstock blame`: what is unusual in some steps of a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from .say import Json, Mixture, State, answer, guarded, stretch
+
+
+@guarded
+def blame(
+    mixture: Mixture,
+    steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps that are asked about.")],
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """What is unusual in some steps against the run, the most unusual first.
+
+    Shares of sources, lengths of documents, repeats, files and passes, each beside what is usual.
+    """
+    from penstock.report.blame import blame as found_in
+    from penstock.report.target import opened
+
+    target = opened(mixture, state=state)
+    asked = stretch(target, steps)
+    found = found_in(target, asked, None if state else target.ranks)
+
+    def tell(console: Any) -> None:
+        for one in found:
+            console.print(f"{one.source}: {one.text}", markup=False)
+        if not found:
+            console.print(f"nothing unusual in {target.unit}s {asked.start:,} to {asked.stop:,}")
+
+    told = {
+        "mixture": str(mixture),
+        "unit": target.unit,
+        "first": asked.start,
+        "stop": asked.stop,
+        "findings": [asdict(one) for one in found],
+    }
+    answer(told, tell, as_json)

@@ -1,0 +1,158 @@
+"""What a run has seen by some position: which documents, how often each, how many tokens of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.progress import Progress
+from ..base.rows import Rows
+from ..ops.op import Op
+from ..sources.rows import arrow
+from ..streams.step import Leaf
+from ..types import Ints, is_source
+
+Times: TypeAlias = npt.NDArray[np.int32]
+
+_SCAN = 1 << 17  # positions looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """How often each document of each source was given: `times[i]` of source `names[i]`, int32, one entry a document.
+
+    A packed document that is cut counts where it begins, and whole.
+
+    >>> import penstock as ps
+    >>> seen = ps.from_sequence("abcd", name="letters").repeat().plan.seen(6)
+    >>> seen.samples, seen.documents, seen.repeats()
+    ({'letters': 6}, {'letters': 4}, {1: 2, 2: 2})
+    """
+
+    names: tuple[str, ...]
+    times: tuple[Times, ...]
+    lengths: tuple[Ints | None, ...]
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Documents given, by source, each as often as it was.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abcd", name="letters").plan.seen(3).samples
+        {'letters': 3}
+        """
+        return {name: int(times.sum()) for name, times in zip(self.names, self.times, strict=True)}
+
+    @property
+    def documents(self) -> dict[str, int]:
+        """Different documents given, by source."""
+        return {name: int(np.count_nonzero(times)) for name, times in zip(self.names, self.times, strict=True)}
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The tokens of the different documents given, by source, of those whose lengths are known."""
+        both = zip(self.names, self.times, self.lengths, strict=True)
+        return {name: int(sizes[times > 0].sum()) for name, times, sizes in both if sizes is not None}
+
+    def repeats(self, source: str | None = None) -> dict[int, int]:
+        """A histogram: how many documents were given once, twice and so on; those never given are left out.
+
+        Args:
+            source: of one source; without it of all.
+        """
+        found = np.zeros(1, np.int64)
+        for name, times in zip(self.names, self.times, strict=True):
+            if source in (None, name):
+                more = np.bincount(times)
+                found = np.pad(found, (0, max(0, len(more) - len(found))))
+                found[: len(more)] += more
+        return {n: int(found[n]) for n in np.flatnonzero(found).tolist() if n}
+
+    def indices(self, source: str) -> Ints:
+        """The documents of a source that were given, in their order.
+
+        Args:
+            source: its name.
+        """
+        return np.flatnonzero(self.times[self.names.index(source)])
+
+    def batches(self) -> Iterator[Any]:
+        """A `pyarrow.RecordBatch` for each stretch of a source: source, index, and how often it was given."""
+        pa = arrow()
+        for number, times in enumerate(self.times):
+            there = np.flatnonzero(times)
+            for start in range(0, len(there), _SCAN):
+                index = there[start : start + _SCAN]
+                source = pa.DictionaryArray.from_arrays(np.full(len(index), number, np.int32), list(self.names))
+                yield pa.RecordBatch.from_arrays(
+                    [source, pa.array(index), pa.array(times[index].astype(np.int64))], schema=self.schema
+                )
+
+    @property
+    def schema(self) -> Any:
+        """The `pyarrow.Schema` of the batches."""
+        pa = arrow()
+        named = pa.dictionary(pa.int32(), pa.string())
+        return pa.schema([("source", named), ("index", pa.int64()), ("times", pa.int64())])
+
+
+def seen(
+    op: Op, leaves: Sequence[Leaf], packs: Sequence[int], position: int, located: Callable[[Ints], Rows], looked: bool
+) -> Seen:
+    """How often each document was given before a position of an op; `located` tells what lies at positions;
+    `looked`, that only that does."""
+    known = [leaf.source if is_source(leaf.source) else None for leaf in leaves]
+    times = [np.zeros(0 if source is None else len(source), np.int32) for source in known]
+    own = None if packs or looked else [_own(op, leaf.number, position) for leaf in leaves]
+    if own is None or any(one is None for one in own):
+        with Progress("count documents", position, "positions") as progress:
+            for start in range(0, position, _SCAN):
+                rows = located(np.arange(start, min(start + _SCAN, position)))
+                begun = np.ones(len(rows.leaf), np.bool_)
+                for node in packs:
+                    begun &= rows.marks.get(node, 0) == 0
+                _add(times, rows.leaf[begun], rows.index[begun])
+                progress.more(min(_SCAN, position - start))
+    else:
+        for one in own:
+            assert one is not None
+            _own_count(*one, times)
+    lengths = [None if source is None else source.lengths() for source in known]
+    return Seen(tuple(leaf.name for leaf in leaves), tuple(times), tuple(lengths))
+
+
+def _own(op: Op, leaf: int, position: int) -> tuple[Op, int] | None:
+    """The flow of a leaf alone, and how many of its samples were given; None where that is not how they are drawn."""
+    while op.leaf is None:
+        if op.goes_round(position) or (op.size is not None and position > op.size):
+            return None  # a later pass may leave out what the one before did not draw
+        below = next((each for each in op.before(position) if leaf in each.op.leaves), None)
+        if below is None or below.lap or below.first or below.ahead:
+            return None
+        op, position = below.op, below.position
+    return op, position
+
+
+def _own_count(op: Op, drawn: int, times: list[Times]) -> None:
+    """Count the first samples of a flow of one leaf: whole passes once, where they are all alike."""
+    passes, rest = 0, drawn
+    if op.alike and op.size is not None and drawn > op.period:
+        passes, rest = divmod(drawn, op.period)
+    with Progress("count documents", drawn if not passes else op.period + rest, "positions") as progress:
+        for low, high, many in ((0, op.period if passes else 0, passes), (drawn - rest, drawn, 1)):
+            for start in range(low, high, _SCAN):
+                stop = min(start + _SCAN, high)
+                rows = op.locate(np.arange(start, stop), np.zeros(stop - start, np.int64))
+                _add(times, rows.leaf, rows.index, many)
+                progress.more(stop - start)
+
+
+def _add(times: list[Times], leaf: Ints, index: Ints, many: int = 1) -> None:
+    order = np.argsort(leaf, kind="stable")
+    cuts = np.flatnonzero(np.diff(leaf[order])) + 1
+    for mine in np.split(order, cuts) if len(leaf) else ():
+        np.add.at(times[int(leaf[mine[0]])], index[mine], many)

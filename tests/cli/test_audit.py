@@ -1,0 +1,87 @@
+"""`penstock audit` against a run of the same file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+import penstock as ps
+from cli_world import Penstock
+
+LISTENING = """import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("penstock", run_name="__main__", alter_sys=True)"""
+
+
+def lines(result: Any) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_its_lines_are_a_run(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.jsonl"
+    penstock("run", mixture, "--dump", keys, "--state", tmp_path / "run")
+    given = [(line["step"], *key) for line in map(json.loads, keys.read_text().splitlines()) for key in line["keys"]]
+    for more in ((), ("--state", tmp_path / "run")):
+        found = lines(penstock("audit", mixture, "--steps", "20:300", *more))
+        told = [(line["step"], line["source"], line["epoch"], line["index"]) for line in found]
+        assert told == [key for key in given if key[0] >= 20]
+    state = tmp_path / "one.json"
+    with ps.Loader(ps.load(mixture), rank=0, world_size=1) as loader:
+        next(iter(loader))
+        state.write_text(json.dumps(loader.state_dict()))
+    assert lines(penstock("audit", mixture, "--steps", "20:300", "--state", state)) == found
+    out = tmp_path / "steps.parquet"
+    said = json.loads(penstock("audit", mixture, "--steps", "20:", "-o", out, "--json").stdout)
+    assert said["lines"] == len(found) and said["version"] == 1
+    assert pq.read_table(out).to_pylist() == found
+    row = found[17]
+    text = json.loads(Path(row["file"]).read_text().splitlines()[row["row_in_file"]])["text"]
+    assert text == f"{row['source']} {row['index']}"
+    (keyed, *_) = lines(penstock("audit", mixture, "--steps", ":1", "--key", "text"))
+    assert keyed["key"] == f"{keyed['source']} {keyed['index']}"
+
+
+def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    for asked, needle in (
+        (("--steps", "7"), "FIRST:STOP"),
+        (("--steps", "7:7"), "no step lies between"),
+        (("--steps", "290:301"), "the run ends after 300"),
+        (("-o", tmp_path / "x.gif"), ".parquet, .arrow, .csv, .jsonl"),
+        (("--json",), "say where to, with -o"),
+    ):
+        refused = penstock("audit", mixture, *asked)
+        assert refused.exit_code == 2 and needle in refused.output, refused.output
+
+
+def test_ctrl_c_leaves_no_half_file(mixture: Path, tmp_path: Path) -> None:
+    mixture.write_text(mixture.read_text().replace("steps: 300", "steps: 30M"))
+    out = tmp_path / "out" / "steps.parquet"
+    out.parent.mkdir()
+    command = [sys.executable, "-c", LISTENING, "audit", str(mixture), "-o", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 600
+    while not any(f"{out.parent}/" in name for name in _open_files(process.pid)):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 130 and b"penstock: stopped" in errors
+    assert list(out.parent.iterdir()) == []
+
+
+def _open_files(pid: int) -> list[str]:
+    names = list[str]()
+    with contextlib.suppress(FileNotFoundError):
+        for at in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                names.append(str(at.readlink()))
+    return names

@@ -1,0 +1,101 @@
+"""Faults planted in runs, and what `blame` says of the steps in which they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.report import opened
+from penstock.report.blame import Finding, blame
+
+STEPS, BAD = 400, range(200, 230)
+PLANTS = ("bad", "shard", "long")
+
+
+def documents(path: Path, rng: np.random.Generator, rows: int, longest: int = 90) -> None:
+    tokens = [rng.integers(0, 1000, int(size)).tolist() for size in rng.integers(5, longest, rows)]
+    pq.write_table(pa.table({"tokens": tokens}), path)
+
+
+def run(folder: Path, plants: tuple[str, ...], pack: bool) -> Path:
+    """Twenty sources, and in some steps of the run: a source that is not meant to be there, a shard that comes again and
+    again, documents that are fifteen times as long.
+    """
+    rng, lines = np.random.default_rng(5), ["seed: 3", f"horizon: {{steps: {STEPS}}}", "sources:"]
+    more = "columns: [tokens], lengths: tokens"
+    for i in range(17):
+        documents(folder / f"s{i}.parquet", rng, int(rng.integers(80, 400)))
+        lines.append(f"  s{i}: {{path: s{i}.parquet, {more}}}")
+    points = {"s0": 2.0, **{f"s{i}": 1.0 for i in range(1, 17)}}
+    bump = {}
+    if "bad" in plants:
+        documents(folder / "bad.parquet", rng, 900)
+        lines.append(f"  bad: {{path: bad.parquet, {more}}}")
+        points["bad"], bump["bad"] = 0.02, 6.0
+    if "shard" in plants:  # its rows come in their order, a file after the other
+        (folder / "shards").mkdir()
+        for part in range(60):
+            documents(folder / "shards" / f"{part:02d}.parquet", rng, 11)
+            if 30 <= part <= 34:
+                data = (folder / "shards" / "30.parquet").read_bytes()
+                (folder / "shards" / f"{part}.parquet").write_bytes(data)
+        lines.append(f"  shards: {{path: shards, {more}, shuffle: none}}")
+        points["shards"] = 1.0
+    if "long" in plants:
+        tokens = [
+            rng.integers(0, 1000, int(size) * (15 if 330 <= row < 390 else 1)).tolist()
+            for row, size in enumerate(rng.integers(5, 60, 680))
+        ]
+        pq.write_table(pa.table({"tokens": tokens}), folder / "long.parquet")
+        lines.append(f"  long: {{path: long.parquet, {more}, shuffle: none}}")
+        points["long"] = 1.0
+    said = lambda weights: "{" + ", ".join(f"{k}: {v}" for k, v in weights.items()) + "}"  # noqa: E731
+    lines += ["schedule:", "  unit: steps", "  interpolation: step", "  points:"]
+    lines += [f"    {at}: {said(w)}" for at, w in ((0, points), (BAD.start, points | bump), (BAD.stop, points))]
+    lines += ["pack: {length: 256}"] if pack else []
+    path = folder / "run.yaml"
+    path.write_text("\n".join([*lines, "batch: {size: 32}" if not pack else "batch: {size: 4}", ""]))
+    return path
+
+
+def where(path: Path, source: str, rows: range) -> range:
+    """The steps in which rows of a source that is not shuffled come."""
+    target = opened(path)
+    found = [step for row in rows for step in target.plan.find(source, row, range(STEPS))]
+    return range(min(found), max(found) + 1)
+
+
+def told(path: Path, steps: range) -> list[Finding]:
+    return blame(opened(path), steps)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_each_fault_is_found_in_the_first_three_lines(pack: bool, tmp_path: Path) -> None:
+    path = run(tmp_path, PLANTS, pack)
+    (bad, *_) = told(path, BAD)
+    assert bad.source == "bad" and bad.kind == "share" and bad.here > 10 * bad.usual
+    first = told(path, where(path, "shards", range(330, 385)))[:3]
+    shard = next(one for one in first if one.source == "shards")
+    assert "come again within these steps" in shard.text and "30.parquet" in shard.text
+    first = told(path, where(path, "long", range(330, 390)))[:3]
+    burst = next(one for one in first if one.source == "long")
+    assert burst.kind in ("length", "share") and "times as long as usual" in burst.text
+
+
+def test_all_of_them_at_once_take_the_first_three_lines(tmp_path: Path) -> None:
+    path = run(tmp_path, PLANTS, pack=False)
+    steps = where(path, "shards", range(330, 385))
+    first = told(path, steps)[:3]
+    assert sorted(one.source for one in first) == ["bad", "long", "shards"]
+    kinds = {one.source: one.kind for one in first}
+    assert kinds == {"bad": "share", "long": "length", "shards": "repeats"}
+
+
+def test_little_is_said_of_steps_like_all_others(tmp_path: Path) -> None:
+    path = run(tmp_path, (), pack=False)
+    assert all(one.bits < 0.1 for one in told(path, range(150, 200)))
+    assert told(path, range(STEPS)) == [], "there is nothing to compare the whole run with"
