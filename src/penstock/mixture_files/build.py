@@ -125,8 +125,7 @@ def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str
         eos=source.eos,
     )
     if source.slice is not None:
-        bounds = source.slice
-        ds = ds.slice(*((None, bounds[0]) if len(bounds) == 1 else bounds))
+        ds = ds.slice(*source.rows(len(ds)))
     if (split := source.splitting(model)) is not None:
         train, held_out = ds.split(split.held_out, split.by, column=split.column, seed=split.seed)
         ds = held_out if split.part == "held_out" else train
@@ -219,11 +218,15 @@ def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
 
 
 def _token(token: Any, model: MixtureFile, option: str) -> Any:
-    """The number of a token: a text is looked up in the tokenizer."""
+    """The number of a token: a text, or the tokenizer's own, is looked up in the tokenizer."""
     if isinstance(token, Mapping):
         return {name: _token(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(token, str):
+    if not isinstance(token, str) and token is not True:
         return token
-    if model.tokenise is None:
-        raise ConfigError(f"pack: {option} is {token!r}; the mixture has no tokenise that would know its number")
-    return Tokenise(model.tokenise.tokenizer).token(token)
+    known = {source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None}
+    if model.tokenise is not None:
+        known.add(model.tokenise.tokenizer)
+    if len(known) != 1:
+        raise ConfigError(f"pack: {option} is {token!r}; the mixture has no one tokenise that would know its number")
+    tokenise = Tokenise(known.pop())
+    return tokenise.token(token) if isinstance(token, str) else tokenise.own(option)
