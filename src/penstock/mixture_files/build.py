@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import fsum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..dataset import Dataset
 from ..errors import ConfigError
@@ -206,7 +206,8 @@ def schedule_of(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]
 def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
     if model.pack:
         options = dict(model.pack)
-        for name in ("bos", "eos"):
+        ends: tuple[Literal["bos", "eos"], ...] = ("bos", "eos")
+        for name in ends:
             if name in options:
                 options[name] = _token(options[name], model, name)
         ds = ds.pack(**options)
@@ -217,7 +218,7 @@ def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
     return ds
 
 
-def _token(token: Any, model: MixtureFile, option: str) -> Any:
+def _token(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:
     """The number of a token: a text, or the tokenizer's own, is looked up in the tokenizer."""
     if isinstance(token, Mapping):
         return {name: _token(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]

@@ -146,12 +146,12 @@ PACK = Section(
         Key(
             "bos",
             Either(Token(), Token()),
-            "A token before every document: its number, its text, or true for the tokenizer's own.",
+            "A token before every document: its number, its text, or true: the tokenizer's.",
         ),
         Key(
             "eos",
             Either(Token(), Token()),
-            "A token behind every document: its number, its text, or true for the tokenizer's own.",
+            "A token behind every document: its number, its text, or true: the tokenizer's.",
         ),
         Key("dtype", Either(Text(), Text()), "The type of the arrays: one, or one for each feature."),
         Key("open_rows", SIZE, "Rows that are open at a time (first_fit, best_fit)."),
