@@ -8,22 +8,42 @@ from pathlib import Path
 from cli_world import Penstock
 from penstock.mixture_files import read_model
 
+OLMO = """\
+sources:
+- {source_name: code, target_ratio: 0.75, paths: [code.jsonl]}
+- {source_name: text, target_ratio: 0.25, paths: [text.jsonl]}
+"""
+
 
 def test_a_mixture_is_carried_over_and_loads(mixture: Path, penstock: Penstock) -> None:
     source, out = mixture.with_name("olmo.yaml"), mixture.with_name("carried.yaml")
-    source.write_text(
-        "sources:\n- {source_name: code, target_ratio: 0.75, paths: [code.jsonl]}\n"
-        "- {source_name: text, target_ratio: 0.25, paths: [text.jsonl]}\nprocesses: 4\n"
-    )
+    source.write_text(OLMO)
     result = penstock("convert", source, "-o", out, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found["sources"] == ["code", "text"]
-    assert [problem["key"] for problem in found["left_out"]] == ["processes"]
-    assert "not carried over" in penstock("convert", source, "-o", out).output
+    assert found == {"version": 1, "mixture": str(out), "sources": ["code", "text"], "lost": [], "notes": []}
     model, problems = read_model(out)
     assert model is not None and not problems
     assert model.shares() == {"code": 0.75, "text": 0.25}
+
+
+def test_losses_are_told_and_nothing_is_written(mixture: Path, penstock: Penstock) -> None:
+    source, out = mixture.with_name("olmo.yaml"), mixture.with_name("carried.yaml")
+    source.write_text(OLMO + "sampling: odd\n")
+    result = penstock("convert", source, "-o", out)
+    assert result.exit_code == 1 and not out.exists()
+    first, last = result.output.splitlines()
+    assert first == f"lost: {source}, line 4, sampling: has no counterpart in a mixture file"
+    assert last == f"{out}: not written: 1 lost (--lossy writes the rest)"
+    result = penstock("convert", source, "-o", out, "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["mixture"], found["lost"][0]["key"]) == (1, None, "sampling")
+    result = penstock("convert", source, "-o", out, "--lossy", "--files", f"code={mixture.with_name('math.jsonl')}")
+    assert result.exit_code == 0 and result.output.splitlines()[-1] == f"{out}: 2 sources"
+    model, _ = read_model(out)
+    assert model is not None and model.sources[0].path == (str(mixture.with_name("math.jsonl")),)
+    result = penstock("convert", source, "-o", out, "--files", "code")
+    assert result.exit_code == 2 and "NAME=PATH" in result.stderr
 
 
 def test_what_is_no_mixture_is_refused(mixture: Path, penstock: Penstock) -> None:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.compat.mixtures import KINDS, convert
-from penstock.mixture_files import Batching, MixtureFile, Shuffling, SourceEntry, Tokenising, dump, read_model
+from penstock.mixture_files import (
+    Batching,
+    MixtureFile,
+    Problem,
+    Shuffling,
+    SourceEntry,
+    Splitting,
+    Tokenising,
+    dump,
+    read_model,
+)
 
 
 @pytest.fixture
@@ -22,16 +33,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def carried(path: Path, text: str, kind: str | None = None) -> tuple[MixtureFile, list[tuple[int, str]]]:
-    """The description, and line and key of all that was left out. What is carried over can be written and read."""
+def carried(
+    path: Path, text: str, kind: str | None = None, **options: Any
+) -> tuple[MixtureFile, list[tuple[int, str]]]:
+    """The description, and line and key of all that is lost. What is carried over can be written and read."""
     path.write_text(dedent(text).lstrip("\n"))
-    model, left_out = convert(path, kind)
-    assert all(problem.file == str(path) and problem.message for problem in left_out)
+    model, problems = convert(path, kind, **options)
+    assert all(Path(problem.file).exists() and problem.message for problem in problems)
+    assert {problem.severity for problem in problems} <= {"warning", "note"}
     written = path.with_name("written.yaml")
     dump(model, written)
-    again, problems = read_model(written)
-    assert again == model and not problems
-    return model, [(problem.line, problem.key) for problem in left_out]
+    again, wrong = read_model(written)
+    assert again == model and not wrong
+    return model, lost(problems)
+
+
+def lost(problems: list[Problem]) -> list[tuple[int, str]]:
+    return [(problem.line, problem.key) for problem in problems if problem.severity == "warning"]
+
+
+def noted(problems: list[Problem]) -> list[str]:
+    return [problem.key for problem in problems if problem.severity == "note"]
 
 
 def by_name(model: MixtureFile) -> dict[str, SourceEntry]:
@@ -93,19 +115,37 @@ def test_energon_v2(folder: Path) -> None:
     assert (inner.sources[1].split, inner.sources[1].slice) == ("val", (100, None))
     nested = sources["blend"].mixture
     assert nested is not None and [(one.name, one.weight) for one in nested.sources] == [("web", 1), ("web-2", 3)]
-    named = [(Path(problem.file).name, problem.line, problem.key) for problem in left]
-    assert named == [
-        ("inner.yaml", 9, "splits.val"),
-        ("metadataset.yaml", 8, "splits.train.blend[0].subflavors"),
-        ("metadataset.yaml", 13, "splits.train.blend[2].subset"),
-        ("metadataset.yaml", 17, "splits.train.blend[3].blend[1].shuffle_over_epochs_multiplier"),
-        ("metadataset.yaml", 18, "splits.train.blend[4].join"),
-        ("metadataset.yaml", 20, "splits.val"),
+    assert sources["notes"].slice == ("0%", "80%")
+    assert lost(left) == [
+        (8, "splits.train.blend[0].subflavors"),
+        (17, "splits.train.blend[3].blend[1].shuffle_over_epochs_multiplier"),
+        (18, "splits.train.blend[4].join"),
     ]
-    val, _ = convert(path, split="val")
+    assert {(Path(one.file).name, one.key) for one in left if one.severity == "note"} >= {
+        ("inner.yaml", "splits.val"), ("metadataset.yaml", "splits.val"),
+    }  # fmt: skip
+    val, _ = convert(path, pick="val")
     assert val.names == ("coco",) and val.sources[0].split == "val"
     with pytest.raises(ps.ConfigError, match="no split 'test', but train, val"):
-        convert(path, split="test")
+        convert(path, pick="test")
+
+
+def test_energon_parts_of_a_blend_are_lost(folder: Path) -> None:
+    """A share of a whole blend is no share of each of its datasets; never all of it without a word."""
+    _, left_out = carried(
+        folder / "m.yaml",
+        """
+        __class__: MetadatasetV2
+        splits:
+          train:
+            blend:
+              - weight: 1
+                subset: {range: [0%, 50%]}
+                blend: [{path: a, weight: 1}, {path: b, weight: 1, subset: {range: [10, odd]}}]
+              - {path: c, weight: 1, subset: {range: [0%, 100%]}}
+        """,
+    )
+    assert left_out == [(6, "splits.train.blend[0].subset"), (7, "splits.train.blend[0].blend[1].subset")]
 
 
 def test_energon_v1(folder: Path) -> None:
@@ -145,8 +185,8 @@ def test_levanter(folder: Path) -> None:
             text:
               train_urls: ["text.jsonl", "gs://bucket/c4/part-{0000..0099}.jsonl.gz"]
               validation_urls: [chat.jsonl]
-            hub: {id: allenai/c4, name: en}
-          train_weights: {code: 0.3, text: 0.7, hub: 0}
+            only-validation: {id: allenai/c4, name: en}
+          train_weights: {code: 0.3, text: 0.7}
           stop_strategy: first_exhausted
           mixture_block_size: 512
           shuffle: {io_block_size: 256, window_blocks: 16}
@@ -156,17 +196,43 @@ def test_levanter(folder: Path) -> None:
     )
     sources = by_name(model)
     assert {name: source.weight for name, source in sources.items()} == {"code": 0.3, "text": 0.7}
-    assert sources["code"].tokenise == Tokenising("meta-llama/Llama-2-7b-hf", "body")
+    assert sources["code"].tokenise == Tokenising("meta-llama/Llama-2-7b-hf", "body", special_tokens=True)
     assert sources["text"].path[1] == "gs://bucket/c4/part-{0000..0099}.jsonl.gz"
     assert (model.unit, model.stop, model.block_size) == ("tokens", "first_exhausted", 512)
     assert model.shuffle == Shuffling("block", 256, 16)
-    assert (model.pack, model.batch, model.horizon) == ({"length": 4096}, Batching(64, True), ("steps", 1000))
-    assert left_out == [
-        (3, "data.cache_dir"),
-        (9, "data.configs.text.train_urls"),
-        (10, "data.configs.text.validation_urls"),
-        (11, "data.configs.hub.id"),
+    assert (model.pack, model.batch) == ({"length": 4096, "eos": True}, Batching(64, True))
+    assert model.horizon == ("steps", 1000) and left_out == []
+
+
+def test_levanter_one_dataset_and_the_defaults(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "train.yaml",
+        """
+        data: {id: allenai/c4, name: en, tokenizer: t, enforce_eos: false}
+        model: {seq_len: 256}
+        trainer: {seed: 7, num_train_steps: 100}
+        """,
+        ranks=4,
+    )
+    assert [(one.name, one.path) for one in model.sources] == [
+        ("c4-en", ("hf://datasets/allenai/c4@~parquet/en/train",))
     ]
+    assert (model.pack, model.batch, model.seed) == ({"length": 256}, Batching(128, True, ranks=4), 7)
+    assert model.shuffle == Shuffling("none") and left_out == []  # Levanter shuffles only where it is told to
+    model, left_out = carried(folder / "data.yaml", "train_urls: [code.jsonl]\ncache_dir: c\nshuffle: true\n")
+    assert (model.tokenise, model.shuffle) == (Tokenising("gpt2", special_tokens=True), None) and left_out == []
+    model, left_out = carried(
+        folder / "sft.yaml",
+        """
+        supervised_data: {code: {train_urls: [code.jsonl]}, text: {train_urls: [text.jsonl]}}
+        mixture_weights: {code: 3, text: 1}
+        max_seq_len: 64
+        trainer: {train_batch_size: [{start: 0, value: 8}, {start: 9, value: 16}], num_train_steps: 5}
+        optimizer: {learning_rate: 1}
+        """,
+    )
+    assert model.shares() == {"code": 0.75, "text": 0.25} and model.horizon == ("steps", 5)
+    assert left_out == [(4, "trainer.train_batch_size")]
 
 
 def test_levanter_weights_over_the_run(folder: Path) -> None:
@@ -188,8 +254,6 @@ def test_levanter_weights_over_the_run(folder: Path) -> None:
         (500, {"code": 0.5, "chat": 0.5}),
     ]
     assert {key for _, key in left_out} == {
-        "components.code.source.type",
-        "components.chat.source.type",
         "components.chat.format.type",
         "components.chat.format.messages_field",
         "shuffle",
@@ -217,11 +281,36 @@ def test_olmo_core(folder: Path) -> None:
     )
     assert [(one.name, one.weight, one.max_epochs) for one in model.sources] == [("web", 0.8, 1.5), ("code", 0.2, 1)]
     assert (model.unit, model.horizon) == ("tokens", ("tokens", 10_000_000))
-    assert left_out == [
-        (5, "source_list.sources[0].paths"),
-        (6, "source_list.sources[0].max_source_fraction"),
-        (12, "global_batch_size"),
+    assert model.sources[0].dtype == "uint32" and left_out == []
+
+
+def test_olmo_training_file(folder: Path) -> None:
+    """Files that are named twice are seen twice in a pass; one after the other they would be refused as one."""
+    model, left_out = carried(
+        folder / "train.yaml",
+        """
+        seed: 42
+        model: {max_sequence_length: 4096, eos_token_id: 100257}
+        max_duration: 2ep
+        global_train_batch_size: 8
+        data:
+          memmap_dtype: uint32
+          num_workers: 32
+          instance_filter: {repetition_max_count: 32}
+          paths: [/d/a.npy, /d/b.npy, /d/a.npy, http://olmo-data.org/c.npy]
+        """,
+    )
+    assert [(one.name, one.path, one.epochs, one.max_epochs) for one in model.sources] == [
+        ("data", ("/d/b.npy", "http://olmo-data.org/c.npy"), 2, 2),
+        ("data-x2", ("/d/a.npy",), 4, 4),
     ]
+    assert {(one.dtype, one.eos) for one in model.sources} == {("uint32", 100257)}
+    assert (model.seed, model.pack, model.batch) == (42, {"length": 4096}, Batching(8, True))
+    assert left_out == [(8, "data.instance_filter")]
+    model, _ = carried(folder / "tokens.yaml", "max_duration: 50e9T\ndata: {paths: [a.npy]}\n")
+    assert model.horizon == ("tokens", 50_000_000_000) and model.sources[0].max_epochs is None
+    _, left_out = carried(folder / "odd.yaml", "max_duration: soon\ndata: {paths: [a.npy]}\n")
+    assert left_out == [(1, "max_duration")]
 
 
 FOUNDRY = """
@@ -250,16 +339,71 @@ def test_llm_foundry(folder: Path) -> None:
         ("code", ("/data/mds/code/train",), 0.25),
         ("text", ("s3://bucket/text/train",), 0.75),
     ]
-    assert (model.seed, model.batch) == (17, Batching(256, True))
-    keys = {key for _, key in left_out}
-    assert keys == {
-        "train_loader.dataset",
-        "train_loader.dataset.streams.text.remote",
-        "train_loader.dataset.streams.text.download_retry",
-        "train_loader.dataset.max_seq_len",
-        "train_loader.name",
-        "train_loader.num_workers",
-    }
+    assert (model.seed, model.batch) == (17, Batching(256, True, collate="list"))
+    assert {one.format for one in model.sources} == {"mds"} and left_out == []
+
+
+@pytest.mark.parametrize(
+    ("given", "horizon", "epochs"),
+    [
+        ("4800ba", ("steps", 4800), None),
+        ("2ep", None, 2),
+        ("100sp", ("samples", 100), None),
+        ("${steps}", ("steps", 7), None),
+    ],
+)
+def test_llm_foundry_one_dataset_and_how_long(
+    folder: Path, given: str, horizon: tuple[str, int] | None, epochs: float | None
+) -> None:
+    text = """
+        variables: {data: ./mds, nothing: , steps: 7}
+        parameters:
+          steps: 7ba
+          global_train_batch_size: 32
+          max_duration: %s
+          train_loader:
+            name: text
+            dataset: {local: "${data}", remote: "${nothing}", split: train, max_seq_len: 2048}
+          eval_loader: {dataset: {local: x}}
+          data: ./mds
+          nothing:
+        """
+    model, left_out = carried(folder / "mcli.yaml", text % given, ranks=2)
+    (source,) = model.sources
+    assert (source.path, source.format) == ((str(folder / "./mds/train"),), "mds")
+    assert (model.horizon, source.max_epochs) == (horizon, epochs)
+    assert (model.batch, model.shuffle) == (Batching(16, collate="list", ranks=2), Shuffling("none"))
+    assert left_out == []
+
+
+def test_llm_foundry_tokens_and_functions_are_lost(folder: Path) -> None:
+    model, left_out = carried(
+        folder / "sft.yaml",
+        """
+        max_duration: 26e9tok
+        global_train_batch_size: 6
+        train_loader:
+          dataset:
+            hf_name: json
+            hf_kwargs: {data_dir: /data, data_files: {train: [a.jsonl, b.jsonl], validation: c.jsonl}}
+            split: train
+            preprocessing_fn: my.module:fn
+            packing_ratio: auto
+            shuffle: true
+        """,
+        ranks=4,
+    )
+    assert model.sources[0].path == ("/data/a.jsonl", "/data/b.jsonl") and model.sources[0].format == "jsonl"
+    assert left_out == [
+        (1, "max_duration"),
+        (2, "global_train_batch_size"),
+        (8, "train_loader.dataset.preprocessing_fn"),
+        (9, "train_loader.dataset.packing_ratio"),
+    ]
+    model, left_out = carried(
+        folder / "hub.yaml", "train_loader: {dataset: {hf_name: mosaicml/dolly_hhrlhf, split: train}}"
+    )
+    assert model.sources[0].path == ("hf://datasets/mosaicml/dolly_hhrlhf",) and left_out == []
 
 
 def test_llm_foundry_repeats_and_numbers(folder: Path) -> None:
@@ -308,7 +452,7 @@ def test_nemo(folder: Path) -> None:
     assert first.sources[0].path == ("/data/a/manifest_{0..511}.json",)
     assert [(one.format, one.weight) for one in first.sources] == [("jsonl", 600), ("jsonl", 400)]
     assert [(one.name, one.format) for one in second.sources] == [("notes", "text")]
-    assert [(Path(each.file).name, each.line, each.key) for each in left_out] == [
+    assert [(Path(each.file).name, each.line, each.key) for each in left_out if each.severity == "warning"] == [
         ("input_cfg.yaml", 3, "[0].tags"),
         ("input_cfg.yaml", 7, "[0].input_cfg[0].tarred_audio_filepaths"),
         ("input_cfg.yaml", 12, "[0].input_cfg[2]"),
@@ -330,11 +474,7 @@ def test_nemo_in_a_model_config(folder: Path) -> None:
         """,
     )
     assert [(one.name, one.weight, len(one.path)) for one in model.sources] == [("code", 1, 1), ("text", 1, 2)]
-    assert left_out == [
-        (3, "model.train_ds.use_lhotse"),
-        (4, "model.train_ds.reweight_temperature"),
-        (5, "model.train_ds.input_cfg"),
-    ]
+    assert left_out == [(3, "model.train_ds.use_lhotse"), (4, "model.train_ds.reweight_temperature")]
 
 
 INFO = {
@@ -347,12 +487,14 @@ INFO = {
 def test_llamafactory_dataset_info(folder: Path) -> None:
     path = folder / "dataset_info.json"
     path.write_text(json.dumps(INFO, indent="\t"))
-    model, left_out = convert(path)
-    assert model.names == ("code", "chat") and model.sources[0].slice == (0, 12)
-    assert [each.key for each in left_out] == ["code.columns", "code.num_samples", "chat.formatting", "hub.hf_hub_url"]
-    assert [each.line for each in left_out] == [4, 7, 11, 14]
+    model, problems = convert(path)
+    assert model.names == ("code", "chat", "hub") and model.sources[0].slice == (0, 12)
+    assert model.sources[2].path == ("hf://datasets/llamafactory/demo",) and lost(problems) == []
+    assert noted(problems) == ["code.columns", "code.num_samples", "chat.formatting", "hub.hf_hub_url"]
+    assert [each.line for each in problems] == [4, 7, 11, 14]
+    model, _ = convert(path, files={"llamafactory/demo": str(folder / "text.jsonl")})
     dump(model, folder / "mixture.yaml")
-    assert len(ps.load(folder / "mixture.yaml")) == 42  # every sample once, as there
+    assert len(ps.load(folder / "mixture.yaml")) == 72  # every sample once, as there
 
 
 def test_llamafactory_training_file(folder: Path) -> None:
@@ -360,22 +502,42 @@ def test_llamafactory_training_file(folder: Path) -> None:
     (folder / "data/dataset_info.json").write_text(json.dumps(INFO))
     (folder / "data/code.jsonl").write_bytes((folder / "code.jsonl").read_bytes())
     (folder / "data/chat.jsonl").write_bytes((folder / "chat.jsonl").read_bytes())
-    path = folder / "sft.yaml"
+    (folder / "examples/train_lora").mkdir(parents=True)
+    path = folder / "examples/train_lora/sft.yaml"  # as in a checkout, which is where it is started
     path.write_text(
         "stage: sft\ndataset: chat,code,gone\nmix_strategy: interleave_under\ninterleave_probs: 0.5,0.3,0.2\n"
-        "cutoff_len: 2048\nper_device_train_batch_size: 4\nlearning_rate: 1e-5\n"
+        "cutoff_len: 2048\nper_device_train_batch_size: 2\ngradient_accumulation_steps: 2\nlearning_rate: 1e-5\n"
+        "num_train_epochs: 1\ntemplate: llama3\n"
     )
     model, left_out = convert(path)
     assert {one.name: one.weight for one in model.sources} == {"code": 0.3, "chat": 0.5}
     assert (model.stop, model.batch) == ("first_exhausted", Batching(4, collate="list"))
-    assert {each.key for each in left_out} == {
-        "dataset", "cutoff_len", "code.columns", "code.num_samples", "chat.formatting",
-    }  # fmt: skip
+    assert lost(left_out) == [(2, "dataset"), (5, "cutoff_len"), (10, "template")]
     dump(model, folder / "mixture.yaml")
     assert len(next(iter(ps.load(folder / "mixture.yaml")))) == 4
     (folder / "data/dataset_info.json").unlink()
-    with pytest.raises(ps.ConfigError, match=r"described in .*dataset_info.json, which is not there"):
+    with pytest.raises(ps.ConfigError, match=r"described in .*dataset_info.json, or in 'data' of a folder above"):
         convert(path)
+    path.write_text("stage: sft\ndataset: chat\ndataset_dir: REMOTE:llamafactory/demo_data\n")
+    with pytest.raises(ps.ConfigError, match="described on a hub, in 'llamafactory/demo_data'"):
+        convert(path)
+
+
+def test_llamafactory_epochs_steps_and_pretraining(folder: Path) -> None:
+    (folder / "data").mkdir()
+    info = {"code": {"file_name": "code.jsonl", "columns": {"prompt": "text"}}, "text": {"file_name": "text.jsonl"}}
+    (folder / "data/dataset_info.json").write_text(json.dumps(info))
+    text = "stage: pt\ndataset: code,text\nmodel_name_or_path: t\nper_device_train_batch_size: 2\nmax_samples: 20\n"
+    model, left_out = carried(folder / "a.yaml", text + "cutoff_len: 16\nval_size: 0.1\n", ranks=2)
+    assert [(one.epochs, one.max_epochs, one.slice) for one in model.sources] == [(3, 3, (0, 20))] * 2
+    assert [one.tokenise for one in model.sources] == [Tokenising("t", "text"), Tokenising("t", "instruction")]
+    assert model.pack == {"length": 16, "method": "concat_split", "eos": True}
+    assert (model.batch, model.split, model.seed) == (Batching(2, ranks=2), Splitting(0.1), 42) and left_out == []
+    model, left_out = carried(folder / "b.yaml", text + "max_steps: 9\ntemplate: llama3\npacking: true\nseed: 1\n")
+    assert (model.horizon, model.seed, model.temperature) == (("steps", 9), 1, 1) and left_out == []
+    assert model.pack == {"length": 2047, "method": "concat_split", "eos": "<|end_of_text|>"}
+    _, left_out = carried(folder / "c.yaml", text + "packing: false\nval_size: 30\nmix_strategy: odd\n")
+    assert [key for _, key in left_out] == ["packing", "val_size", "mix_strategy"]
 
 
 def test_axolotl(folder: Path) -> None:
@@ -404,16 +566,37 @@ def test_axolotl(folder: Path) -> None:
     )
     sources = by_name(model)
     assert sources["code"].format == "jsonl"
-    assert sources["code"].tokenise == Tokenising("NousResearch/Llama-2-7b-hf", "body")
-    assert sources["text"].slice == (2, None, 5)
-    assert (model.seed, model.stop, model.temperature, model.batch) == (7, "all_exhausted", 1, Batching(2))
-    assert model.pack == {"length": 512, "method": "best_fit", "long": "cut"}
-    assert left_out == [
-        (9, "datasets[1].shards"),
-        (11, "datasets[2].path"),
-        (12, "datasets[2].type"),
-        (13, "val_set_size"),
+    assert sources["code"].tokenise == Tokenising("NousResearch/Llama-2-7b-hf", "body", special_tokens=True)
+    assert sources["text"].slice == (2, None, 5) and model.split == Splitting(0.05)
+    assert (model.seed, model.stop, model.temperature) == (7, "all_exhausted", 1)
+    assert sources["alpaca"].path == ("hf://datasets/tatsu-lab/alpaca",)
+    assert left_out == [(12, "datasets[2].type"), (15, "sample_packing")]
+
+
+def test_axolotl_texts_are_split_and_the_run_has_its_length(folder: Path) -> None:
+    text = """
+        base_model: b
+        datasets:
+          - {path: code.jsonl, type: completion}
+          - {path: some/hub, name: [x, y], type: completion, split: "train[:20%]"}
+          - {path: some/other, data_files: [a.json], type: completion}
+        sequence_len: 64
+        sample_packing: true
+        micro_batch_size: 2
+        gradient_accumulation_steps: 3
+        """
+    model, left_out = carried(folder / "a.yml", dedent(text) + "num_epochs: 3\n", ranks=2)
+    assert model.pack == {"length": 64, "method": "best_fit", "long": "split"}
+    assert [(one.name, one.path[0], one.slice) for one in model.sources[1:]] == [
+        ("hub-x", "hf://datasets/some/hub@~parquet/x/train", (None, "20%")),
+        ("hub-y", "hf://datasets/some/hub@~parquet/y/train", (None, "20%")),
+        ("other", "hf://datasets/some/other/a.json", None),
     ]
+    assert {(one.epochs, one.max_epochs) for one in model.sources} == {(3, 3)}
+    assert (model.batch, model.seed) == (Batching(6, ranks=2), 42) and left_out == []
+    model, left_out = carried(folder / "b.yml", dedent(text) + "num_epochs: 3\nmax_steps: 12\nval_set_size: 100\n")
+    assert model.horizon == ("steps", 12) and {one.max_epochs for one in model.sources} == {None}
+    assert left_out == [(12, "val_set_size")]
 
 
 def test_axolotl_with_prompts(folder: Path) -> None:
@@ -423,7 +606,7 @@ def test_axolotl_with_prompts(folder: Path) -> None:
         "sample_packing: true\nsequence_len: 64\nshuffle_merged_datasets: false\n",
     )
     assert model.pack is None and model.shuffle == Shuffling("none")
-    assert left_out == [(2, "datasets[0].field_messages"), (2, "datasets[0].type"), (3, "sample_packing")]
+    assert left_out == [(2, "datasets[0].type"), (3, "sample_packing")]
     assert [row["text"] for row in ps.load(folder / "written.yaml")] == [f"chat {i}" for i in range(30)]
 
 
@@ -440,10 +623,15 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
         convert(path, "other")
     with pytest.raises(ps.ConfigError, match="cannot be read"):
         convert(folder / "gone.yaml")
-    path.write_text("datasets: [{path: some/hub-name}]")
-    with pytest.raises(ps.ConfigError, match="there is no source in this axolotl file"):
+    path.write_text("splits: {train: {blend: [{join: [{path: a}], weight: 1}]}}\n__class__: MetadatasetV2")
+    with pytest.raises(ps.ConfigError, match="there is no source in this Energon file"):
         convert(path)
+    path.write_text("data: {paths: [a.npy]}")
+    with pytest.raises(ps.ConfigError, match=r"nothing in .* is called 'cod'; its sources are data"):
+        convert(path, files={"cod": "x"})
+    with pytest.raises(ps.ConfigError, match="pick='val': there is only one mixture in olmo-core files"):
+        convert(path, pick="val")
     path.write_text("- {type: nemo, manifest_filepath: !!python/object/apply:os.system [x]}")
     with pytest.raises(ps.ConfigError, match=r"x.yaml, line 1.*tag"):
         convert(path)
-    assert len(KINDS) == 7
+    assert len(KINDS) == 11

@@ -96,7 +96,12 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [1],
         "sources.a.columns: a column is named twice",
     ),
-    "slice": ("sources: {a: {path: code, slice: [0, 9, 0]}}", [1], "sources.a.slice: the step is at least 1, not 0"),
+    "slice": (
+        "sources: {a: {path: code, slice: [0, 9, 0]}}",
+        [1],
+        "sources.a.slice: the step is a number of at least 1, not 0",
+    ),
+    "slice beyond": ("sources: {a: {path: code, slice: [0%, 101%]}}", [1], "at most 100%, not '101%'"),
     "long slice": ("sources: {a: {path: code, slice: [0, 9, 1, 1]}}", [1], "a list of at least one and at most 3"),
     "half a block": (
         "shuffle: {rows: 5}\nsources: {a: {path: code}}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from itertools import islice
@@ -315,8 +316,29 @@ def test_amounts_beyond_the_horizon_are_refused(write: Any) -> None:
 
 def test_texts_of_tokens_need_a_tokenizer(write: Any) -> None:
     path = write("sources: {a: {path: code}}\npack: {length: 8, eos: <end>}")
-    with pytest.raises(ps.ConfigError, match="eos is '<end>'; the mixture has no tokenise that would know its number"):
+    with pytest.raises(
+        ps.ConfigError, match="eos is '<end>'; the mixture has no one tokenise that would know its number"
+    ):
         ps.load(path)
+
+
+def test_slices_in_percent(data: Path, write: Any) -> None:
+    sizes = [
+        len(ps.load(write(f"stop: all_exhausted\nsources: {{a: {{path: code, slice: {bounds}}}}}")))
+        for bounds in ("[0%, 30%]", "[30%, 100%]", "[50%]", "[12.5%, 59]", "[0%, 100%, 7]")
+    ]
+    assert sizes == [18, 42, 30, 52, 9]
+
+
+def test_the_tokenizers_own_end(data: Path, write: Any, tokenizer: Path) -> None:
+    text = "sources: {a: {path: code, tokenise: {tokenizer: %s}}}\npack: {length: 8, eos: true, dtype: int32}"
+    with pytest.raises(ps.ConfigError, match="names no eos token"):
+        ps.load(write(text % "tokenizer.json"))
+    (data / "folder").mkdir()
+    (data / "folder" / "tokenizer.json").write_text(tokenizer.read_text())
+    own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"}
+    (data / "folder" / "tokenizer_config.json").write_text(json.dumps(own))
+    same(ps.load(write(text % "folder")), ps.load(write((text % "tokenizer.json").replace("true", "<end>"))), 20)
 
 
 def _with_keys(ds: ps.Dataset, n: int) -> list[tuple[Any, str]]:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.errors import ConfigError
+
 from .say import Json, answer, guarded
 
 
@@ -16,23 +18,58 @@ def convert(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A mixture of another project.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The mixture file to write.")],
     kind: Annotated[str | None, typer.Option("--from", help="Its format; default: found from what it holds.")] = None,
-    split: Annotated[str, typer.Option(help="Which split of an Energon metadataset.")] = "train",
+    pick: Annotated[
+        str | None,
+        typer.Option(help="Which of several: the split of an Energon metadataset, the mixture of a Python file."),
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=PATH, once or more: where a source, a dataset of a hub, or all below a URL that ends in / lies "
+            "here; * is for all others, and {name} in its path their names."
+        ),
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="How many ranks the run has.")] = 1,
+    lossy: Annotated[
+        bool, typer.Option("--lossy", help="Write what can be carried over, though some is lost.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Carry a mixture over from Energon, Levanter, OLMo-core, llm-foundry, NeMo, LLaMA-Factory or axolotl.
+    """Carry a mixture over from another project: its sources, shares, lengths of run and rows, seeds.
 
-    What a mixture file cannot hold is named, with its line; nothing the file names is imported or run.
+    Everything that a mixture file cannot hold is named with its line and the reason. Where anything is lost nothing is
+    written, and the exit code is 1, unless --lossy is given. Nothing the file names is imported or run.
     """
     from penstock.compat.mixtures import convert as carried
     from penstock.mixture_files import dump
 
-    model, left_out = carried(file, kind, split)
-    dump(model, out)
+    model, problems = carried(file, kind, pick, files=dict(map(_rule, files or ())), ranks=ranks)
+    lost = [one for one in problems if one.severity == "warning"]
+    written = lossy or not lost
+    if written:
+        dump(model, out)
 
     def tell(console: Any) -> None:
-        console.print(f"{out}: {len(model.names)} sources", markup=False, soft_wrap=True)
-        for problem in left_out:
-            console.print(f"  not carried over: {problem}", style="yellow", markup=False, soft_wrap=True)
+        for problem in problems:
+            said, style = ("lost", "yellow") if problem in lost else ("note", None)
+            console.print(f"{said}: {problem}", style=style, markup=False, soft_wrap=True)
+        names = f"{len(model.names)} sources" if len(model.names) > 1 else "1 source"
+        ends = "" if written else f" not written: {len(lost)} lost (--lossy writes the rest)"
+        console.print(f"{out}:{ends or f' {names}'}", markup=False, soft_wrap=True)
 
-    found = {"mixture": str(out), "sources": list(model.names), "left_out": [asdict(one) for one in left_out]}
+    found = {
+        "mixture": str(out) if written else None,
+        "sources": list(model.names),
+        "lost": [asdict(one) for one in lost],
+        "notes": [asdict(one) for one in problems if one not in lost],
+    }
     answer(found, tell, as_json)
+    if not written:
+        raise typer.Exit(1)
+
+
+def _rule(given: str) -> tuple[str, str]:
+    name, separator, path = given.partition("=")
+    if not separator or not name or not path:
+        raise ConfigError(f"--files {given!r}: NAME=PATH, such as tatsu-lab/alpaca=data/alpaca")
+    return name, path

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import fsum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..dataset import Dataset
 from ..errors import ConfigError
@@ -125,8 +125,7 @@ def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str
         eos=source.eos,
     )
     if source.slice is not None:
-        bounds = source.slice
-        ds = ds.slice(*((None, bounds[0]) if len(bounds) == 1 else bounds))
+        ds = ds.slice(*source.rows(len(ds)))
     if (split := source.splitting(model)) is not None:
         train, held_out = ds.split(split.held_out, split.by, column=split.column, seed=split.seed)
         ds = held_out if split.part == "held_out" else train
@@ -207,7 +206,8 @@ def schedule_of(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]
 def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
     if model.pack:
         options = dict(model.pack)
-        for name in ("bos", "eos"):
+        ends: tuple[Literal["bos", "eos"], ...] = ("bos", "eos")
+        for name in ends:
             if name in options:
                 options[name] = _token(options[name], model, name)
         ds = ds.pack(**options)
@@ -218,12 +218,16 @@ def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
     return ds
 
 
-def _token(token: Any, model: MixtureFile, option: str) -> Any:
-    """The number of a token: a text is looked up in the tokenizer."""
+def _token(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:
+    """The number of a token: a text, or the tokenizer's own, is looked up in the tokenizer."""
     if isinstance(token, Mapping):
         return {name: _token(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(token, str):
+    if not isinstance(token, str) and token is not True:
         return token
-    if model.tokenise is None:
-        raise ConfigError(f"pack: {option} is {token!r}; the mixture has no tokenise that would know its number")
-    return Tokenise(model.tokenise.tokenizer).token(token)
+    known = {source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None}
+    if model.tokenise is not None:
+        known.add(model.tokenise.tokenizer)
+    if len(known) != 1:
+        raise ConfigError(f"pack: {option} is {token!r}; the mixture has no one tokenise that would know its number")
+    tokenise = Tokenise(known.pop())
+    return tokenise.token(token) if isinstance(token, str) else tokenise.own(option)

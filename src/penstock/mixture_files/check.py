@@ -78,8 +78,8 @@ class _Check:
         if len(set(given.get("columns", ()))) != len(given.get("columns", ())):
             error(marks["columns"], dotted(at, "columns"), "a column is named twice")
         bounds = given.get("slice")
-        if bounds and len(bounds) == 3 and bounds[2] is not None and bounds[2] < 1:
-            error(marks["slice"], dotted(at, "slice"), f"the step is at least 1, not {bounds[2]}")
+        if bounds and len(bounds) == 3 and bounds[2] is not None and (isinstance(bounds[2], str) or bounds[2] < 1):
+            error(marks["slice"], dotted(at, "slice"), f"the step is a number of at least 1, not {bounds[2]}")
             del given["slice"]
         if "path" in given:
             given["path"] = tuple(_beside(marks["path"], one) for one in given["path"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from ..errors import ConfigError
@@ -37,13 +38,32 @@ class Either:
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its number, or its text, which the tokenizer knows."""
+    """A token: its number, its text, which the tokenizer knows, or `true` for the tokenizer's own."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if node.value is True:
+            return True
         return (Text() if isinstance(node.value, str) else COUNT).read(node, at, notes)
 
     def schema(self) -> Schema:
-        return {"type": ["integer", "string"]}
+        return {"anyOf": [{"type": ["integer", "string"]}, {"const": True}]}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A row where a slice begins or ends, counted as in Python, or `80%` of the rows."""
+
+    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+        if not isinstance(node.value, str) or not re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value):
+            return Number(whole=True, null=True).read(node, at, notes)
+        if Fraction(node.value.rstrip(" %")) <= 100:
+            return node.value
+        notes.error(node, at, f"at most 100%, not {shown(node)}")
+        return BAD
+
+    def schema(self) -> Schema:
+        percent = {"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"}
+        return {"anyOf": [Number(whole=True, null=True).schema(), percent]}
 
 
 @dataclass(frozen=True)
@@ -123,8 +143,16 @@ PACK = Section(
         Key("features", Items(Text()), "The features to pack; the first one counts the tokens."),
         Key("unpacked", Items(Text()), "Features that come in a list, one entry for each document."),
         Key("pad", Either(Number(), Number()), "What fills a row: one value, or one for each feature."),
-        Key("bos", Either(Token(), Token()), "A token before every document: its number or its text."),
-        Key("eos", Either(Token(), Token()), "A token behind every document: its number or its text."),
+        Key(
+            "bos",
+            Either(Token(), Token()),
+            "A token before every document: its number, its text, or true: the tokenizer's.",
+        ),
+        Key(
+            "eos",
+            Either(Token(), Token()),
+            "A token behind every document: its number, its text, or true: the tokenizer's.",
+        ),
         Key("dtype", Either(Text(), Text()), "The type of the arrays: one, or one for each feature."),
         Key("open_rows", SIZE, "Rows that are open at a time (first_fit, best_fit)."),
         Key("window", SIZE, "Documents that are looked at together (best_fit)."),
@@ -222,7 +250,7 @@ SOURCE = Section(
         Key("eos", COUNT, "The id that ends a document of a token store, where no file beside it tells."),
         Key("split", SOURCE_SPLIT, "What is held out of it; else as the mixture says."),
         Key("where", Table(CONDITION), "Only rows whose columns hold these values."),
-        Key("slice", Items(Number(whole=True, null=True), most=3), "Only the rows [start, stop, step], as in Python."),
+        Key("slice", Items(Bound(), most=3), "Only the rows [start, stop, step], as in Python; bounds in percent too."),
         Key("shuffle", SHUFFLE, "The order of its rows; without it, as the mixture says."),
         Key("tokenise", TOKENISE, "How its text becomes tokens; without it, as the mixture says."),
         Key("label", Text(), "What the files are called where randomness is keyed; without it, the source's name."),

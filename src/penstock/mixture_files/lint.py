@@ -238,7 +238,7 @@ def _sliced(source: SourceEntry, model: MixtureFile, rows: int | None) -> int | 
     """The rows that are left of a source; about, where a split goes by values."""
     if rows is None:
         return None
-    left = len(range(rows)[slice(*source.slice)]) if source.slice else rows
+    left = len(range(rows)[slice(*source.rows(rows))]) if source.slice else rows
     if (split := source.splitting(model)) is None:
         return left
     share = (

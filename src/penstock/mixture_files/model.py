@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import fsum
+from fractions import Fraction
+from math import floor, fsum
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import ConfigError
@@ -105,7 +106,8 @@ class SourceEntry:
     eos: int | None = None
     split: str | Splitting | None = None
     where: Where | None = None
-    slice: tuple[int | None, ...] | None = None
+    slice: tuple[int | str | None, ...] | None = None
+    """Bounds as Python's, or `80%` of the rows."""
     shuffle: Shuffling | None = None
     tokenise: Tokenising | None = None
     label: str | None = None
@@ -128,6 +130,16 @@ class SourceEntry:
     def splitting(self, mixture: MixtureFile) -> Splitting | None:
         """What is held out of it, as it says or the mixture does."""
         return self.split if isinstance(self.split, Splitting) else mixture.split
+
+    def rows(self, size: int) -> tuple[int | None, ...]:
+        """Its slice in whole rows of so many: a percentage is rounded down.
+
+        >>> SourceEntry("a", slice=("10%", "80%")).rows(55)
+        (5, 44)
+        """
+        bounds = self.slice or (None,)
+        found = tuple(floor(Fraction(one.rstrip(" %")) * size / 100) if isinstance(one, str) else one for one in bounds)
+        return (None, *found) if len(found) == 1 else found
 
     @property
     def zero(self) -> bool:

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +96,16 @@ class Tokenise:
             found = tokenizer.get_vocab().get(token) if hasattr(tokenizer, "get_vocab") else None
         if found is None:
             raise ConfigError(f"the tokenizer {self.tokenizer!r} has no token {token!r}")
+        return int(found)
+
+    def own(self, name: Literal["bos", "eos"]) -> int:
+        """The number of the token that the tokenizer itself names as the beginning, or the end, of a text."""
+        found = getattr(self._opened, f"{name}_token_id", None)
+        if found is None:
+            raise ConfigError(
+                f"the tokenizer {self.tokenizer!r} names no {name} token (a tokenizer.json never does): give {name} as "
+                "its number or its text"
+            )
         return int(found)
 
     def _text(self, sample: Any) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from .parts import Left, Names, Part, name_of_path, nothing
 
+_PERCENT = re.compile(r"[0-9]+([.][0-9]*)? *%")
+PART_OF_A_BLEND = "a part of a blend as a whole cannot be named; name it at its datasets"
 _HEADER = ("__module__", "__class__", "splits")
 
 
@@ -17,8 +20,9 @@ def is_mine(tree: Node) -> bool:
     return isinstance(value, dict) and "splits" in value and ("__class__" in value or "__module__" in value)
 
 
-def convert(tree: Node, left: Left, split: str = "train", above: tuple[Path, ...] = ()) -> MixtureFile:
-    """The mixture of one split; the other splits are named as left out."""
+def convert(tree: Node, left: Left, pick: str = "train", above: tuple[Path, ...] = ()) -> MixtureFile:
+    """The mixture of one split; the other splits are named."""
+    split = pick
     top = Part(tree, "", left)
     splits = top.part("splits")
     top.taken |= set(_HEADER)
@@ -30,7 +34,7 @@ def convert(tree: Node, left: Left, split: str = "train", above: tuple[Path, ...
         raise nothing(file, f"Energon (it has no split {split!r}, but {known})")
     for other in splits.table:
         if other != split:
-            splits.leave(other, f"another split; convert it by itself with split={other!r}")
+            splits.say(other, f"another split; convert it by itself with pick={other!r}")
     chain = (*above, file.resolve())
     model = _mixture(chosen, split, left, chain)
     if not model.sources:
@@ -45,6 +49,7 @@ def _mixture(part: Part, split: str, left: Left, chain: tuple[Path, ...]) -> Mix
     if key is None:
         found = _entry(part, split, names, left, chain, {})
         return MixtureFile(() if found is None else (found,))
+    part.skip("__module__", "__class__")
     for item in part.parts(key):
         if epochised:
             times = item.number("repetitions")
@@ -54,7 +59,7 @@ def _mixture(part: Part, split: str, left: Left, chain: tuple[Path, ...]) -> Mix
             share = {"weight": 1 if weight is None else weight}
         if (source := _entry(item, split, names, left, chain, share)) is not None:
             sources.append(source)
-    part.leave("subset", "a part of a blend as a whole cannot be named; name it at its datasets")
+    part.leave("subset", PART_OF_A_BLEND)
     part.rest()
     return MixtureFile(tuple(sources))
 
@@ -67,20 +72,22 @@ def _entry(
         inner = Part(item.node, item.at, left, set(item.taken))
         return SourceEntry(names.of("blend"), mixture=_mixture(inner, own, left, chain), **share)
     if not item.has("path"):
-        item.leave("join", "joined datasets have no counterpart in a mixture file: join them beforehand")
+        why = "joined datasets have no counterpart in a mixture file: join them beforehand; its share is lost"
+        item.leave("join", why)
         item.rest()
         return None
     given = item.text("path") or ""
-    path = item.path(given)
     name = names.of(name_of_path(given))
-    if path.endswith((".yaml", ".yml")):
+    if given.endswith((".yaml", ".yml")):
+        item.leave("subset", PART_OF_A_BLEND)
         item.rest()
-        mixture = _file(item, Path(path), own, left, chain)
+        mixture = _file(item, Path(item.path(given)), own, left, chain)
         return None if mixture is None else SourceEntry(name, mixture=mixture, **share)
     bounds = _subset(item)
+    paths = item.local("path", name, [given])
     item.rest()
-    prepared = not path.endswith((".jsonl", ".json"))
-    return SourceEntry(name, (path,), split=own if prepared else None, slice=bounds, **share)
+    prepared = not paths[0].endswith((".jsonl", ".json"))
+    return SourceEntry(name, paths, split=own if prepared else None, slice=bounds, **share)
 
 
 def _file(item: Part, path: Path, split: str, left: Left, chain: tuple[Path, ...]) -> MixtureFile | None:
@@ -95,14 +102,17 @@ def _file(item: Part, path: Path, split: str, left: Left, chain: tuple[Path, ...
     return convert(tree, left, split, chain)
 
 
-def _subset(item: Part) -> tuple[int | None, ...] | None:
-    """Absolute ranges are slices; shares of a size that is not known here are left out."""
-    given = item.get("subset")
-    bounds = given.get("range") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+def _subset(item: Part) -> tuple[int | str | None, ...] | None:
+    """A range as a slice, in rows or in percent."""
+    part = item.part("subset")
+    bounds = part.get("range") if part else None
+    if part:
+        part.rest()
     if bounds in (None, ["0%", "100%"]):
         return None
-    ends = [None if bound == "end" else bound for bound in bounds] if isinstance(bounds, list) else []  # pyright: ignore[reportUnknownVariableType]
-    if len(ends) == 2 and all(end is None or isinstance(end, int) for end in ends):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        return tuple(ends)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    item.leave("subset", "a range in percent has no counterpart: write it as slice: [first row, row after the last]")
+    given = cast("list[Any]", bounds) if isinstance(bounds, list) else []
+    ends = [None if bound == "end" else bound for bound in given]
+    if len(ends) == 2 and all(end is None or isinstance(end, int) or _PERCENT.fullmatch(str(end)) for end in ends):
+        return tuple(ends)
+    item.leave("subset", f"{bounds!r} is no range of rows or percent")
     return None

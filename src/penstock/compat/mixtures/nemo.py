@@ -9,7 +9,7 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from ...sources.paths import FormatName
-from .parts import Left, Names, Part, name_of_path, nothing, parts_of, remote
+from .parts import Left, Names, Part, name_of_path, nothing, parts_of
 
 # type: the key of its files, and the format of these (None: only their names tell).
 _FILES: dict[str, tuple[str, FormatName]] = {
@@ -82,20 +82,19 @@ def _entry(item: Part, names: Names, left: Left, chain: tuple[Path, ...]) -> Sou
             return None
         return SourceEntry(names.of(name or "group"), mixture=inner, weight=weight)
     if kind not in _FILES:
-        left.note(item.node, item.at, f"datasets of type {kind!r} cannot be read")
+        left.lost(item.node, item.at, f"datasets of type {kind!r} cannot be read")
         item.taken |= set(item.table)
         return None
     key, form = _FILES[kind]
     paths = [_RANGE.sub(r"{\1..\2}", path) for path in item.texts(key)]
     if not paths:
-        left.note(item.node, item.at, f"it has no {key}")
+        left.lost(item.node, item.at, f"it has no {key}")
         return None
     item.leave("tarred_audio_filepaths", "the rows of the manifest are read; audio in archives is not joined to them")
     item.leave("tarred_audio_filepath", "the rows of the manifest are read; audio in archives is not joined to them")
-    remote(item, key, paths)
-    item.rest()
-    files = tuple(item.path(path) for path in paths)
     own = names.of(name or name_of_path(paths[0]))
+    files = item.local(key, own, paths)
+    item.rest()
     return SourceEntry(own, files, format=form, weight=weight)
 
 

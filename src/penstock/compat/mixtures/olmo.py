@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node
-from .parts import Left, Names, Part, nothing, parts_of, remote
+from ...sources.paths import TOKEN_TYPES, TokenType
+from .parts import Left, Names, Part, nothing, parts_of
+from .trainers import shared
 
 
 def is_mine(tree: Node) -> bool:
-    return _sources(tree) is not None
+    return _sources(tree) is not None or _paths(tree)
+
+
+def _paths(tree: Node) -> bool:
+    """Whether it is a training file of OLMo, with a list of token files."""
+    data = tree.value.get("data") if isinstance(tree.value, dict) else None
+    paths = data.value.get("paths") if data is not None and isinstance(data.value, dict) else None
+    return paths is not None and isinstance(paths.value, tuple)
 
 
 def _sources(tree: Node) -> tuple[Node, Node] | None:
@@ -29,30 +40,100 @@ def _sources(tree: Node) -> tuple[Node, Node] | None:
 def convert(tree: Node, left: Left) -> MixtureFile:
     """The mixture; ratios are shares of tokens."""
     found = _sources(tree)
-    assert found is not None
+    if found is None:
+        return _training(Part(tree, "", left))
     top = Part(tree, "", left, {"sources", "source_list"})
+    dtype = top.text("dtype")
     names, sources = Names(), list[SourceEntry]()
     for item in parts_of(found[1], "sources" if found[0] is tree else "source_list.sources", left):
-        paths, ratio = item.texts("paths"), item.number("target_ratio")
+        ratio = item.number("target_ratio")
         times, fraction = item.number("max_repetition_ratio"), item.number("max_source_fraction")
         name = names.of(item.text("source_name") or "source")
         if fraction not in (None, 1):
-            item.leave("max_source_fraction", "it is kept as part of the cap; which documents are used is not fixed")
-        if any(path.endswith(".npy") for path in paths):
-            item.leave(
-                "paths", "token files (.npy) have no format name: open them with ps.from_tokens, or convert them"
-            )
-        else:
-            remote(item, "paths", paths)
-        item.rest()
+            item.say("max_source_fraction", "kept as part of the cap: which documents that are is chosen otherwise")
+        paths = _flat(item.texts("paths"))
         if not paths:
-            left.note(item.node, item.at, "it names no files")
+            left.lost(item.node, item.at, "it names no files")
             continue
+        files = item.local("paths", name, paths)
+        item.rest()
         cap = (1 if times is None else times) * (1 if fraction is None else fraction)
-        files = tuple(item.path(path) for path in paths)
-        sources.append(SourceEntry(name, files, weight=1 if ratio is None else ratio, max_epochs=cap or None))
+        tokens = any(path.endswith(".npy") for path in files)
+        kind = _dtype(item, dtype) if tokens else None
+        weight = 1 if ratio is None else ratio
+        sources.append(SourceEntry(name, files, dtype=kind, weight=weight, max_epochs=cap or None))
     if not sources:
         raise nothing(Path(tree.file), "OLMo-core")
-    tokens = top.count("requested_tokens")
+    horizon = top.count("requested_tokens")
+    size, seed = top.count("global_batch_size"), top.count("seed")
+    length = top.count("sequence_length") or top.count("max_target_sequence_length")
+    batch = shared(size // length, top, "global_batch_size", drop_remainder=True) if size and length else None
+    if size and not length:
+        top.say("global_batch_size", "it counts tokens: say pack with the length of a row, and batch in rows")
+    top.skip("processes", "sample_per_document", "quiet", "render_tables")
     top.rest()
-    return MixtureFile(tuple(sources), unit="tokens", horizon=None if tokens is None else ("tokens", tokens))
+    return MixtureFile(
+        tuple(sources),
+        unit="tokens",
+        seed=seed,
+        horizon=None if horizon is None else ("tokens", horizon),
+        pack={"length": length} if length else None,
+        batch=batch,
+    )
+
+
+def _flat(paths: list[str]) -> list[str]:
+    return [path for given in paths for path in (given.split(",") if "," in given and "{" not in given else [given])]
+
+
+def _dtype(item: Part, dtype: str | None) -> TokenType:
+    """What ids are kept as: `uint32` for the tokenizers of OLMo, where the file does not say."""
+    if dtype in TOKEN_TYPES:
+        return dtype
+    item.say("paths", "raw token ids: taken as uint32, as for the tokenizer dolma2; change dtype where that is wrong")
+    return "uint32"
+
+
+def _training(top: Part) -> MixtureFile:
+    """One source of all files; those that are named several times are seen so many times in a pass."""
+    data, model = top.part("data"), top.part("model")
+    assert data is not None
+    counted = Counter(data.texts("paths"))
+    dtype, eos = data.text("memmap_dtype"), model.count("eos_token_id") if model else None
+    length = model.count("max_sequence_length") if model else None
+    kind: TokenType = dtype if dtype in TOKEN_TYPES else "uint16"
+    data.leave("instance_filter", "rows are not looked at: filter the documents beforehand")
+    data.rest(only=("datasets", "custom_dataset", "label_mask_paths"))
+    horizon, passes = _duration(top)
+    sources = list[SourceEntry]()
+    for times in sorted(set(counted.values())):
+        name = "data" if times == 1 else f"data-x{times}"
+        paths = data.local("paths", name, [path for path in counted if counted[path] == times])
+        amount = times * passes
+        cap = None if horizon else amount
+        sources.append(SourceEntry(name, paths, dtype=kind, eos=eos, epochs=amount, max_epochs=cap))
+    if not sources:
+        raise nothing(Path(top.node.file), "OLMo")
+    data.say("paths", "documents are shuffled, mixed and then cut; OLMo cuts files into rows, and shuffles those")
+    seed = top.get("seed")
+    return MixtureFile(
+        tuple(sources),
+        unit="tokens",
+        seed=seed if isinstance(seed, int) else None,
+        horizon=horizon,
+        pack={"length": length} if length else None,
+        batch=shared(top.count("global_train_batch_size"), top, "global_train_batch_size", drop_remainder=True),
+    )
+
+
+def _duration(top: Part) -> tuple[tuple[str, float] | None, float]:
+    """The run in tokens (`50e9T`) or steps, or how many passes it is."""
+    given = top.get("max_duration")
+    found = re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)(T|ep)?", str(given).strip()) if given is not None else None
+    if found is None:
+        top.leave("max_duration", f"{given!r} is no duration such as 1ep, 50e9T or a number of steps")
+        return None, 1
+    number = float(found[1].replace("_", ""))
+    if found[2] == "ep":
+        return None, number
+    return ("tokens" if found[2] == "T" else "steps", int(number)), 1

@@ -1,0 +1,161 @@
+"""torchtitan's dataset configs, and `interleave_datasets` of Hugging Face, found in a Python file that is not run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from ...errors import ConfigError
+from ...mixing import Stop
+from ...mixture_files import MixtureFile, Shuffling, SourceEntry
+from ...mixture_files.reading import Node
+from .arithmetic import Call, Unknown
+from .parts import Hub, Left, Names, Part, name_of_path, nothing
+from .trainers import whole
+
+_ENCODED = "rows are as stored: tokenise and filter them in Python"
+_KINDS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "text": "text", "arrow": "arrow"}
+_STOPS: dict[str, Stop] = {
+    "first_exhausted": "first_exhausted",
+    "all_exhausted": "all_exhausted_oversample",
+    "all_exhausted_without_replacement": "all_exhausted",
+}
+
+
+def _mixed(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+    """A mix of weighted datasets."""
+    return _checked(_children(call, left, weighted=True), call)
+
+
+def _joined(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+    """Datasets one after the other, shuffled together."""
+    return _checked(_children(call, left, weighted=False), call)
+
+
+def _single(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+    source = _source(call, Names(), left)
+    return _checked(MixtureFile(() if source is None else (source,)), call)
+
+
+def _checked(model: MixtureFile, call: Call) -> MixtureFile:
+    if not model.sources:
+        raise nothing(Path(call.file), "torchtitan")
+    return model
+
+
+def _children(call: Call, left: Left, weighted: bool) -> MixtureFile:
+    given, names, sources = call.of("datasets", 0), Names(), list[SourceEntry]()
+    if not isinstance(given, list):
+        why = given.why if isinstance(given, Unknown) else "they are no list"
+        raise ConfigError(f"{call.file}, line {call.line}: what its datasets are cannot be known: {why}")
+    for number, child in enumerate(cast("list[Any]", given)):
+        inner: Any = child.of("dataset", 0) if weighted and isinstance(child, Call) else child
+        weight: Any = child.of("weight", 1, 1.0) if weighted and isinstance(child, Call) else None
+        if weighted and not isinstance(weight, int | float):
+            why = weight.why if isinstance(weight, Unknown) else "it is no number"
+            raise ConfigError(f"{call.file}, line {call.line}: the weight of datasets[{number}] cannot be known: {why}")
+        if (source := _child(inner, names, left, call, f"datasets[{number}]")) is not None:
+            sources.append(replace(source, weight=weight))
+    if weighted:
+        return MixtureFile(tuple(sources))
+    put, how = whole(sources, 1)
+    return MixtureFile(put, **how)
+
+
+def _child(inner: Any, names: Names, left: Left, call: Call, at: str) -> SourceEntry | None:
+    """A dataset, or a mix in the mix."""
+    kind = inner.name.rsplit(".", 1)[-1] if isinstance(inner, Call) else ""
+    if kind in ("DatasetMixConfig", "DatasetConcatConfig"):
+        mixture = _children(inner, left, kind == "DatasetMixConfig")
+        return SourceEntry(names.of("mix"), mixture=mixture) if mixture.sources else None
+    if isinstance(inner, Call) and "dataset" in inner.options:  # packed, or changed otherwise
+        left.lost(_at(inner), at, f"{kind} around it is not carried over: say pack for the mixture")
+        return _child(inner.of("dataset"), names, left, call, at)
+    if isinstance(inner, Call) and kind in ("SingleDatasetConfig", "load_dataset"):
+        return _source(inner, names, left)
+    why = inner.why if isinstance(inner, Unknown) else "no dataset that is known"
+    left.lost(_at(call), at, f"{why}: its share is lost")
+    return None
+
+
+def _at(call: Call) -> Node:
+    return Node(None, call.file, call.line)
+
+
+def _source(call: Call, names: Names, left: Left) -> SourceEntry | None:
+    """Where rows come from: files, or a dataset of the hub."""
+    origin = call.of("source", 0) if "load_dataset" not in call.name else call
+    if not isinstance(origin, Call):
+        why = origin.why if isinstance(origin, Unknown) else "it names no source"
+        left.lost(_at(call), "source", f"{why}: its share is lost")
+        return None
+    if call.of("processor") is not None or call.of("pre_filters") or call.of("post_filters"):
+        left.note(_at(call), "processor", _ENCODED)
+    patterns, path = origin.of("patterns"), origin.of("path", 0)
+    options = origin.of("load_dataset_kwargs", default=origin.options)
+    files = _listed(patterns) or _listed(options.get("data_files") if isinstance(options, dict) else None)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    split = origin.of("split")
+    if not isinstance(path, str) and not files:
+        left.lost(_at(origin), "path", "it names no files and no dataset: its share is lost")
+        return None
+    local = path is None or path in _KINDS or path.startswith((".", "/", "~")) or "://" in path
+    place = Hub(str(path), _text(origin.of("name", 1)), _text(split), tuple(files))
+    name = names.of(name_of_path(files[0] if files else str(path)) if local else place.short)
+    key = "patterns" if patterns else "path"
+    part = Part(Node({key: Node(place.name, origin.file, origin.line)}, origin.file, origin.line), "", left)
+    if not local:
+        return SourceEntry(name, part.hub(key, name, place))
+    kind: Any = "jsonl" if patterns else _KINDS.get(str(path))
+    return SourceEntry(name, part.local(key, name, files or [str(path)]), format=kind)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _listed(given: Any) -> list[str]:
+    """Names of files: one, a list, or those of the split for training."""
+    if isinstance(given, dict):
+        given = given.get("train")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    values: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
+    return [value for value in values if isinstance(value, str)]
+
+
+def _interleaved(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+    """`interleave_datasets`: shares of samples; without probabilities by turns."""
+    model = _children(replace(call, options={**call.options, "datasets": call.of("datasets", 0)}), left, weighted=False)
+    shares, seed = call.of("probabilities", 1), call.of("seed", 2)
+    stop = call.of("stopping_strategy", default="first_exhausted")
+    if isinstance(shares, Unknown):
+        raise ConfigError(f"{call.file}, line {call.line}: what the probabilities are cannot be known: {shares.why}")
+    given = call.of("datasets", 0)
+    if shares and len(model.sources) != len(given):
+        raise ConfigError(f"{call.file}, line {call.line}: some of its datasets cannot be known")
+    weights = shares or [1.0] * len(model.sources)
+    sources = tuple(replace(source, weight=weight) for source, weight in zip(model.sources, weights, strict=True))
+    return _checked(
+        MixtureFile(
+            sources,
+            seed=seed if isinstance(seed, int) else None,
+            stop=_STOPS.get(str(stop)),
+            shuffle=Shuffling("none"),
+        ),
+        call,
+    )
+
+
+def _concatenated(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+    model = _children(replace(call, options={"datasets": call.of("dsets", 0)}), left, weighted=False)
+    left.note(_at(call), "", "sources are mixed evenly here, not one after the other; each in its order")
+    return _checked(replace(model, shuffle=Shuffling("none")), call)
+
+
+READERS: dict[str, Callable[[Call, Left, list[Call]], MixtureFile]] = {
+    "DatasetMixConfig": _mixed,
+    "DatasetConcatConfig": _joined,
+    "SingleDatasetConfig": _single,
+    "interleave_datasets": _interleaved,
+    "concatenate_datasets": _concatenated,
+}
