@@ -200,10 +200,12 @@ def test_workers_that_are_killed(tmp_path: Path) -> None:
 FIND = f"import sys\nsys.path.append({str(HERE)!r})\n"
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from lethal import documents
 from penstock.writing import write
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
 
 def slow(sample, folder=sys.argv[1]):
     if sample["json"]["number"] == 40 and not Path(folder, "go on").exists():

@@ -392,7 +392,7 @@ def test_close_does_not_wait_for_functions() -> None:
     time.sleep(1)
     began = time.monotonic()
     loader.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10  # what it would wait for never ends
 
 
 def test_what_is_dropped_ends() -> None:
@@ -406,8 +406,9 @@ def test_what_is_dropped_ends() -> None:
 
 
 PARENT = """
-import os, re, sys, time
+import os, re, signal, sys, time
 import penstock as ps
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
 def spin(x):
     if x > 3:
         while True: pass
@@ -461,7 +462,7 @@ except KeyboardInterrupt:
     print("interrupted", loader.stats()["items"] == loader.state_dict()["at"], flush=True)
     began = time.monotonic()
     loader.close()
-    print(time.monotonic() - began < 1, flush=True)
+    print(time.monotonic() - began < 10, flush=True)
 """
     )
     parent = subprocess.Popen(
