@@ -59,7 +59,7 @@ def delivered(ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0, *
     return out, through_json(saved)
 
 
-@examples(2000)
+@examples(1000)
 @given(tree=described(), at=st.integers(0, FEW))
 def test_what_is_delivered_is_what_the_plan_says(tree: Tree, at: int) -> None:
     note(show(tree))

@@ -163,7 +163,7 @@ def test_memory_is_used_again() -> None:
         assert max(map(shared_by, pids)) - before < 12 << 20
 
 
-@examples(20)  # each collects all garbage, which takes long beside other tests
+@examples(6)  # each collects all garbage, which takes long beside other tests
 @given(st.lists(st.tuples(st.integers(1, 1 << 20), st.integers(0, 5)), max_size=60))
 def test_ranges_of_an_arena_never_overlap(asked: list[tuple[int, int]]) -> None:
     arena, taken = Arena(0), dict[int, int]()
