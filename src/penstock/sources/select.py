@@ -50,6 +50,15 @@ class Selected:
         """The rows at `indices` of the selection."""
         return self._chain.read(self._rows[indices])
 
+    @property
+    def distant(self) -> bool:
+        """Whether any of the files lies in a store."""
+        return self._chain.distant
+
+    def ahead(self, indices: Ints, /) -> bool:
+        """Begin to fetch what rows need that are read soon; whether there was room for that."""
+        return self._chain.ahead(self._rows[indices])
+
     def lengths(self) -> Ints | None:
         """The sizes of these rows, where those of the files are known."""
         lengths = self._chain.lengths()
