@@ -19,6 +19,7 @@ from penstock.sources import index_files
 from penstock.sources.paths import TokenType, find, format_of
 
 from . import ask
+from .cache import cache as kept
 from .check import lint
 from .convert import convert
 from .edit import edit
@@ -101,6 +102,8 @@ def index(
     if as_json:
         print(json.dumps(rows, indent=2))
 
+
+app.add_typer(kept, name="cache")
 
 for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run, edit, convert):
     app.command()(command)

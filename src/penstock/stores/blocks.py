@@ -140,7 +140,8 @@ class Blocks:
         """How many bytes of blocks there may be: as the environment says, or half of what the disk has for them."""
         if told := machine.environment(LIMIT):
             return bytes_of(told)
-        return (used + seams.world.disk.free(self.folder)) // 2
+        there = next(one for one in (self.folder, *self.folder.absolute().parents) if one.exists())
+        return (used + seams.world.disk.free(there)) // 2
 
     def _used(self) -> int:
         """The bytes of all blocks, as they were last noted."""

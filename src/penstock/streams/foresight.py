@@ -26,7 +26,7 @@ class Foresighted(Protocol):
 
 def foresees(leaves: Sequence[Leaf]) -> bool:
     """Whether any source lies afar."""
-    sources = [cast(object, leaf.source) for leaf in leaves]
+    sources: list[object] = [leaf.source for leaf in leaves]
     return any(isinstance(source, Foresighted) and source.distant for source in sources)
 
 
@@ -34,7 +34,7 @@ def foretell(feed: Positions, leaves: Sequence[Leaf]) -> None:
     """Tell the sources of what comes, until they have enough to do."""
     while len(rows := feed.coming(_ROWS, _STEP)):
         for leaf in np.unique(rows.leaf).tolist():
-            source = cast(object, leaves[leaf].source)
-            if isinstance(source, Foresighted) and source.distant and not source.ahead(rows.index[rows.leaf == leaf]):
+            source, index = cast(object, leaves[leaf].source), rows.index[rows.leaf == leaf]
+            if isinstance(source, Foresighted) and source.distant and not source.ahead(index):
                 return feed.untold(len(rows))
     return None
