@@ -33,6 +33,10 @@ class StorageError(PenstockError, OSError):
     """Storage that failed: worth a retry, never a reason to drop a sample."""
 
 
+class GivenUpError(StorageError):
+    """Storage that failed for as long as it was asked again, or that refused: asking once more would not help."""
+
+
 class IndexedError(PenstockError, TypeError):
     """`len(ds)` or `ds[i]` was asked of a pipeline that only a run can measure; the message names the step."""
 

@@ -113,12 +113,6 @@ def test_duplicates_are_refused_by_name(data: Path) -> None:
         find([str(data / "a" / "1.jsonl"), str(data / "b" / ".." / "a" / "1.jsonl")])
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x.jsonl", "hf://datasets/x", "https://x.org/y.parquet"])
-def test_urls_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=f"{url.split(':', maxsplit=1)[0]}:// paths cannot be read yet"):
-        find(url)
-
-
 @pytest.mark.parametrize(
     ("name", "format"),
     [

@@ -28,7 +28,8 @@ from .machine import environment, place
 
 class Stat(NamedTuple):
     """What identifies a version of a file: its size in bytes, its modification time in nanoseconds, its number in the
-    file system, and when anything of it was last changed.
+    file system, and when anything of it was last changed. Of what lies in a store there is no time, but a digest of its
+    etag, below 0.
     """
 
     size: int
@@ -64,6 +65,7 @@ class Disk(Protocol):
     def sync(self, path: Path, /) -> None: ...
     def replace(self, source: Path, target: Path, /) -> None: ...
     def unlink(self, path: Path, /) -> None: ...
+    def touch(self, path: Path, /) -> None: ...
     def free(self, path: Path, /) -> int: ...
     def create(self, target: Path, alone: bool, /) -> contextlib.AbstractContextManager[BinaryIO]: ...
     def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]: ...
@@ -159,6 +161,9 @@ class LocalDisk:
 
     def unlink(self, path: Path, /) -> None:
         path.unlink(missing_ok=True)
+
+    def touch(self, path: Path, /) -> None:
+        os.utime(path)
 
     def free(self, path: Path, /) -> int:
         found = os.statvfs(path)

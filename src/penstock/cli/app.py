@@ -21,6 +21,7 @@ from penstock.sources.paths import TokenType, find, format_of
 from . import ask
 from .audit import audit
 from .blame import blame
+from .cache import cache as kept
 from .check import lint
 from .convert import convert
 from .edit import edit
@@ -107,5 +108,6 @@ def index(
 
 
 app.command("find")(find_)
+app.add_typer(kept, name="cache")
 for command in (ask.plan, ask.at, ask.diff, ask.simulate, audit, blame, seen, leaks, lint, run, edit, convert):
     app.command()(command)

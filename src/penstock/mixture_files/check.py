@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from ..base.hints import near
 from ..base.urls import without_secrets
+from ..stores import is_far, located
 from .keys import MIXTURE, NESTED, SOURCE
 from .kinds import BAD, shown
 from .model import SHARES, Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Stage, Tokenising
@@ -20,8 +21,9 @@ _FILES_ONLY = ("format", "columns", "dtype", "eos", "where", "slice", "shuffle",
 
 def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
     """The description of a file, as far as it could be read; what is wrong goes to `notes`."""
-    tree = read_included(Path(path), notes)
-    return None if tree is None else _Check(notes).mixture(tree, "", (Path(path).resolve(),))
+    path = located(path)
+    tree = read_included(path, notes)
+    return None if tree is None else _Check(notes).mixture(tree, "", (path.resolve(),))
 
 
 @dataclass
@@ -47,7 +49,7 @@ class _Check:
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
             batch=Batching(**batch) if "size" in (batch := given.pop("batch", {})) else None,
             pack=pack if "length" in (pack := given.pop("pack", {})) else None,
-            cache=_beside(marks["cache"], given.pop("cache")) if "cache" in given else None,
+            cache=_here(marks["cache"], given.pop("cache")) if "cache" in given else None,
             exclude=_beside(marks["exclude"], given.pop("exclude")) if "exclude" in given else None,
             marks=marks,
             **given,
@@ -100,7 +102,7 @@ class _Check:
         if not isinstance(node.value, str):
             self.notes.error(node, at, f"a mixture file, or the settings of a mixture, not {shown(node)}")
             return None
-        path = Path(_beside(node, node.value))
+        path = located(_beside(node, node.value))
         if cycle(path, chain, node, at, self.notes):
             return None
         if not path.is_file():
@@ -242,4 +244,9 @@ def _beside(node: Node, path: str) -> str:
     """A path that is written in a file, from where that file is."""
     if path.startswith("~") or "://" in path:
         return path
-    return str(Path(node.file).absolute().parent / path)
+    return str(located(node.file).absolute().parent / path)
+
+
+def _here(node: Node, path: str) -> str:
+    """The same, of a folder of this machine, also where the file lies in a store."""
+    return path if is_far(node.file) else _beside(node, path)

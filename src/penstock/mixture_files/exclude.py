@@ -16,6 +16,7 @@ from ..dataset import Dataset
 from ..errors import ConfigError
 from ..graph.nodes import Reorder
 from ..orders import AllBut
+from ..stores import located
 from ..types import Ints
 from .model import MixtureFile
 
@@ -23,7 +24,7 @@ from .model import MixtureFile
 def read_keys(path: Path) -> list[tuple[str, int]]:
     """The keys in a file: `[source, index]` in every line, or `[source, epoch, index]`, as `Loader.keys()` has them."""
     keys = list[tuple[str, int]]()
-    for number, line in enumerate(seams.world.disk.read(path).decode().splitlines(), 1):
+    for number, line in enumerate(seams.world.store.read(str(path)).decode().splitlines(), 1):
         try:
             found: Any = json.loads(line)
             keys.append((str(found[0]), int(found[-1])))
@@ -37,7 +38,7 @@ def left_out(model: MixtureFile) -> Mapping[str, Ints]:
     if model.exclude is None:
         return {}
     by_source = dict[str, list[int]]()
-    for source, index in read_keys(Path(model.exclude)):
+    for source, index in read_keys(located(model.exclude)):
         by_source.setdefault(source, []).append(index)
     names = [name for name, _ in model.leaves()]
     if unknown := sorted(set(by_source) - set(names)):

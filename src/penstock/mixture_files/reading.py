@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from ..base import machine, seams
 from ..base.urls import is_url, without_secrets
 from ..base.yaml import DEPTH, shallow
+from ..stores import located
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -224,7 +225,7 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
         if not isinstance(item.value, str):
             notes.error(item, "include", "give a file, or a list of files")
             continue
-        target = path.parent / item.value
+        target = located(item.value) if is_url(item.value) else path.parent / item.value
         if cycle(target, chain, item, "include", notes):
             continue
         if not target.is_file():

@@ -19,6 +19,7 @@ from ..orders.portion import FINEST
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..sources import Chain, Selected
+from ..stores import located
 from ..text import Tokenise
 from .build import build
 from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Tokenising
@@ -164,7 +165,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         kind = type(source).__name__
         raise ConfigError(f"dump: {at}: a mixture file names files, and this source is a {kind}: write its rows first")
     caches.add(None if asked.cache is None else str(Path(asked.cache).expanduser().absolute()))
-    paths = tuple(str(Path(path).expanduser().absolute()) for path in asked.paths)
+    paths = tuple(str(located(path).absolute()) for path in asked.paths)
     if flow.name != name:
         out["label"] = flow.name
     return {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.rows import Rows
-from ..errors import DataError
+from ..errors import DataError, GivenUpError
 from ..streams.step import Leaf, failed
 from ..types import Ints, Source, is_blocks
 from .op import Before, Op, Standing
@@ -44,7 +44,7 @@ class ReadOp(Op):
         try:
             found = blocks_of(self.source, rows.index)
         except Exception as error:
-            if len(rows) == 1:
+            if len(rows) == 1 or isinstance(error, GivenUpError):
                 raise failed(rows, 0, error) from error
             return [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
         if len(found) != len(rows):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Iterable as Iterables
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
+from ..base import machine, seams
 from ..base.progress import Progress
 from ..errors import ConfigError
+from ..stores import Stores, is_far, located, told
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Asked, Chain, File, Outline, outline_of
 from .held import Held, Shared
@@ -78,6 +81,33 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
+    with _looking(cache):
+        for path in [paths] if isinstance(paths, str | Path) else paths:
+            if is_far(path) and not {*str(path)} & {*"*?[{"}:
+                located(path).is_file()  # what is an object is not asked for what may lie in folders
+        return _opened(paths, format, columns, cache, lengths, split, where, dtype, eos)
+
+
+@contextlib.contextmanager
+def _looking(cache: str | Path | None) -> Generator[None]:
+    """A block in which stores are listed once, and what is found in them is kept in a cache."""
+    kept = cache if cache is not None else machine.environment("PENSTOCK_CACHE")
+    looking = seams.world.store.looking if isinstance(seams.world.store, Stores) else None
+    with contextlib.nullcontext() if looking is None else looking(None if kept is None else str(kept)):
+        yield
+
+
+def _opened(
+    paths: str | Path | Sequence[str | Path],
+    format: str | Format | None,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    lengths: str | None,
+    split: str | None,
+    where: Where | None,
+    dtype: TokenType | None,
+    eos: int | None,
+) -> Chain | Selected:
     others = {"columns": columns, "lengths": lengths, "split": split, "where": where, "dtype": dtype, "eos": eos}
     given = _given(paths)
     if callable(format):
@@ -86,7 +116,7 @@ def open_files(
         source = open_own(given, brought.format.open, cache, others, name=brought.name, files=brought.files)
     else:
         source = _open(given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked())
-    names, kept = tuple(str(path) for path in given), None if cache is None else str(cache)
+    names, kept = tuple(map(told, given)), None if cache is None else str(cache)
     wanted = None if columns is None else tuple(columns)
     source.asked = Asked(names, format, wanted, kept, lengths, split, where, dtype, eos)
     return source

@@ -6,16 +6,21 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from ..base import seams
 from ..base.seams import Stat
+from ..stores import Range, Stores, is_far
 from ..types import Ints, Json
 from . import sidecar
 from .block import OfColumns, joined
 from .identity import Digest, file_digest, row_digest
 from .paths import TokenType
+
+_FAR = 4 << 10  # bytes of a store worth reading for nothing to save one more read
+_NEAR = 32 << 10  # of this machine
 
 
 class File(Protocol):
@@ -25,6 +30,29 @@ class File(Protocol):
     def columns(self) -> Sequence[str] | None: ...
     def __len__(self) -> int: ...
     def read(self, indices: Ints, /) -> list[Any]: ...
+
+
+@runtime_checkable
+class Ranged(Protocol):
+    """A file that can say which bytes of a store its rows need."""
+
+    def ranges(self, indices: Ints, /) -> Iterable[Range]: ...
+
+
+def gap_of(path: Path) -> int:
+    """How many bytes between two rows are worth reading for nothing, to save one more read."""
+    return _FAR if is_far(path) else _NEAR
+
+
+def ranges_of(path: Path, starts: Ints, ends: Ints, of: int = 1) -> list[Range]:
+    """Parts of a file, in whole blocks, those made one that are read together."""
+    if not starts.size:
+        return []
+    order, gap = np.argsort(starts, kind="stable"), gap_of(path)
+    starts, ends = starts[order] // of * of, -(-ends[order] // of) * of
+    cuts = np.flatnonzero(starts[1:] > np.maximum.accumulate(ends)[:-1] + gap) + 1
+    lows, highs = starts[np.concatenate([[0], cuts])], np.maximum.reduceat(ends, np.concatenate([[0], cuts]))
+    return [Range(str(path), low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
 
 
 def starts_of(sizes: Sequence[int] | Ints) -> Ints:
@@ -134,6 +162,16 @@ class Chain:
         self.files = files
         self._columns = outline.columns
         self._starts = starts_of(outline.rows)
+        self._far = any(map(is_far, self.paths))
+        self._use()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._use()
+
+    def _use(self) -> None:
+        if self._far and isinstance(seams.world.store, Stores):
+            seams.world.store.used_by(self)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -143,6 +181,7 @@ class Chain:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`, each file visited once."""
+        self.ahead(indices)
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
     @property
@@ -173,6 +212,24 @@ class Chain:
         """The number of the file that each row lies in, and which row of it that is."""
         part = np.searchsorted(self._starts, indices, side="right") - 1
         return part, indices - self._starts[part]
+
+    @property
+    def distant(self) -> bool:
+        """Whether any of its files lies in a store."""
+        return self._far
+
+    def ahead(self, indices: Ints, /) -> bool:
+        """Begin to fetch what rows need that lie in a store, and are read soon; whether there was room for that."""
+        store = seams.world.store
+        if not self._far or not isinstance(store, Stores):
+            return True
+        ranges = list[Range]()
+        parts = np.searchsorted(self._starts, indices, side="right") - 1
+        for part in np.unique(parts).tolist():
+            file = cast(object, self.files[part])
+            if isinstance(file, Ranged):
+                ranges += file.ranges(indices[parts == part] - self._starts[part])
+        return store.ahead(ranges)
 
     def lengths(self) -> Ints | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from ..base import seams
 from ..base.progress import Progress
 from ..errors import DataError, missing_extra
+from ..stores import is_far
 from . import sidecar
 from .paths import PACKED
 
@@ -24,10 +25,12 @@ _RATIO, _LARGE = 250, 256 << 20  # a bomb: more bytes than this for each of the 
 _GZIP = 31
 
 
-def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
-    """The file itself, or where it is an archive (.gz, .zst) its unpacked copy in the cache."""
+def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False, here: bool = False) -> Path:
+    """The file itself, or where it is an archive (.gz, .zst) its unpacked copy in the cache. What must lie `here`, on
+    this machine, and lies in a store, is copied there too.
+    """
     if origin.suffix.lower() not in PACKED:
-        return origin
+        return _fetched(origin, cache, rebuild) if here and is_far(origin) else origin
     machine = _machine(origin)
 
     def write(file: BinaryIO) -> None:
@@ -44,6 +47,16 @@ def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> P
 
     target = sidecar.cached(origin, cache, origin.stem)
     return sidecar.copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
+
+
+def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
+    def write(file: BinaryIO) -> None:
+        size = sidecar.stat(origin).size
+        with Progress(f"fetch {origin.name}", size, "bytes") as progress, sidecar.storage(origin):
+            for at in progress.each(range(0, size, _PIECE)):
+                file.write(seams.world.store.read(str(origin), at, _PIECE))
+
+    return sidecar.copy(sidecar.cached(origin, cache, origin.name), sidecar.UNPACKED, origin, write, rebuild=rebuild)
 
 
 def sane(unpacked: int, packed: int, origin: Path) -> None:

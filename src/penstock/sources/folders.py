@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
 from ..errors import ConfigError, DataError
+from ..stores import located
 from . import meta
 from .mds_index import shards_of
 
@@ -120,7 +121,7 @@ def _there(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator[Pa
 
 def part(folder: str | Path, split: str) -> Path:
     """The folder of this name below another, where it is a dataset."""
-    found = Path(folder).expanduser() / split
+    found = located(folder) / split
     if not split or PurePosixPath(split).name != split or not found.is_dir() or files(found) is None:
         raise ConfigError(
             f"split={split!r}: only a folder that Energon prepared, or one of datasets by split, has splits; "

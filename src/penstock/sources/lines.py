@@ -18,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, DataError
+from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
-from .chain import in_file_order
+from .chain import gap_of, in_file_order, ranges_of
 from .checked import Checked
 from .held import Held
 from .line_index import MARK, NEWLINE, make_index
-from .sums import Sums, read
+from .sums import BLOCK, Sums, read
 
 _CHUNK = 16 << 20  # bytes a pass over the file reads at once
 _LONGEST = 64 << 20  # bytes of a line, which is held several times over when it is parsed
-_GAP = 32 << 10  # bytes worth reading for nothing to save one more read
 _BLOCK = 1 << 20
 
 
@@ -116,9 +116,17 @@ class Lines:
             raise self._bad(start, ValueError(what))
         return in_file_order(starts, ends, partial(self._rows_of, sums))
 
+    def ranges(self, indices: Ints, /) -> list[Range]:
+        """Which bytes of the file these rows need; none where it lies on this machine."""
+        _, offsets, sums = self.offsets.get()
+        if not is_far(self._path) or len(offsets) != self._rows + 1:
+            return []
+        starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
+        return ranges_of(self._path, np.maximum(starts - 1, 0), ends, BLOCK if sums.size else 1)
+
     def _rows_of(self, sums: Sums, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Rows in the order of the file, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + _GAP) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
+        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
         cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
         firsts, lasts, parse = starts.tolist(), ends.tolist(), self._parse
         for low, high in pairwise(cuts):

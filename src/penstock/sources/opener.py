@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError
+from ..stores import is_far
 from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
 from .bare import Bare
 from .chain import File
@@ -15,6 +16,9 @@ from .held import Shared
 from .lines import Offsets
 from .paths import TABLES
 from .tokens import Ids, open_tokens
+
+_HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
+_FOLDERS = ("zarr", "lance")
 
 
 class Opener(NamedTuple):
@@ -52,7 +56,9 @@ class Opener(NamedTuple):
             return Arrow(table, columns=columns, shared=shared, data=data, origin=path)
         if kind == "tokens":
             return open_tokens(path, ids, cache, shared, rebuild)
-        plain = convert.plain(path, cache=cache, rebuild=rebuild)
+        if kind in _FOLDERS and is_far(path):
+            raise ConfigError(f"{path}: {kind} data is read from folders of this machine: copy it to one")
+        plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _HERE)
         if opened := formats.opener_of(kind):
             return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild)
         summed = kind in ("parquet", "arrow", "tar") or path.suffix.lower() == ".json"
@@ -66,7 +72,7 @@ class Opener(NamedTuple):
         if kind == "parquet":
             return Parquet(path, columns=columns, shared=shared, data=data)
         if kind == "arrow":
-            table = Arrow(path, columns=columns, shared=shared, data=data)
+            table = Arrow(plain, columns=columns, shared=shared, data=data, origin=path)
             return table if bare is None else Bare(table, bare)
         if kind == "tar":
             return tar_file.open_tar(

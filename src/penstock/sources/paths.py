@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from glob import escape
@@ -11,8 +12,9 @@ from typing import Literal, TypeAlias, get_args
 from ..base import seams
 from ..base.hints import chosen
 from ..base.seams import Entry
-from ..base.urls import is_url
+from ..base.urls import scheme_of
 from ..errors import ConfigError, StorageError
+from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
 from .braces import braces
 
@@ -99,14 +101,16 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     except StorageError:
         raise
     except OSError as error:
-        where = str(error.filename or given[0])[:200]
+        where = told(error.filename or given[0])[:200]
         raise StorageError(f"{where} cannot be looked at: {error.strerror or error}") from error
-    entries = [(Path(entry.path), entry.link) for _, _, entry in matched]
+    entries = [(at(entry.path), entry.link) for _, _, entry in matched]
     found = [path for path, _ in entries]
     seen: set[str] = set()
     for path, real in zip(found, places(path.resolve() if link else path for path, link in entries), strict=True):
         if real in seen:
-            raise ConfigError(f"the file {str(path)!r} is meant twice by {_shown(given)}: name every file once")
+            raise ConfigError(
+                f"the file {str(path)!r} is meant twice by {_shown([*map(told, given)])}: name every file once"
+            )
         seen.add(real)
     return found
 
@@ -115,6 +119,9 @@ def places(paths: Iterable[Path]) -> Iterator[str]:
     """Where files lie, by absolute names; of links in the names only those to folders are followed, each once."""
     known: dict[str, str] = {}
     for path in paths:
+        if is_far(path):
+            yield str(path)
+            continue
         folder, slash, name = str(path).rpartition("/")
         if folder not in known:
             known[folder] = str(Path(folder + slash).resolve())
@@ -179,10 +186,9 @@ def name_of(given: Sequence[str | Path], found: Sequence[Path]) -> str:
     >>> name_of(["data/**"], [Path("data/code/0.txt"), Path("data/code/1.txt")])
     'code'
     """
-    folder = Path(given[0]).expanduser().absolute()
-    if len(given) == 1 and folder.is_dir() and folder.name:
+    folder, first = located(given[0]).absolute(), found[0]
+    if len(given) == 1 and folder.name and folder in first.absolute().parents:
         return _text(folder.stem if folder.suffix.lower()[1:] in KINDS else folder.name)
-    first = found[0]
     if len(found) > 1:
         return _text(first.absolute().parent.name) or "data"
     return _text(Path(first.stem).stem if first.suffix.lower() in PACKED else first.stem)
@@ -217,14 +223,11 @@ class _Look:
 
 def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     """What a pattern means: under which name it is sorted, and where it lies in a folder that tells the order."""
-    if is_url(str(given)):
-        scheme = str(given).split(":/", 1)[0]
-        raise ConfigError(
-            f"{scheme}:// paths cannot be read yet, object stores will come as an extra of their own: "
-            "copy the files to a local folder and give that"
-        )
+    if is_far(given):
+        yield from _far(str(located(given)), look)
+        return
     try:
-        pattern = Path(given).expanduser().as_posix()
+        pattern = located(given).as_posix()
     except RuntimeError:  # there is nobody of this name: a file may be called so
         pattern = Path(given).as_posix()
     if found := look.named(pattern):  # a name that really holds a brace or a star means itself
@@ -243,18 +246,45 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
         yield from found
 
 
+def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
+    """The same, of what lies in a store."""
+    names, store = list(braces(pattern)), seams.world.store
+    globs = [one for one in names if any(letter in one for letter in "*?[")]
+    plain = [one for one in names if one not in set(globs)]
+    if globs and scheme_of(pattern) in ("http", "https"):
+        raise ConfigError(
+            f"{globs[0]!r}: a web server does not tell what it has: name the files, {{000..099}} for many"
+        )
+    if len(plain) > 1 and isinstance(store, Stores):
+        with contextlib.suppress(FileNotFoundError):  # which of them is said below
+            store.look(plain)
+    for one in plain:
+        path = Far(one)
+        if path.is_file():
+            yield one, 0, Entry(one, True, False)
+        elif path.is_dir():
+            yield from _file_or_folder(Entry(one, False, False), look.files)
+        else:
+            raise ConfigError(f"there is no object {one!r}: {_around(one)}")
+    for one in globs:
+        found = [match for entry in _listed(one) for match in _file_or_dataset(entry, look.files)]
+        if not found:
+            raise ConfigError(f"{one!r} matches no object: {_around(one)}")
+        yield from found
+
+
 def _file_or_dataset(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
     """A file, or the files of a folder that is one dataset; nothing of any other folder."""
-    name = Path(entry.path).as_posix()
+    name = at(entry.path).as_posix()
     if entry.file:
         yield name, 0, entry
     else:
-        for number, path in enumerate(files(Path(entry.path)) or ()):
+        for number, path in enumerate(files(at(entry.path)) or ()):
             yield name, number, Entry(str(path), True, entry.link)
 
 
 def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
-    path = Path(entry.path)
+    path = at(entry.path)
     if entry.file or entry.odd or not path.is_dir():
         yield from ((path.as_posix(), 0, one) for one in _files([entry]))
         return
@@ -262,15 +292,15 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
         yield from found
         return
     inside = _inside(path)
-    names = {Path(one.path).name for one in inside}
-    known = _files(one for one in inside if format_of(Path(one.path)) and not _index(Path(one.path).name, names))
+    names = {at(one.path).name for one in inside}
+    known = _files(one for one in inside if format_of(at(one.path)) and not _index(at(one.path).name, names))
     if not known:
         shown = _shown([Path(one.path).name for one in inside])
         raise ConfigError(
             f"the folder {str(path)!r} holds no data files ({shown}); known extensions are {', '.join(FORMATS)}; for "
             f"the files of its folders write {path.as_posix()}/**/*.parquet, say"
         )
-    yield from ((Path(one.path).as_posix(), 0, one) for one in known)
+    yield from ((at(one.path).as_posix(), 0, one) for one in known)
 
 
 def _index(name: str, names: set[str]) -> bool:
@@ -304,9 +334,11 @@ def _listed(pattern: str) -> list[Entry]:
 
 def _around(pattern: str) -> str:
     """What is there instead, for an error: the last folder of the pattern that has no wildcard, and what it holds."""
-    folder = Path(pattern).parent
+    folder = at(pattern).parent
     while any(letter in folder.as_posix() for letter in "*?["):
         folder = folder.parent
+    if isinstance(folder, Far):
+        return "see whether it is spelled as the store has it"
     if not folder.is_dir():
         while not folder.parent.is_dir():
             folder = folder.parent

@@ -12,6 +12,7 @@ import numpy as np
 from ..base import seams
 from ..base.progress import Progress
 from ..errors import ConfigError, DataError
+from ..stores import located
 from ..types import Ints
 from . import checked, lines, meta, sidecar
 from .braces import braces
@@ -75,14 +76,14 @@ class Prepared:
 def is_prepared(path: str | Path) -> bool:
     """Whether this is a folder with a `.nv-meta` in it."""
     try:
-        return (Path(path).expanduser() / meta.META).is_dir()
+        return (located(path) / meta.META).is_dir()
     except (OSError, RuntimeError):  # what is wrong with the path is said where it is looked for
         return False
 
 
 def load(folder: str | Path, split_config: str | None = None) -> Prepared:
     """Read what a folder was prepared with: its list of shards and its splits, `split.yaml` or else `split.json`."""
-    root = Path(folder).expanduser()
+    root = located(folder)
     counts = _counts(root)
     where = meta.config(root, split_config) if split_config else meta.first(root, "split.yaml", "split.json")
     found = meta.mapping(meta.read(where), where)
@@ -126,7 +127,7 @@ class JsonLines:
 
 def open_jsonl(path: str | Path, cache: str | Path | None = None) -> Chain:
     """The samples of a prepared `X.jsonl`; the `X.jsonl.idx` beside it, if there is one, must fit it."""
-    file = Path(path).expanduser()
+    file = located(path)
     if not file.is_file() or file.suffix.lower() != ".jsonl":
         raise ConfigError(f"{str(path)!r} is neither a folder with a {meta.META} in it nor a .jsonl file")
     rows = lines.open_lines(file, file, text=False, columns=None, cache=cache, held=Held(1))

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from ..base import seams
 from ..errors import DataError, PenstockError
+from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
-from .chain import in_file_order
+from .chain import gap_of, in_file_order, ranges_of
 
-_GAP = 32 << 10  # bytes worth reading for nothing to save one more read
 _BLOCK = 1 << 20
 BROKEN = (ValueError, LookupError, ArithmeticError, TypeError, RecursionError, struct.error)
 """What parsing damaged bytes may raise."""
@@ -62,9 +62,16 @@ class Records:
             raise DataError("a record ends before it begins, or behind the end of the file", where=str(self._origin))
         return in_file_order(starts, ends, self._rows_of)
 
+    def ranges(self, indices: Ints, /) -> list[Range]:
+        """Which bytes of the file these rows need; none where it lies on this machine."""
+        if not is_far(self._path):
+            return []
+        offsets = self._offsets()
+        return ranges_of(self._path, offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64))
+
     def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Rows in the order of the file, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + _GAP) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
+        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
         for low, high in pairwise([0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]):
             base = int(starts[low])
             block = bytes_of(self._path, base, int(ends[high - 1]) - base, self._origin)

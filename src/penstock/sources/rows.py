@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base import seams
+from ..stores import FarFile, is_far
 from ..types import Ints
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -24,11 +26,15 @@ def arrow(module: str = "pyarrow") -> Any:
 
 def mapped(path: Path) -> Any:
     """The bytes of a file as a buffer, mapped. Unlike `mmap` it keeps no file handle, so there may be many."""
+    if is_far(path):
+        return arrow().py_buffer(seams.world.store.read(str(path)))
     return arrow().memory_map(spelled(path)).read_buffer()
 
 
 def opened(path: Path) -> Any:
-    """A file as Arrow reads it."""
+    """A file as Arrow reads it; of what lies in a store, the parts that it asks for."""
+    if is_far(path):
+        return arrow().PythonFile(FarFile(str(path)), "r")
     return arrow().OSFile(spelled(path))
 
 

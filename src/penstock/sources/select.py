@@ -69,6 +69,15 @@ class Selected:
         """The number of the file that each row lies in, and which row of it that is."""
         return self._chain.lying(self._rows[indices])
 
+    @property
+    def distant(self) -> bool:
+        """Whether any of the files lies in a store."""
+        return self._chain.distant
+
+    def ahead(self, indices: Ints, /) -> bool:
+        """Begin to fetch what rows need that are read soon; whether there was room for that."""
+        return self._chain.ahead(self._rows[indices])
+
     def lengths(self) -> Ints | None:
         """The sizes of these rows, where those of the files are known."""
         lengths = self._chain.lengths()

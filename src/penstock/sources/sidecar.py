@@ -20,6 +20,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from ..base import machine, seams
 from ..base.seams import Stat
 from ..errors import DataError, PenstockError, StorageError
+from ..stores import home, is_far
 from . import sums
 from .rows import mapped, spelled
 
@@ -99,7 +100,7 @@ def kept(
         hidden = rebuild and path.exists()  # what is there would be found first
         return keep(path, kind, now, total, body, alone, otherwise=None if hidden else otherwise)
 
-    return _once(data, seams.world.disk.lock(data), there, make, save)
+    return _once(data, _lock(data, path), there, make, save)
 
 
 def again(path: Path, kind: int, data: Path, make: Make) -> bytes | memoryview:
@@ -137,6 +138,11 @@ def _once(
         total, body = make(alone)
         unchanged(data, before, name=str(data))
         return save(before, total, body, alone)
+
+
+def _lock(data: Path, kept: Path) -> contextlib.AbstractContextManager[bool]:
+    """One process at a time that makes something of this file."""
+    return locked(kept.parent / ".making") if is_far(data) else seams.world.disk.lock(data)
 
 
 @contextlib.contextmanager
@@ -209,7 +215,7 @@ def copy(target: Path, kind: int, data: Path, write: Callable[[BinaryIO], None],
     def there() -> Path | None:
         return note if not rebuild and target.exists() and note.exists() and check(note, kind, data) else None
 
-    _once(data, seams.world.disk.lock(data), there, make, partial(keep, note, kind))
+    _once(data, _lock(data, target), there, make, partial(keep, note, kind))
     if stat(target).size != body(note, kind, data)[0]:
         raise damaged(target, data)
     return target
@@ -249,6 +255,8 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
     """
     if (now := stat(path)) == then:
         return
+    if is_far(path) and now != then:
+        raise StorageError(f"{name} was changed while it was in use: open it again, and keep data still during a run")
     if now[:2] != then[:2] or (now.inode != then.inode and now.ctime != then.ctime):
         raise DataError(
             f"the file changed while it was in use (it had {_version(then)}, now {_version(now)}): open it again, "
@@ -259,13 +267,15 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
 
 def folder(data: Path, cache: str | Path | None) -> Path:
     """Where things made from this file are kept: `<cache>/<digest of its absolute path>`."""
-    root = Path("~/.cache/penstock" if cache is None else cache).expanduser()
+    root = home() if cache is None else Path(cache).expanduser()
     return root / hashlib.blake2b(spelled(data.absolute()), digest_size=12).hexdigest()
 
 
 def place(data: Path, cache: str | Path | None, what: str = "lines") -> Path:
     """Where the index of this file is, or will be if it can: beside it, in the cache where that was given."""
     there = index(data, cache, what)
+    if is_far(data):
+        return there
     beside = data.with_name(there.name)
     return beside if cache is None and (beside.exists() or not (there.exists() or _foreign(data.parent))) else there
 
@@ -319,4 +329,6 @@ def _remedy(path: Path, data: Path, kind: int = LINES) -> str:
 
 
 def _version(found: Stat) -> str:
+    if found.mtime < 0:
+        return f"{found.size:,} bytes, version {-found.mtime:x}"
     return f"{found.size:,} bytes, modified at {found.mtime / 1e9:.3f}"

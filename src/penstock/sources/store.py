@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..base import seams
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, StorageError
+from ..stores import located
 from . import sidecar
-from .rows import arrow
+from .rows import arrow, opened
 
 MANIFEST = ".shards.json"
 """What is written beside the shards: what they are of, and at the end what each file holds."""
@@ -36,7 +37,7 @@ class Written(NamedTuple):
 def says_itself(path: str | Path) -> bool:
     """Whether a folder was written by `penstock.write`."""
     try:
-        return (Path(path).expanduser() / MANIFEST).is_file()
+        return (located(path) / MANIFEST).is_file()
     except (OSError, RuntimeError):  # what is wrong with the path is said where it is looked for
         return False
 
@@ -45,7 +46,7 @@ def written(paths: Sequence[str | Path]) -> Written | None:
     """What a folder holds, None where this is none that was written here; all its files must be there, whole."""
     if len(paths) != 1 or not says_itself(paths[0]):
         return None
-    folder = Path(paths[0]).expanduser()
+    folder = located(paths[0])
     path = folder / MANIFEST
     with sidecar.storage(path):
         data = seams.world.store.read(str(path))
@@ -76,8 +77,10 @@ def token_column(files: Sequence[Path], kind: str) -> str | None:
         return None
     pa: Any = arrow()
     try:
-        with pa.memory_map(str(files[0])) as mapped, pa.ipc.open_stream(mapped) as stream:
+        with opened(files[0]) as raw, pa.ipc.open_stream(raw) as stream:
             held: Any = dict(zip(stream.schema.names, stream.schema.types, strict=False)).get(_IDS)
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"cannot be read: {error}", where=str(files[0])) from error
     if held is None or not (pa.types.is_list(held) or pa.types.is_large_list(held)):

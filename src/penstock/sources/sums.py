@@ -59,6 +59,8 @@ def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> b
     stop = start + length if sums is None else -(-(start + length) // BLOCK) * BLOCK
     try:
         found = seams.world.store.read(str(path), low, stop - low)
+    except StorageError:
+        raise
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     if len(found) < start + length - low:

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
+from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar, tar_index
-from .chain import in_file_order
+from .chain import gap_of, in_file_order, ranges_of
 from .checked import Checked
 from .held import Held
 from .tar import Get, Members, sample_part
 from .tar_index import Window
 
-_GAP = 32 << 10  # bytes worth reading for nothing to save one more read
 _BLOCK = 4 << 20  # bytes of samples read together
 _WHOLE = 64 << 10  # a sample up to this size is read whole, also where only some of its parts are wanted
 
@@ -64,6 +64,14 @@ class Tar:
             raise self._foreign()
         return in_file_order(starts, ends, self._samples)
 
+    def ranges(self, indices: Ints, /) -> list[Range]:
+        """Which bytes of the archive these samples need; none where only some parts of them are read, or where it lies
+        on this machine."""
+        if not is_far(self._path) or self.columns is not None:
+            return []
+        offsets: Ints = self._held.get(self._index, self._offsets)
+        return ranges_of(self._path, offsets[indices], offsets[indices + 1])
+
     def find(self, keys: Iterable[str]) -> dict[str, int]:
         """The indices of those of these keys that are here."""
         wanted = list(dict.fromkeys(keys))
@@ -94,7 +102,7 @@ class Tar:
 
     def _samples(self, starts: Ints, ends: Ints) -> Iterator[dict[str, Any]]:
         """Samples in the order of the archive, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + _GAP) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
+        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
         cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
         firsts, lasts = starts.tolist(), ends.tolist()
         for low, high in pairwise(cuts):

@@ -75,6 +75,7 @@ class Positions:
         self._epoch, self._at, self._plan = 0, 0, FIRST_PLAN
         self._rows = empty_rows(op.depth)
         self._used: int = 0
+        self._told: int = 0
 
     def cursor(self) -> Json:
         return self._at
@@ -83,7 +84,7 @@ class Positions:
         self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), FIRST_PLAN
         if self.op.size is not None and self._at > self.op.size:
             raise bad_cursor(cursor, f"a position up to {self.op.size}")
-        self._rows, self._used = empty_rows(self.op.depth), 0
+        self._rows, self._used, self._told = empty_rows(self.op.depth), 0, 0
 
     def next(self, n: int, /) -> Unit | None:
         if self._used == len(self._rows) and not self._locate():
@@ -96,6 +97,16 @@ class Positions:
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)
 
+    def coming(self, within: int, n: int, /) -> Rows:
+        """The next `n` planned rows of which nobody was told, of those that are handed out soon."""
+        start = max(self._told, self._used)
+        self._told = max(start, min(start + n, self._used + within, len(self._rows)))
+        return self._rows.slice(start, self._told)
+
+    def untold(self, rows: int, /) -> None:
+        """So many of them are to be told again."""
+        self._told -= rows
+
     def _locate(self) -> bool:
         """Plan the next stretch of positions."""
         size, epoch = self.op.size, self._epoch
@@ -107,7 +118,7 @@ class Positions:
             places = np.arange(self._at, stop if size is None else min(stop, size))
         if not places.size:
             return False
-        self._rows, self._used = self.rows_at(places, epoch), 0
+        self._rows, self._used, self._told = self.rows_at(places, epoch), 0, 0
         self._plan = min(max(LAST_PLAN, 256 * len(distinct(self._rows.leaf))), self._plan * 4)
         return True
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..base.seams import world
-from ..errors import StorageError
+from ..errors import GivenUpError, StorageError
 from .step import Failed
 
 T = TypeVar("T")
@@ -30,7 +30,8 @@ def patiently(call: Callable[[], T]) -> T:
         try:
             return call()
         except Exception as error:
-            if not is_storage(error.cause if isinstance(error, Failed) else error):
+            cause = error.cause if isinstance(error, Failed) else error
+            if not is_storage(cause) or isinstance(cause, GivenUpError):
                 raise
             world.sched.sleep(_PAUSE * 4**number)
     return call()

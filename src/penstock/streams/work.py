@@ -13,7 +13,8 @@ from ..base.seams import world
 from ..types import Json
 from .budget import Budget
 from .clock import Clock
-from .feed import Feed, Indexed, Unit
+from .feed import Feed, Indexed, Positions, Unit
+from .foresight import foresees, foretell
 from .job import Computed, Done, Executor, Grouping, Job
 from .journal import Journal
 from .quarantine import Placed, Quarantine
@@ -62,6 +63,7 @@ class Work:
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
         self._taken = self._given = (Fixed(feed.cursor()), 0)
         self.pace, self._pulled = Pace(256), 0.0
+        self._foresees = foresees(hired.leaves)
 
     def then(self, step: Step | Grouping) -> Work:
         """One more step, in the same piece of work."""
@@ -192,6 +194,8 @@ class Work:
             return self._queue.popleft()
         if (unit := self.feed.next(n)) is not None:
             self._taken = (unit.trail, len(unit))
+            if self._foresees and isinstance(self.feed, Positions):
+                foretell(self.feed, self.hired.leaves)
         return unit
 
     def _again(self, unit: Unit) -> tuple[Unit, Done]:

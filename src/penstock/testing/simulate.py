@@ -106,6 +106,9 @@ class TornDisk:
         if path in self._names:
             self._change({path: None})
 
+    def touch(self, path: Path, /) -> None:
+        self._file(path)
+
     def free(self, path: Path, /) -> int:
         return 0 if self.how == "full" and self.fail_at is not None else 1 << 40
 

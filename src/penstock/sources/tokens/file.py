@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
+from ...stores import Range, is_far
 from ...types import Ints
 from .. import sidecar
-from ..chain import File
+from ..chain import File, ranges_of
 from ..held import Held, Shared
+from ..records import bytes_of
 from ..rows import mapped
 from .forms import Form, Ids, form_of
 
@@ -65,6 +67,26 @@ class Measured(Protocol):
     def lengths(self) -> Ints: ...
 
 
+class FarTokens:
+    """The first tokens of a file in a store; a slice fetches them."""
+
+    def __init__(self, path: Path, form: Form, length: int) -> None:
+        self._path, self._form, self._length = path, form, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def until(self, length: int) -> FarTokens:
+        """Only so many of them."""
+        return FarTokens(self._path, self._form, length)
+
+    def __getitem__(self, wanted: slice) -> npt.NDArray[Any]:
+        start, stop, _ = wanted.indices(self._length)
+        width = self._form.dtype.itemsize
+        data = bytes_of(self._path, self._form.begin + start * width, (stop - start) * width, self._path)
+        return np.frombuffer(data, self._form.dtype)
+
+
 class TokenFile:
     """Documents that lie end to end in a file. Nothing of it is held but its mapping."""
 
@@ -86,13 +108,25 @@ class TokenFile:
         """The number of tokens of every document."""
         return np.diff(self._ends.get(), prepend=0)
 
-    def joined(self) -> npt.NDArray[Any]:
+    def joined(self) -> npt.NDArray[Any] | FarTokens:
         """The tokens of all documents end to end, as a view."""
         ends = self._ends.get()
-        return self._tokens()[: int(ends[-1]) if ends.size else 0]
+        tokens, many = self._tokens(), int(ends[-1]) if ends.size else 0
+        return tokens.until(many) if isinstance(tokens, FarTokens) else tokens[:many]
 
-    def _tokens(self) -> npt.NDArray[Any]:
+    def ranges(self, indices: Ints, /) -> list[Range]:
+        """Which bytes of the file these documents need; none where it lies on this machine."""
+        return self.ranges_between(*bounds(self._ends.get(), indices)) if is_far(self._path) else []
+
+    def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
+        """Which bytes these tokens are."""
+        width = self._form.dtype.itemsize
+        return ranges_of(self._path, self._form.begin + starts * width, self._form.begin + stops * width)
+
+    def _tokens(self) -> npt.NDArray[Any] | FarTokens:
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
+        if is_far(self._path):
+            return FarTokens(self._path, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
 
     def _mapped(self) -> tuple[int, npt.NDArray[Any]]:

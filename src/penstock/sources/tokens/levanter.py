@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...base import seams
 from ...base.progress import Progress
 from ...errors import ConfigError, DataError, missing_extra
+from ...stores import is_far, located
 from ...types import Ints
 from .. import sidecar
 from ..chain import Chain, File, Outline
@@ -83,14 +84,14 @@ class Stored:
 def is_cache(path: str | Path) -> bool:
     """Whether this is a folder with Levanter's ledger in it."""
     try:
-        return (Path(path).expanduser() / LEDGER).is_file()
+        return (located(path) / LEDGER).is_file()
     except (OSError, RuntimeError):  # what is wrong with the path is said where it is looked for
         return False
 
 
 def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
     """The documents of a cache, in the order of its shards."""
-    folder = Path(path).expanduser()
+    folder = located(path)
     folders, shared = _folders(folder), Shared(Held(128), Held(0))
     files = list[File]()
     with Progress("open shards", len(folders), "files") as progress:
@@ -160,6 +161,8 @@ def _chunks(folder: Path) -> list[seams.Entry]:
 
 
 def _opened(path: Path) -> Any:
+    if is_far(path):
+        raise ConfigError(f"{path}: Levanter's caches are read from folders of this machine: copy it to one")
     try:
         tensorstore: Any = importlib.import_module("tensorstore")
     except ModuleNotFoundError:

@@ -9,7 +9,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ...base import seams
 from ...errors import ConfigError
+from ...stores import Range, Stores
 from ...types import Ints, Json
 from ..bare import Bare
 from ..chain import Chain, starts_of
@@ -17,6 +19,7 @@ from ..columnar import Arrow
 from ..identity import Digest, Known
 from ..memory import Tokens
 from ..remember import remembered
+from .file import TokenFile
 
 
 @runtime_checkable
@@ -51,6 +54,7 @@ class Windows:
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The windows at `indices`."""
+        self.ahead(indices)
         first, size = indices * self._length, self._length + 1
         pieces = np.searchsorted(self._starts, first, side="right") - 1
         last = np.searchsorted(self._starts, first + self._length, side="right") - 1
@@ -69,6 +73,26 @@ class Windows:
             if self._starts[piece] < self._starts[piece + 1]:
                 found.append(self._pieces[piece].joined()[: self._length + 1 - sum(map(len, found))])
         return np.concatenate(found)
+
+    @property
+    def distant(self) -> bool:
+        """Whether any of the files lies in a store."""
+        return isinstance(self._store, Chain) and self._store.distant
+
+    def ahead(self, indices: Ints, /) -> bool:
+        """Begin to fetch what windows need that are read soon; whether there was room for that."""
+        store = seams.world.store
+        if not self.distant or not isinstance(store, Stores):
+            return True
+        first = indices * self._length
+        pieces, ranges = np.searchsorted(self._starts, first, side="right") - 1, list[Range]()
+        for piece in np.unique(pieces).tolist():
+            file = cast(object, self._pieces[piece])
+            if isinstance(file, TokenFile):
+                starts = first[pieces == piece] - self._starts[piece]
+                whole = int(self._starts[piece + 1] - self._starts[piece])
+                ranges += file.ranges_between(starts, np.minimum(starts + self._length + 1, whole))
+        return store.ahead(ranges)
 
     def lengths(self) -> Ints:
         """The tokens of every window, all the same: int64[len]."""

@@ -1,0 +1,151 @@
+"""Stores asked with patience: what may pass is asked again for a while, answers are compared with what was pinned."""
+
+from __future__ import annotations
+
+import errno
+import zlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..base import machine, seams
+from ..base.urls import redacted, scheme_of
+from ..errors import ConfigError, GivenUpError, PenstockError
+from .client import Client, Denied, Found, Gone, Later, Mismatch
+
+T = TypeVar("T")
+
+DEADLINE = "PENSTOCK_STORE_SECONDS"
+"""How long a store is asked again for one thing, in the environment: 60 seconds where it is not set."""
+
+_SECONDS, _FIRST, _LONGEST = 60.0, 0.2, 10.0
+
+
+class Asking:
+    """The clients of a process, and what is done when they fail. `full` tells the URL that is asked for a name."""
+
+    def __init__(self, full: Callable[[str], str]) -> None:
+        self._full = full
+        self._clients: dict[tuple[int, str], Client] = {}
+
+    def list(self, prefix: str) -> list[Found]:
+        """All objects whose URLs begin like this."""
+        return self._patiently(prefix, lambda: [*map(_bare, self._client(prefix).list(prefix))])
+
+    def some(self, prefix: str) -> bool:
+        """Whether any object's URL begins like this."""
+        return self._patiently(prefix, lambda: next(iter(self._client(prefix).list(prefix)), None)) is not None
+
+    def stat(self, url: str) -> Found:
+        """An object as it is now; `FileNotFoundError` where there is none."""
+        return self._patiently(url, lambda: _bare(self._client(url).stat(url)))
+
+    def read(self, pinned: Found, start: int, stop: int) -> bytes | memoryview:
+        """Bytes of an object of a version, all of them."""
+        return self._patiently(pinned.url, lambda: self._once(pinned, start, stop))
+
+    def _once(self, pinned: Found, start: int, stop: int) -> bytes | memoryview:
+        try:
+            data, size, etag = self._client(pinned.url).read(pinned.url, start, stop, pinned)
+            if size not in (None, pinned.size) or (etag and pinned.etag and bare(etag) != pinned.etag):
+                raise Mismatch
+        except Mismatch:
+            now = _bare(self._client(pinned.url).stat(pinned.url))
+            if now.etag == pinned.etag if now.etag and pinned.etag else now.size == pinned.size:
+                raise Later("it answered with another object") from None
+            raise changed(pinned, now) from None
+        if len(data) != stop - start:
+            raise Later(f"the answer was cut off: {len(data):,} of {stop - start:,} bytes came")
+        return data
+
+    def close(self) -> None:
+        """Let go of the clients, and of the connections that they keep."""
+        for client in list(self._clients.values()):
+            client.close()
+        self._clients.clear()
+
+    def _client(self, url: str) -> Client:
+        scheme = scheme_of(url)
+        place = url.split("://", 1)[1].partition("/")[0] if scheme not in ("http", "https") else ""
+        key = machine.process(), f"{scheme}://{place}"
+        if (found := self._clients.get(key)) is None:
+            found = self._clients[key] = self._new(url, scheme)
+        return found
+
+    def _new(self, url: str, scheme: str) -> Client:
+        if scheme in ("http", "https"):
+            from .http import HttpClient
+
+            return HttpClient(self._full)
+        from . import fast
+
+        if fast.usable(url) and self._full(url) == url:
+            return fast.FastClient(url)
+        from .general import GeneralClient
+
+        return GeneralClient(url, self._full(url))
+
+    def _patiently(self, url: str, ask: Callable[[], T]) -> T:
+        sched, tries = seams.world.sched, 0
+        began, most = sched.now(), seconds()
+        while True:
+            tries += 1
+            try:
+                return ask()
+            except (PenstockError, ImportError, MemoryError):
+                raise
+            except Gone:
+                raise FileNotFoundError(errno.ENOENT, "there is no such object", url) from None
+            except Denied as error:
+                raise GivenUpError(f"{url}: {redacted(str(error))}{_help(error)}") from None
+            except Exception as error:
+                reason = redacted(str(error)) if isinstance(error, Later) else type(error).__name__
+                pause = getattr(error, "after", None) or _pause(url, tries)
+            spent = sched.now() - began
+            if spent + pause > most:
+                raise GivenUpError(
+                    f"{url}: {reason}; asked {tries} times within {spent:.0f} s ({DEADLINE}={most:g}): see whether the "
+                    "store is up and can be reached"
+                )
+            sched.sleep(pause)
+
+
+def seconds() -> float:
+    """How long a store is asked again for one thing."""
+    told = machine.environment(DEADLINE)
+    try:
+        return _SECONDS if told is None else float(told)
+    except ValueError:
+        raise ConfigError(f"{DEADLINE}={told!r} in the environment: a number of seconds") from None
+
+
+def changed(pinned: Found, now: Found) -> GivenUpError:
+    """What is raised where an object is not the one any more that a run began with."""
+    return GivenUpError(
+        f"{pinned.url} was changed while it was in use (it had {told(pinned)}, now {told(now)}): open it again, and "
+        "keep data still during a run"
+    )
+
+
+def told(found: Found) -> str:
+    """A version, in words."""
+    return f"{found.size:,} bytes{f', etag {found.etag}' if found.etag else ''}"
+
+
+def bare(etag: str) -> str:
+    """An etag without its quotes: listings and answers write them differently."""
+    return etag.removeprefix("W/").strip('"')
+
+
+def _bare(found: Found) -> Found:
+    return found._replace(etag=bare(found.etag))
+
+
+def _pause(url: str, tries: int) -> float:
+    """Twice as long from one try to the next, and never the same for two processes."""
+    dice = zlib.crc32(f"{url} {machine.process()} {machine.thread()} {tries}".encode()) / 2**32
+    return min(_LONGEST, _FIRST * 2 ** (tries - 1)) * (0.5 + dice / 2)
+
+
+def _help(error: Denied) -> str:
+    refused = str(error).startswith(("401", "403", "407", "Permission", "Unauthenticated", "NoCredentials"))
+    return ": give this process credentials for it, in the way of this store's own tools" if refused else ""

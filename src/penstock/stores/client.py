@@ -1,0 +1,88 @@
+"""What a store is asked, and how it may fail: four kinds of failures, whoever answers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from ..base.seams import Stat
+
+
+class Found(NamedTuple):
+    """An object of a store: its URL, size in bytes, etag (or another word for its version; empty where the store tells
+    none), and when it was modified, in nanoseconds (0 where that is not told)."""
+
+    url: str
+    size: int
+    etag: str
+    modified: int = 0
+
+    def stat(self) -> Stat:
+        """As a version of a file: the etag decides, and the time only where there is none. Times of stores are below 0,
+        so that they are taken for no time."""
+        told = self.etag or (str(self.modified) if self.modified else "")
+        digest = hashlib.blake2b(told.encode(), digest_size=8).digest()
+        return Stat(self.size, -1 - (int.from_bytes(digest, "little") >> 2) if told else 0)
+
+
+class Answer(NamedTuple):
+    """Bytes from a store, with what it said of the whole object: its size and etag, `None` where it did not."""
+
+    data: bytes | memoryview
+    size: int | None
+    etag: str | None
+
+
+class Client(Protocol):
+    """How one store is asked. Names are URLs without secrets. Everything else than what is below may be raised too:
+    it is taken for a failure that may pass."""
+
+    def list(self, prefix: str, /) -> Iterator[Found]:
+        """All objects whose URLs begin with this one."""
+        ...
+
+    def stat(self, url: str, /) -> Found: ...
+    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer: ...
+    def close(self) -> None: ...
+
+
+class Later(Exception):
+    """A failure that may pass: asked again, after so many seconds where the store said how many."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Denied(Exception):
+    """Asked again it would be refused again: no credentials, or the wrong ones."""
+
+
+class Gone(Exception):
+    """There is no such object."""
+
+
+class Mismatch(Exception):
+    """The answer is not of the version that was asked for."""
+
+
+_PASSES = (408, 425, 429)
+
+
+def judged(status: int, reason: str, after: str | None = None) -> Exception:
+    """The failure that an HTTP status means.
+
+    >>> judged(503, "slow down", "3"), judged(404, "")
+    (Later('503 slow down'), Gone('404'))
+    """
+    said = f"{status} {reason}".strip()
+    if status in (404, 410):
+        return Gone(said)
+    if status in (401, 403, 407):
+        return Denied(said)
+    if status in (412, 416):
+        return Mismatch(said)
+    if status in _PASSES or status >= 500:
+        return Later(said, float(after) if after and after.strip().isdigit() else None)
+    return Denied(said)

@@ -1,0 +1,130 @@
+"""Paths of what lies in a store: as paths of this machine, but that they ask the store where those ask the disk."""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, cast
+
+from ..base import seams
+from ..base.urls import is_url, open_name, scheme_of, spelled_out
+from .file import FarFile
+
+_Local = type(Path())
+_spelled: Callable[[Any], str] = cast("Any", _Local).__str__
+
+
+class Far(_Local):
+    """A URL as a path. What it shows of itself holds no password and no signature.
+
+    >>> path = Far("s3:/bucket/a/b.jsonl.gz")
+    >>> str(path), path.name, str(path.parent), str(path.with_name("c.tar")), str(path.absolute())
+    ('s3://bucket/a/b.jsonl.gz', 'b.jsonl.gz', 's3://bucket/a', 's3://bucket/a/c.tar', 's3://bucket/a/b.jsonl.gz')
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return spelled_out(_spelled(self))
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def as_posix(self) -> str:
+        return str(self)
+
+    def __reduce__(self) -> Any:
+        known = getattr(seams.world.store, "known", None)
+        return _revived, (str(self), None if known is None else known(str(self)))
+
+    def absolute(self) -> Far:
+        return self
+
+    def resolve(self, strict: bool = False) -> Far:
+        return self
+
+    def expanduser(self) -> Far:
+        return self
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        if any(letter in str(self) for letter in "*?[{"):
+            return False
+        try:
+            seams.world.store.stat(str(self))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return False
+        return True
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        if any(letter in str(self) for letter in "*?[{") or scheme_of(str(self)) in ("http", "https"):
+            return False
+        holds = getattr(seams.world.store, "holds", None)
+        return False if holds is None else holds(str(self))
+
+    def open(self, mode: str = "r", buffering: int = -1, encoding: str | None = None, *rest: Any, **more: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if set(mode) - set("rbt"):
+            raise OSError(errno.EROFS, "what lies in a store is only read", str(self))
+        raw = FarFile(str(self))
+        if "b" in mode and buffering == 0:
+            return raw
+        file = io.BufferedReader(raw, 1 << 20)
+        return file if "b" in mode else io.TextIOWrapper(file, encoding, *rest, **more)
+
+    def glob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if scheme_of(str(self)) in ("http", "https"):
+            return iter(())
+        return (Far(entry.path) for entry in seams.world.store.list(f"{self}/{pattern}"))
+
+    def rglob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        found = seams.world.store.list(f"{self}/**")
+        return (path for path in (Far(entry.path) for entry in found) if fnmatch(path.name, pattern))
+
+
+def _revived(name: str, known: Any) -> Far:
+    """A path in another process, which is told there what is known of it here."""
+    learn = getattr(seams.world.store, "learn", None)
+    if known is not None and learn is not None:
+        learn(name, known)
+    return Far(name)
+
+
+def located(path: str | Path) -> Path:
+    """The path that a user means: of this machine, or of a store.
+
+    >>> located("memory://a/b.jsonl"), located("file:///a/b"), located("a/b")
+    (Far('memory://a/b.jsonl'), PosixPath('/a/b'), PosixPath('a/b'))
+    """
+    text = str(path)
+    if isinstance(path, Far) or not is_url(text):
+        return path if isinstance(path, Far) else Path(path).expanduser()
+    if scheme_of(text) in ("file", "local"):
+        return Path("/" + spelled_out(text).split("://", 1)[1].lstrip("/"))
+    name = open_name(text)
+    if (learn := getattr(seams.world.store, "learn_url", None)) is not None and name != spelled_out(text):
+        learn(name, spelled_out(text))
+    return Far(name)
+
+
+def at(name: str) -> Path:
+    """The path of a name that a store, or this machine, gave."""
+    return Far(name) if is_far(name) else Path(name)
+
+
+def told(path: str | Path) -> str:
+    """A path as it was given, but for what is secret in it."""
+    return str(located(path)) if is_far(path) else str(path)
+
+
+def is_far(path: str | Path) -> bool:
+    """Whether this lies in a store.
+
+    >>> is_far("s3://bucket/x"), is_far("file:///x"), is_far("c:/x"), is_far("a/b")
+    (True, False, False, False)
+    """
+    return isinstance(path, Far) or (is_url(str(path)) and scheme_of(str(path)) not in ("file", "local"))

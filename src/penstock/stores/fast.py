@@ -1,0 +1,123 @@
+"""S3, Google Cloud Storage and Azure by obstore, where it is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from ..base import machine
+from ..base.urls import scheme_of
+from .client import Answer, Denied, Found, Gone, Later, Mismatch, judged
+
+SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
+
+_STATUS = re.compile(r"\b(?:status code|status|code)?:? ?(4\d\d|5\d\d)\b")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_first: list[int] = []
+
+
+def usable(url: str) -> bool:
+    """Whether obstore is here, and may ask this store: in a process that was forked it may not, and it does not read
+    the profiles of AWS's tools."""
+    if scheme_of(url) not in SCHEMES or importlib.util.find_spec("obstore") is None:
+        return False
+    if _first and _first[0] != machine.process():
+        return False
+    return scheme_of(url) not in ("s3", "s3a") or _signs() != "profile" or bool(importlib.util.find_spec("boto3"))
+
+
+def _signs() -> str:
+    """Where the credentials of AWS come from: a variable of the environment, the files of its tools, or the machine."""
+    if machine.environment("AWS_ACCESS_KEY_ID"):
+        return "environment"
+    files = [Path(machine.environment("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()]
+    files.append(Path(machine.environment("AWS_CONFIG_FILE") or "~/.aws/config").expanduser())
+    return "profile" if machine.environment("AWS_PROFILE") or any(file.is_file() for file in files) else "machine"
+
+
+class FastClient:
+    """One bucket or container. Nothing is asked again here: that is done in one place, for all stores."""
+
+    def __init__(self, url: str) -> None:
+        _first[:] = _first or [machine.process()]
+        self._module: Any = importlib.import_module("obstore")
+        self._errors: Any = importlib.import_module("obstore.exceptions")
+        scheme, rest = url.split("://", 1)
+        bucket, _, _ = rest.partition("/")
+        self._root = f"{scheme}://{bucket}/"
+        again: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=30)}
+        client: dict[str, Any] = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
+        settings: dict[str, Any] = {}
+        if scheme.lower() in ("s3", "s3a"):
+            client["allow_http"] = (machine.environment("AWS_ENDPOINT_URL") or "").startswith("http:")
+            if machine.environment("AWS_ENDPOINT_URL_S3"):
+                settings.setdefault("endpoint", machine.environment("AWS_ENDPOINT_URL_S3"))
+            if _signs() == "profile":
+                settings["credential_provider"] = importlib.import_module(
+                    "obstore.auth.boto3"
+                ).Boto3CredentialProvider()
+            if (machine.environment("AWS_NO_SIGN_REQUEST") or "").lower() in ("1", "true"):
+                settings["skip_signature"] = True
+        root = re.sub("^(s3a|gcs|azure)", lambda found: {"s3a": "s3", "gcs": "gs", "azure": "az"}[found[0]], self._root)
+        self._store: Any = self._module.store.from_url(root, client_options=client, retry_config=again, **settings)
+
+    def list(self, prefix: str, /) -> Iterator[Found]:
+        folder, _, begun = prefix.removeprefix(self._root).rpartition("/")
+        try:
+            for chunk in self._module.list(self._store, prefix=folder or None, chunk_size=1000):
+                for one in chunk:
+                    if one["path"].startswith(f"{folder}/{begun}" if folder else begun):
+                        yield self._found(one)
+        except Exception as error:
+            raise self._judged(error) from None
+
+    def close(self) -> None:
+        pass
+
+    def stat(self, url: str, /) -> Found:
+        try:
+            return self._found(self._module.head(self._store, url.removeprefix(self._root)))
+        except Exception as error:
+            raise self._judged(error) from None
+
+    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
+        options: dict[str, Any] = {"range": (start, stop)}
+        if pinned.etag:
+            options["if_match"] = f'"{pinned.etag}"'
+        try:
+            result = self._module.get(self._store, url.removeprefix(self._root), options=options)
+            told = result.meta
+            if tuple(result.range) != (start, stop):
+                raise Later("it answered with other bytes than those that were asked for")
+            return Answer(result.bytes().to_bytes(), int(told["size"]), told.get("e_tag"))
+        except (Later, Mismatch):
+            raise
+        except Exception as error:
+            raise self._judged(error) from None
+
+    def _found(self, told: Any) -> Found:
+        modified = told.get("last_modified")
+        at = int(modified.timestamp() * 1e9) if modified else 0
+        return Found(self._root + told["path"], int(told["size"]), told.get("e_tag") or "", at)
+
+    def _judged(self, error: Exception) -> Exception:
+        """A failure of obstore's. Its text holds whole answers, in which keys and signatures may be."""
+        kinds, text = self._errors, str(error)
+        code = _CODE.search(text)
+        said = f"{type(error).__name__}{f' ({code[1]})' if code else ''}"
+        if isinstance(error, kinds.NotFoundError | FileNotFoundError):
+            return Gone(said)
+        if isinstance(error, kinds.PreconditionError):
+            return Mismatch(said)
+        if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError):
+            return Denied(said)
+        if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.InvalidPathError | kinds.NotSupportedError):
+            return Denied(said)
+        if found := _STATUS.search(text):
+            return judged(int(found[1]), code[1] if code else "")
+        return Later(said)

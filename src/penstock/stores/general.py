@@ -1,0 +1,109 @@
+"""Any other store that fsspec knows."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, cast
+
+from ..base import seams
+from ..base.urls import redacted, scheme_of
+from ..errors import ConfigError
+from .client import Answer, Denied, Found, Gone, Later, judged
+
+EXTRAS = {
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("az", "abfs", "abfss", "adl", "azure"), "azure"),
+    "hf": "hf",
+}
+"""What to install for a protocol; for any other it is `remote`, and what fsspec itself names."""
+
+_ETAGS = ("ETag", "etag", "e_tag", "md5Hash", "blob_id", "checksum", "content_md5", "uid")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
+_SECONDS = 30.0  # between two looks at the version of what is read, for answers of fsspec do not tell it
+
+
+class GeneralClient:
+    """One protocol of fsspec's."""
+
+    def __init__(self, url: str, full: str) -> None:
+        scheme = scheme_of(url)
+        extra = EXTRAS.get(scheme.rpartition("::")[2], "remote")
+        if importlib.util.find_spec("fsspec") is None:
+            raise ImportError(f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]'")
+        fsspec: Any = importlib.import_module("fsspec")
+        try:
+            self._fs: Any = fsspec.core.url_to_fs(full, skip_instance_cache=True, use_listings_cache=False)[0]
+        except ImportError as error:
+            raise ImportError(
+                f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]' ({error})"
+            ) from None
+        except ValueError as error:
+            raise ConfigError(f"{url}: {redacted(str(error))}") from None
+        self._scheme, self._looked = url.split("://", 1)[0], dict[str, tuple[float, Found]]()
+
+    def list(self, prefix: str, /) -> Iterator[Found]:
+        try:
+            folder = prefix.rpartition("/")[0]
+            inside = cast("dict[str, Any]", self._fs.find(folder, detail=True))
+        except Exception as error:
+            raise _judged(error) from None
+        for name, told in inside.items():
+            url = f"{self._scheme}://{self._fs._strip_protocol(name).lstrip('/')}"
+            if url.startswith(prefix):
+                yield _found(url, told)
+
+    def close(self) -> None:
+        pass
+
+    def stat(self, url: str, /) -> Found:
+        try:
+            told = self._fs.info(url)
+        except Exception as error:
+            raise _judged(error) from None
+        if told.get("type") == "directory":
+            raise Gone("a folder")
+        return _found(url, told)
+
+    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
+        try:
+            data = self._fs.cat_file(url, start=start, end=stop)
+        except Exception as error:
+            raise _judged(error) from None
+        then, found = self._looked.get(url, (float("-inf"), pinned))
+        if (now := seams.world.sched.now()) > then + _SECONDS:
+            found = pinned if then == float("-inf") else self.stat(url)
+            self._looked[url] = (now, found)
+        return Answer(data, found.size, found.etag or None)
+
+
+def _found(url: str, told: Any) -> Found:
+    etag = next((str(told[name]) for name in _ETAGS if told.get(name)), "")
+    time = next((told[name] for name in _TIMES if told.get(name)), 0)
+    if isinstance(time, datetime):
+        time = time.timestamp()
+    at = int(time * 1e9) if isinstance(time, int | float) else 0
+    return Found(url, int(told.get("size") or 0), etag, at)
+
+
+def _judged(error: Exception) -> Exception:
+    """A failure of fsspec's, or of what it asks."""
+    said = type(error).__name__
+    answered: Any = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    status = getattr(error, "status", None) or getattr(answered, "status_code", None)
+    if isinstance(answered, dict):  # of botocore
+        status = cast("dict[str, Any]", answered).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+        return Gone(said)
+    if isinstance(error, PermissionError):
+        return Denied(said)
+    if isinstance(status, int) and status >= 400:
+        return judged(status, said)
+    if type(error).__name__ in ("NoCredentialsError", "NoCredentialsException", "DefaultCredentialsError"):
+        return Denied(said)
+    if isinstance(error, ValueError | TypeError | NotImplementedError):
+        return Denied(f"{said}: {redacted(str(error))[:200]}")
+    return Later(said)

@@ -1,0 +1,182 @@
+"""HTTP and HTTPS by the standard library: ranged reads over connections that are kept, and redirects looked at."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import re
+import ssl
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from ..base import machine
+from .client import Answer, Denied, Found, Later, judged
+
+_SECONDS = 30.0  # without a byte, until a request is taken for lost
+_IDLE = 32
+_REDIRECTS = 5
+_WHOLE = 8 << 20  # what is taken whole from a server that gives no parts
+_MOVED = (301, 302, 303, 307, 308)
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_NEVER = re.compile(r"169\.254\.|metadata\.google\.internal$|\[?fe80:|\[?fd00:ec2:", re.IGNORECASE)
+
+
+class Reply:
+    """What a server answered, whole."""
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes) -> None:
+        self.status, self.reason, self.data = status, reason, data
+        self.headers = {name.lower(): value for name, value in headers.items()}
+
+    def failure(self) -> Exception:
+        return judged(self.status, self.reason, self.headers.get("retry-after"))
+
+
+class HttpClient:
+    """`full` tells for a URL the one that is asked, which may hold a password or a signature."""
+
+    def __init__(self, full: Callable[[str], str]) -> None:
+        self._full = full
+        self._idle: list[tuple[int, tuple[str, str], http.client.HTTPConnection]] = []
+
+    def list(self, prefix: str, /) -> Iterator[Found]:
+        raise Denied("a web server does not tell what it has: name the files, {000..099} for many of them")
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop()[-1].close()
+
+    def stat(self, url: str, /) -> Found:
+        reply = self._ask("HEAD", url, {})
+        if reply.status in (403, 405, 501):  # signatures and simple servers are for GET alone
+            reply = self._ask("GET", url, {"Range": "bytes=0-0"})
+        whole = _RANGE.match(reply.headers.get("content-range", ""))
+        size = whole[3] if whole else reply.headers.get("content-length", "")
+        if reply.status not in (200, 206):
+            raise reply.failure()
+        if not size.isdigit():
+            raise Denied("the server does not tell how large it is: copy it to a local folder")
+        return Found(url, int(size), reply.headers.get("etag", ""), _time(reply.headers.get("last-modified")))
+
+    def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
+        reply = self._ask("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, most=max(stop - start, _WHOLE))
+        etag = reply.headers.get("etag")
+        if reply.status == 206:
+            part = _RANGE.match(reply.headers.get("content-range", ""))
+            if part is None or (int(part[1]), int(part[2])) != (start, stop - 1):
+                raise Later("it answered with other bytes than those that were asked for")
+            return Answer(reply.data, int(part[3]), etag)
+        if reply.status != 200:
+            raise reply.failure()
+        return Answer(memoryview(reply.data)[start:stop], len(reply.data), etag)
+
+    def _ask(self, method: str, url: str, headers: Mapping[str, str], most: int = _WHOLE) -> Reply:
+        target = full = self._full(url)
+        for _ in range(_REDIRECTS):
+            reply = self._once(method, target, {**headers, **_login(full, target)}, most)
+            if reply.status not in _MOVED or "location" not in reply.headers:
+                return reply
+            after = urljoin(target, reply.headers["location"])
+            parts = urlsplit(after)
+            if parts.scheme not in ("http", "https") or (parts.scheme == "http" and target.startswith("https:")):
+                raise Denied(f"it leads on to a {parts.scheme or 'strange'} address, which is not followed")
+            if _NEVER.match(parts.hostname or ""):
+                raise Denied("it leads on to an address inside of this machine's network, which is not followed")
+            target = after
+        raise Denied(f"it leads on more than {_REDIRECTS} times")
+
+    def _once(self, method: str, target: str, headers: Mapping[str, str], most: int) -> Reply:
+        parts = urlsplit(target)
+        place = parts.scheme, parts.netloc.rpartition("@")[2]
+        asked = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + (f"?{parts.query}" if parts.query else "")
+        proxy = _proxy(*place)
+        asked = f"http://{place[1]}{asked}" if proxy is not None and parts.scheme == "http" else asked
+        headers = {"Accept-Encoding": "identity", **headers}
+        connection = self._connection(place, proxy)
+        try:
+            try:
+                connection.request(method, asked, headers=headers)
+                response = connection.getresponse()
+            except (ConnectionError, http.client.BadStatusLine):  # one that was kept, and that the server gave up
+                connection.close()
+                connection.request(method, asked, headers=headers)
+                response = connection.getresponse()
+            with response:
+                told = response.getheader("content-length", "")
+                if method != "HEAD" and told.isdigit() and int(told) > most:
+                    connection.close()
+                    raise Denied("the server gives no parts of files, but all of them: copy it to a local folder")
+                reply = Reply(response.status, response.reason, dict(response.getheaders()), response.read())
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            raise Denied(f"its certificate is not to be trusted: {error.verify_message}") from None
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Later(_said(error)) from None
+        except BaseException:
+            connection.close()
+            raise
+        if told.isdigit() and method != "HEAD" and len(reply.data) != int(told):
+            connection.close()
+            raise Later(f"the answer was cut off: {len(reply.data):,} of {int(told):,} bytes came")
+        if reply.headers.get("connection", "").lower() != "close" and len(self._idle) < _IDLE:
+            self._idle.append((machine.process(), place, connection))
+        else:
+            connection.close()
+        return reply
+
+    def _connection(self, place: tuple[str, str], proxy: str | None) -> http.client.HTTPConnection:
+        """One that nobody uses, of this process and to this place, or a new one."""
+        for number in range(len(self._idle)):
+            with suppress(IndexError):
+                process, whose, connection = self._idle[number]
+                if (process, whose) == (machine.process(), place):
+                    del self._idle[number]
+                    return connection
+        secure = place[0] == "https"
+        options: dict[str, Any] = {"context": ssl.create_default_context()} if secure else {}
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        if proxy is None:
+            return kind(place[1], timeout=_SECONDS, **options)
+        connection = kind(proxy, timeout=_SECONDS, **options)
+        if secure:
+            connection.set_tunnel(place[1])
+        return connection
+
+
+def _proxy(scheme: str, host: str) -> str | None:
+    """The proxy that the environment names for a host."""
+    if urllib.request.proxy_bypass(host.rpartition(":")[0] or host):
+        return None
+    found = urllib.request.getproxies().get(scheme)
+    return None if not found else urlsplit(found if "://" in found else f"http://{found}").netloc.rpartition("@")[2]
+
+
+def _login(full: str, target: str) -> dict[str, str]:
+    """The user and the password of a URL, for its own host alone."""
+    first, now = urlsplit(full), urlsplit(target)
+    user, at, host = first.netloc.rpartition("@")
+    if not at or (first.scheme, host) != (now.scheme, now.netloc.rpartition("@")[2]):
+        return {}
+    return {"Authorization": f"Basic {base64.b64encode(unquote(user).encode()).decode()}"}
+
+
+def _said(error: BaseException) -> str:
+    """What went wrong, without what was asked."""
+    if isinstance(error, http.client.IncompleteRead):
+        return f"the answer was cut off after {len(error.partial):,} bytes"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {_SECONDS:g} s"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
+
+
+def _time(told: str | None) -> int:
+    with suppress(TypeError, ValueError):
+        return int(parsedate_to_datetime(told or "").timestamp() * 1e9)
+    return 0

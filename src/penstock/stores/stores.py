@@ -1,0 +1,236 @@
+"""The store of a process: files of this machine, and what URLs name; each object pinned to the version first seen."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
+from weakref import finalize
+
+from ..base import machine
+from ..base.seams import Entry, Stat, Store
+from ..errors import ConfigError
+from . import shared
+from .ahead import Ahead, Range
+from .asking import Asking
+from .blocks import Blocks
+from .client import Found
+from .far import is_far
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+class Known(NamedTuple):
+    """What is known of a name: the URL that is asked (it may hold a secret, and never leaves memory), the version that
+    a run is pinned to, and the folder in which its blocks are kept."""
+
+    full: str
+    found: Found | None = None
+    cache: str | None = None
+
+
+class Stores:
+    """Files of this machine through `local`, and objects of stores by their URLs."""
+
+    def __init__(self, local: Store) -> None:
+        self._local = local
+        self._known: dict[str, Known] = {}
+        self._asking = Asking(self._full)
+        self._ahead = Ahead(self._through)
+        self._blocks: dict[str, Blocks] = {}
+        self._listed: dict[str, list[Found]] = {}
+        self._seen: dict[str, Found | None] = {}
+        self._looking, self._owners, self._lock = 0, 0, machine.lock()
+        self._cache: str | None = None
+
+    # ------------------------------------------------------------ what is known
+
+    def known(self, name: str) -> Known | None:
+        """What another process is told of a name."""
+        return self._known.get(name)
+
+    def learn(self, name: str, known: Known) -> None:
+        """What another process knew of a name."""
+        self._known[name] = known
+
+    def learn_url(self, name: str, full: str) -> None:
+        """The URL, with its secrets, that is asked for a name."""
+        self._known[name] = self._of(name)._replace(full=full)
+
+    def _of(self, name: str) -> Known:
+        return self._known.get(name) or Known(name)
+
+    def _full(self, name: str) -> str:
+        return self._of(name).full
+
+    def _pin(self, found: Found) -> Found:
+        known = self._of(found.url)
+        if known.found is not None and known.found[:3] != found[:3]:
+            self._ahead.forget(found.url)
+        self._known[found.url] = known._replace(found=found, cache=self._cache if self._looking else known.cache)
+        return found
+
+    def _pinned(self, name: str) -> Found:
+        found = self._of(name).found
+        return self.look([name])[0] if found is None or (self._looking and name not in self._seen) else found
+
+    def used_by(self, owner: object) -> None:
+        """Keep threads and connections as long as this lives, or another that said so."""
+        with self._lock:
+            self._owners += 1
+        finalize(owner, self._given_up)
+
+    def _given_up(self) -> None:
+        with self._lock:
+            self._owners -= 1
+            last = not self._owners
+        if last:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of threads and connections; they come again when they are needed."""
+        self._ahead.close()
+        self._asking.close()
+
+    # ------------------------------------------------------------ what is there
+
+    @contextlib.contextmanager
+    def looking(self, cache: str | None) -> Generator[None]:
+        """A block in which no folder is listed twice; what is read of all that is found in it is kept in a folder."""
+        with self._lock:
+            self._looking += 1
+            self._cache = cache
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._looking -= 1
+                if not self._looking:
+                    self._listed.clear()
+                self._seen.clear()
+
+    def look(self, names: Sequence[str]) -> list[Found]:
+        """These objects as they are now, to which runs are pinned from here on. One process of a node asks."""
+        seen = {name: self._seen_now(name) for name in names}
+        if lacking := [name for name, found in seen.items() if found is None]:
+            asked = shared.once(lacking, lambda: [*filter(None, self._ahead.each(self._there, lacking))])
+            seen |= {one.url: one for one in asked}
+            if self._looking:
+                self._seen |= {name: seen[name] for name in lacking}
+        return [self._pin(seen[name] or self._missing(name)) for name in names]
+
+    def _there(self, name: str) -> Found | None:
+        try:
+            return self._asking.stat(name)
+        except FileNotFoundError:
+            return None
+
+    def _seen_now(self, name: str) -> Found | None:
+        """An object that was seen since we began to look; an error where it was not there, nor can be."""
+        if name in self._seen:
+            return self._seen[name] or self._missing(name)
+        above = name.rpartition("/")[0]
+        if self._is_object(above) or self._is_object(above.rpartition("/")[0]):
+            self._missing(name)
+        for prefix, found in self._listed.items():
+            if name.startswith(prefix):
+                return next((one for one in found if one.url == name), None) or self._missing(name)
+        return None
+
+    def _is_object(self, name: str) -> bool:
+        """Whether an object of this name was seen: it is no folder."""
+        return self._seen.get(name) is not None
+
+    def _missing(self, name: str) -> Found:
+        self._known[name] = self._of(name)._replace(found=None)
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", name)
+
+    def listed(self, prefix: str) -> list[Found]:
+        """The objects below a folder, which ends with a slash."""
+        for known, found in self._listed.items():
+            if prefix.startswith(known):
+                return [one for one in found if one.url.startswith(prefix)]
+        found = shared.once([prefix, "*"], lambda: self._asking.list(prefix))
+        if self._looking and prefix.endswith("/"):
+            self._listed[prefix] = found
+        return found
+
+    def holds(self, folder: str) -> bool:
+        """Whether anything lies in a folder."""
+        if self._is_object(folder) or self._is_object(folder.rpartition("/")[0]):
+            return False
+        if any(folder.startswith(known) for known in self._listed):
+            return bool(self.listed(f"{folder}/"))
+        return self._asking.some(f"{folder}/")
+
+    def list(self, pattern: str, /) -> list[Entry]:
+        if not is_far(pattern):
+            return self._local.list(pattern)
+        begun = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0] + "/"
+        fits, entries = _glob(pattern), dict[str, Entry]()
+        for one in self.listed(begun):
+            name = one.url.rstrip("/")
+            if one.url.endswith("/") and not one.size:
+                continue  # how some tools write a folder
+            if fits.fullmatch(name):
+                self._pin(one)
+                if self._looking:
+                    self._seen[name] = one
+                entries[name] = Entry(name, True, False)
+            above = name.rpartition("/")[0]
+            while len(above) >= len(begun):
+                if above not in entries and fits.fullmatch(above):
+                    entries[above] = Entry(above, False, False)
+                above = above.rpartition("/")[0]
+        return sorted(entries.values())
+
+    def stat(self, path: str, /) -> Stat:
+        return self._pinned(path).stat() if is_far(path) else self._local.stat(path)
+
+    # ------------------------------------------------------------ bytes
+
+    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
+        if not is_far(path):
+            return self._local.read(path, start, length)
+        pinned = self._pinned(path)
+        stop = pinned.size if length is None else min(start + length, pinned.size)
+        return bytes(self._ahead.read(Range(path, start, stop))) if start < stop else b""
+
+    def ahead(self, ranges: Sequence[Range]) -> bool:
+        """Begin to read what is needed soon; whether there was room for that."""
+        whole = {one.name: self._pinned(one.name).size for one in ranges}
+        clipped = [one._replace(stop=min(one.stop, whole[one.name])) for one in ranges]
+        return self._ahead.begin(one for one in clipped if one.start < one.stop)
+
+    def _through(self, wanted: Range) -> bytes | memoryview:
+        known, pinned = self._of(wanted.name), self._pinned(wanted.name)
+        if known.cache is None:
+            return self._asking.read(pinned, wanted.start, wanted.stop)
+        blocks = self._blocks.get(known.cache)
+        if blocks is None:
+            blocks = self._blocks.setdefault(known.cache, Blocks(known.cache))
+        return blocks.read(pinned, wanted.start, wanted.stop, lambda a, b: self._asking.read(pinned, a, b))
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """A glob over URLs: `*` and `?` stay within a folder, `**/` goes through any number of them."""
+    out, at = "", 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            out, at = f"{out}(?:[^/.][^/]*/)*", at + 3
+        elif pattern.startswith("**", at):
+            out, at = f"{out}.*", at + 2
+        elif pattern[at] in "*?":
+            hidden = r"(?!\.)" if pattern[at - 1 : at] == "/" else ""
+            out, at = f"{out}{hidden}[^/]{'*' if pattern[at] == '*' else ''}", at + 1
+        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
+            inside = pattern[at + 1 : end].replace("\\", "\\\\")
+            out, at = f"{out}[{'^' + inside[1:] if inside[0] == '!' else inside}]", end + 1
+        else:
+            out, at = out + re.escape(pattern[at]), at + 1
+    try:
+        return re.compile(out)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no pattern: {error}") from None

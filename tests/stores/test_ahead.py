@@ -1,0 +1,152 @@
+"""Read-ahead: along the known order, many requests at once, and hardly a byte more than is needed."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.base import seams
+from penstock.stores import Range, Stores
+from penstock.stores.ahead import Ahead, joined
+
+from . import servers
+
+ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Site]:
+    folder = tmp_path_factory.mktemp("www")
+    for number in range(2):
+        rows = range(number * ROWS // 2, (number + 1) * ROWS // 2)
+        body = (json.dumps({"id": i, "t": "x" * random.Random(i).randint(9_000, 30_000)}) for i in rows)
+        (folder / f"{number}.jsonl").write_text("\n".join(body))
+    np.save(folder / "t.npy", np.arange(200_000, dtype=np.uint32))
+    with servers.site(folder) as found:
+        yield found
+
+
+def test_bytes_asked_are_those_needed(site: servers.Site) -> None:
+    ds = ps.read(f"{site.url}/{{0..1}}.jsonl").shuffle()
+    needed = sum(len(data) for data, _ in site.files.values())
+    site.sent, site.most = 0, 0
+    assert sorted(row["id"] for row in ds) == list(range(ROWS))
+    assert site.sent <= 1.1 * needed
+    site.sent = 0
+    assert len({row["id"] for row in ds.skip(ROWS // 2)}) == ROWS // 2
+    assert site.sent <= 1.1 * needed * 0.6  # also of half of it
+
+
+def test_many_requests_are_under_way(site: servers.Site) -> None:
+    """Every request waits until another one comes: one at a time would never end."""
+    ds = ps.read(f"{site.url}/{{0..1}}.jsonl").shuffle()
+    barrier, came, met = threading.Barrier(8), iter(range(8)), list[int]()
+
+    def wait(_: Any) -> bool:
+        if next(came, None) is not None:
+            met.append(barrier.wait(60))
+        return False
+
+    site.always = wait
+    try:
+        next(iter(ds))
+    finally:
+        site.always = None
+    assert sorted(met) == list(range(8))
+
+
+def test_windows_of_tokens_are_fetched_ahead(site: servers.Site) -> None:
+    ds = ps.windows(ps.read(f"{site.url}/t.npy"), 999)
+    site.asked.clear()
+    site.sent = 0
+    found = list(ds)
+    assert len(found) == 200 and found[7].tolist() == list(range(7 * 999, 8 * 999 + 1))
+    assert site.sent <= 1.1 * 800_000 and len(site.asked) < 60
+
+
+class Pool:
+    """Hands that do what they are told when they are told."""
+
+    def submit(self, task: Any, /) -> Future[Any]:
+        found: Future[Any] = Future()
+        try:
+            found.set_result(task())
+        except Exception as error:
+            found.set_exception(error)
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+class Sched(seams.LocalSched):
+    def spawn(self, workers: int, /) -> Any:
+        return Pool()
+
+
+def test_any_reads_over_any_announcements_give_the_bytes() -> None:
+    data = bytes(random.Random(0).randbytes(5_000))
+    for seed in range(150):
+        dice, asked = random.Random(seed), list[Range]()
+
+        def ask(wanted: Range, asked: list[Range] = asked, dice: random.Random = dice) -> bytes:
+            asked.append(wanted)
+            if dice.random() < 0.05:
+                raise OSError("lost")
+            return data[wanted.start : wanted.stop]
+
+        with seams.pretend(sched=Sched()):
+            ahead = Ahead(ask)
+            for _ in range(30):
+                spans = [sorted(dice.sample(range(5_001), 2)) for _ in range(dice.randint(1, 5))]
+                if dice.random() < 0.5:
+                    ahead.begin(Range("a", *span) for span in spans)
+                elif dice.random() < 0.05:
+                    ahead.forget("a")
+                else:
+                    for start, stop in spans:
+                        try:
+                            assert bytes(ahead.read(Range("a", start, stop))) == data[start:stop]
+                        except OSError as error:
+                            assert str(error) == "lost"
+
+
+def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.stores.ahead._HELD", 1_000)
+    with seams.pretend(sched=Sched()):
+        ahead = Ahead(lambda wanted: bytes(wanted.stop - wanted.start))
+        assert ahead.begin([Range("a", n, n + 90) for n in range(0, 1_000, 100)])
+        assert not ahead.begin([Range("a", 5_000, 5_500)])
+        for n in range(20):
+            ahead.read(Range("b", n, n + 1))
+        assert ahead.begin([Range("a", 5_000, 5_500)])
+
+
+def test_ranges_are_joined() -> None:
+    assert joined([Range("a", 3, 5), Range("a", 0, 4)]) == [Range("a", 0, 5)]
+
+
+def test_ranks_of_a_node_list_once(site: servers.Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """16 processes, each with a store of its own that knows nothing of the others."""
+    from penstock.base import machine
+
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    site.asked.clear()
+    for rank in range(16):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setattr(machine, "process", lambda rank=rank: 1_000_000 + rank)
+        store = Stores(seams.LocalStore())
+        with seams.pretend(store=store):
+            assert len(ps.read(f"{site.url}/{{0..1}}.jsonl", cache=tmp_path)) == ROWS
+        store.close()
+    assert sum(method == "HEAD" for method, *_ in site.asked) == 2
+    assert len({asked for asked in site.asked if asked[0] == "GET"}) == len([a for a in site.asked if a[0] == "GET"])

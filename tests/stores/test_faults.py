@@ -1,0 +1,156 @@
+"""Stores that fail: what passes is asked again for a while, then raised by name; what is wrong is never taken."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.base import seams
+from penstock.errors import StorageError
+
+from . import servers
+from .conftest import Clock
+
+ROWS = [{"id": i} for i in range(200)]
+BODY = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+CANARY = "kanarie-9f31"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[servers.Site]:
+    (tmp_path / "www").mkdir()
+    (tmp_path / "www" / "x.jsonl").write_bytes(BODY)
+    with servers.site(tmp_path / "www") as found:
+        yield found
+
+
+PASSING = {
+    "500": servers.status(500),
+    "503": servers.status(503),
+    "429": servers.status(429, Retry_After="7"),
+    "reset": servers.reset,
+    "cut": servers.cut,
+    "short": servers.short,
+    "swapped": servers.swapped,
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_passes_is_asked_again(name: str, site: servers.Site, clock: Clock) -> None:
+    ds = ps.read(f"{site.url}/x.jsonl")
+    for many in (1, 3):
+        site.faults = [PASSING[name]] * many
+        assert seams.world.store.read(f"{site.url}/x.jsonl", 5, 40) == BODY[5:45]
+    assert list(ds) == ROWS
+    if name == "429":
+        assert clock.slept == [7.0] * 4
+    elif name != "reset":
+        assert clock.slept and all(0.1 <= pause <= 10 for pause in clock.slept)
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_does_not_pass_is_raised_by_name(name: str, site: servers.Site, clock: Clock) -> None:
+    ds = ps.read(f"{site.url}/x.jsonl").map(lambda row: row)
+    site.always = PASSING[name]
+    with pytest.raises(StorageError, match=rf"{site.url}/x.jsonl: .*asked \d+ times within \d+ s") as caught:
+        seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
+    assert 30 < clock.now() <= 60 and caught.value.__cause__ is None
+    # No sample is to blame, so none is set aside for it.
+    with ps.Loader(ds, on_error="quarantine", max_errors=1000) as loader, pytest.raises(StorageError):
+        list(loader)
+
+
+def test_how_long_is_in_the_environment(site: servers.Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "3")
+    site.always = servers.status(503)
+    with pytest.raises(StorageError, match="503"):
+        ps.read(f"{site.url}/x.jsonl")
+    assert clock.now() <= 3
+
+
+def test_what_is_refused_is_not_asked_again(site: servers.Site, clock: Clock) -> None:
+    site.always = servers.status(403)
+    with pytest.raises(StorageError, match=r"403.*: give this process credentials"):
+        ps.read(f"{site.url}/x.jsonl")
+    assert not clock.slept
+
+
+def test_redirects_are_followed_but_not_everywhere(site: servers.Site, tmp_path: Path) -> None:
+    with servers.site(tmp_path / "www") as other:
+        site.always = servers.moved(other.url)
+        assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
+        other.always = servers.moved(site.url)
+        with pytest.raises(StorageError, match="more than 5 times"):
+            ps.read(f"{site.url}/x.jsonl")
+    for to in ("http://169.254.169.254", "file:///etc/passwd", "http://metadata.google.internal"):
+        site.always = servers.moved(to)
+        with pytest.raises(StorageError, match="not followed"):
+            ps.read(f"{site.url}/x.jsonl")
+
+
+def test_a_server_without_ranges_serves_small_files(site: servers.Site) -> None:
+    def whole(handler: Any) -> bool:
+        del handler.headers["Range"]
+        handler.serve()
+        return True
+
+    site.always = whole
+    assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
+
+
+def test_a_server_that_goes_and_comes_back(site: servers.Site, tmp_path: Path, clock: Clock) -> None:
+    ds = ps.read(f"{site.url}/x.jsonl").shuffle()
+    expected = list(ds)
+    site.faults = [servers.reset] * 12 + [servers.status(503)] * 3
+    assert list(ds) == expected
+
+
+def test_secrets_are_nowhere(
+    site: servers.Site,
+    tmp_path: Path,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    host = site.url.removeprefix("http://")
+    url = f"http://me:{CANARY}@{host}/x.jsonl?X-Amz-Signature={CANARY}"
+    import base64
+
+    site.login = f"Basic {base64.b64encode(f'me:{CANARY}'.encode()).decode()}"
+    cache = tmp_path / "cache"
+    ds = ps.read(url, cache=cache).shuffle().batch(5)
+    with ps.Loader(ds, workers=2, executor="threads") as loader:
+        next(iter(loader))
+        told = [json.dumps(loader.state_dict()), repr(loader)]
+    assert f"signature={CANARY}" in site.asked[-1][1].lower()
+    told += [repr(ds), str(ds), str(ds.plan.at(3)), str(ds.plan)]
+    try:
+        ps.dump(ps.mix({"a": ps.read(url, cache=cache)}), tmp_path / "m.yaml")
+    except ps.ConfigError as error:
+        told.append(str(error))
+    for fault in (*PASSING.values(), servers.status(403), servers.status(404), servers.moved("file:///x")):
+        site.always = fault
+        for ask in (
+            lambda: list(ds),
+            lambda: ps.read(url),
+            lambda: ps.read([url, url]),
+            lambda: ps.read(url + "/*.jsonl"),
+        ):
+            try:
+                ask()
+            except Exception as error:
+                while error is not None:
+                    told += [str(error), repr(error), repr(vars(error))]
+                    error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)  # type: ignore[assignment]
+    out = capfd.readouterr()
+    told += [caplog.text, out.out, out.err]
+    for path in tmp_path.rglob("*"):
+        told += [str(path), path.read_bytes().decode("latin-1") if path.is_file() else ""]
+    assert not [text[:300] for text in told if CANARY in text]

@@ -1,0 +1,251 @@
+"""Reading from stores: what lies in them is read as it is from a folder of this machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import others
+import penstock as ps
+from penstock.base import seams
+from penstock.errors import ConfigError, DataError, StorageError
+from penstock.sources import open_files
+from penstock.sources.paths import find
+
+from . import servers
+
+fsspec: Any = pytest.importorskip("fsspec")
+
+ROWS = [{"id": i, "text": "ü" * (i % 60)} for i in range(300)]
+
+
+def lines(rows: list[Any]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "a").mkdir()
+    for number in range(3):
+        (folder / "a" / f"{number}.jsonl").write_bytes(lines(ROWS[number * 100 : number * 100 + 100]))
+    (folder / "b").mkdir()
+    (folder / "b" / "x.jsonl.gz").write_bytes(gzip.compress(lines(ROWS)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def web(data: Path) -> Iterator[servers.Site]:
+    with servers.site(data) as found:
+        yield found
+
+
+@pytest.fixture
+def memory(data: Path) -> Iterator[str]:
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    copy(data, fs, "/d")
+    yield "memory://d"
+    fs.store.clear()
+
+
+def copy(folder: Path, fs: Any, to: str) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            fs.pipe_file(f"{to}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool(one == other) or (one != one and other != other)
+
+
+def test_paths_globs_braces_and_folders(memory: str) -> None:
+    def names(given: Any) -> list[str]:
+        return [str(path) for path in find(given)]
+
+    three = [f"{memory}/a/{number}.jsonl" for number in range(3)]
+    assert names(f"{memory}/a/1.jsonl") == three[1:2]
+    assert names(f"{memory}/a/*.jsonl") == names(f"{memory}/a") == names(f"{memory}/a/[!x].js*") == three
+    assert names(f"{memory}/**/{{0,2}}.jsonl") == names(f"{memory}/a/{{0,2}}.jsonl") == [three[0], three[2]]
+    assert names([three[2], three[0]]) == [three[0], three[2]]
+    assert names(f"{memory}/**/*.jsonl*") == [*three, f"{memory}/b/x.jsonl.gz"]
+    with pytest.raises(ConfigError, match=r"no object 'memory://d/a/7.jsonl'"):
+        find(f"{memory}/a/7.jsonl")
+    with pytest.raises(ConfigError, match="matches no object"):
+        find(f"{memory}/a/*.parquet")
+    with pytest.raises(ConfigError, match="meant twice"):
+        find([three[0], f"{memory}/a/*"])
+
+
+def test_lines_and_archives_over_http(web: servers.Site, tmp_path: Path) -> None:
+    ds = ps.read(f"{web.url}/a/{{0..2}}.jsonl", cache=tmp_path)
+    assert list(ds) == ROWS and ds[299] == ROWS[299]
+    assert list(ps.read(f"{web.url}/b/x.jsonl.gz", cache=tmp_path)) == ROWS
+    with pytest.raises(ConfigError, match="a web server does not tell what it has"):
+        ps.read(f"{web.url}/a/*.jsonl")
+
+
+def csv(folder: Path) -> others.Made:
+    path = folder / "t.csv"
+    path.write_text("".join(f"{i},{i * i}\n" if i else "a,b\n" for i in range(50)))
+    return others.Made(path, [{"a": i, "b": i * i} for i in range(1, 50)])
+
+
+def tables(folder: Path, kind: str) -> others.Made:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table, path = pa.Table.from_pylist(ROWS), folder / f"t.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=70)
+    else:
+        with pa.ipc.new_file(str(path), table.schema) as out:
+            out.write_table(table, 70)
+    return others.Made(path, ROWS)
+
+
+def tar(folder: Path) -> others.Made:
+    import io
+    import tarfile
+
+    with tarfile.open(folder / "t.tar", "w") as out:
+        for i in range(40):
+            info = tarfile.TarInfo(f"{i:03}.txt")
+            info.size = i
+            out.addfile(info, io.BytesIO(b"x" * i))
+    return others.Made(
+        folder / "t.tar", [{"__key__": f"{i:03}", "__shard__": "t.tar", "txt": b"x" * i} for i in range(40)]
+    )
+
+
+def tokens(folder: Path) -> others.Made:
+    values = np.arange(1, 401, dtype=np.uint16)
+    values[9::10] = 0
+    np.save(folder / "t.npy", values)
+    return others.Made(folder / "t.npy", [], options={"eos": 0})
+
+
+MADE: dict[str, Callable[[Path], others.Made]] = {
+    "csv": csv,
+    "parquet": lambda folder: tables(folder, "parquet"),
+    "arrow": lambda folder: tables(folder, "arrow"),
+    "tar": tar,
+    "tokens": tokens,
+    "mds": others.mds,
+    "tfrecord": others.tfrecord,
+    "litdata": others.litdata,
+    "saved": others.saved,
+    "array_record": others.array_record,
+    "hdf5": others.hdf5,
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_every_format(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    try:
+        made = MADE[kind](folder)
+    except ImportError as error:
+        pytest.skip(str(error))
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    copy(tmp_path / "data", fs, "/d")
+    url = f"memory://d/{made.path.relative_to(folder).as_posix()}".removesuffix("/.")
+    here = open_files(made.path, cache=tmp_path / "one", **made.options)
+    there = open_files(url, cache=tmp_path / "two", **made.options)
+    assert len(here) == len(there) > 0 and here.describe() == there.describe()
+    order = np.random.default_rng(1).permutation(len(here))
+    assert all(same(a, b) for a, b in zip(here.read(order), there.read(order), strict=True))
+    if kind == "tokens":
+        assert here.lengths().tolist() == there.lengths().tolist()  # type: ignore[union-attr]
+        one, two = (ps.read(at, cache=tmp_path, **made.options) for at in (made.path, url))
+        assert all(same(a, b) for a, b in zip(one.pack(32), two.pack(32), strict=True))
+    assert here.digest() == there.digest()
+    fs.store.clear()
+
+
+@pytest.mark.parametrize("kind", ["zarr", "lance"])
+def test_folders_of_others_are_refused_by_name(kind: str) -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file("/f/zarr.json" if kind == "zarr" else "/f/_versions/1.manifest", b"{}")
+    with pytest.raises(ConfigError, match="copy it to one"):
+        ps.read("memory://f")
+    fs.store.clear()
+
+
+def test_a_run_over_a_store_is_the_run_over_a_folder(web: servers.Site, data: Path, tmp_path: Path) -> None:
+    def run(source: Any, **options: Any) -> list[Any]:
+        ds = ps.read(source, name="x", cache=tmp_path).shuffle().batch(7)
+        with ps.Loader(ds, rank=0, world_size=1, **options) as loader:
+            return [
+                [row["id"] for row in batch] if isinstance(batch, list) else batch["id"].tolist() for batch in loader
+            ]
+
+    url = f"{web.url}/a/{{0..2}}.jsonl"
+    here = run(str(data / "a" / "*.jsonl"))
+    assert sorted(number for batch in here for number in batch) == list(range(300))
+    assert run(url) == run(url, workers=2, executor="threads") == here
+
+
+def test_workers_open_stores_themselves(web: servers.Site, data: Path, tmp_path: Path) -> None:
+    ds = ps.read(f"{web.url}/a/{{0..2}}.jsonl", name="x", cache=tmp_path).shuffle().batch(10)
+    list(ds)
+    web.asked.clear()
+    with seams.pretend(sched=seams.LocalSched()), ps.Loader(ds, workers=2, executor="processes") as loader:
+        found = list(loader)
+    assert len(found) == 30 and found[3]["id"].tolist() == ds[3]["id"].tolist()
+    assert not any(method == "HEAD" for method, *_ in web.asked)  # the version that is pinned travels with the work
+
+
+def test_what_changed_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(lines(ROWS))
+    with servers.site(tmp_path) as site:
+        ds = ps.read(f"{site.url}/x.jsonl")
+        assert ds[0] == ROWS[0]
+        path.write_bytes(lines(ROWS[::-1]))
+        with pytest.raises(
+            StorageError, match=r"http://127.*/x.jsonl was changed.*it had .* etag \w+, now .* etag"
+        ) as caught:
+            list(ds)
+        assert not isinstance(caught.value, DataError)
+        with pytest.raises(DataError, match="made for another version"):
+            ps.read(f"{site.url}/x.jsonl")
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for url, extra in {
+        "s3://b/x.jsonl": "s3",
+        "gs://b/x.jsonl": "gcs",
+        "az://b/x.jsonl": "azure",
+        "hf://datasets/x": "hf",
+    }.items():
+        with pytest.raises(ImportError, match=rf"penstock\[{extra}\]"):
+            ps.read(url)
+    with pytest.raises(ImportError, match=r"penstock\[remote\]"):
+        ps.read("memory://x.jsonl")
+
+
+def test_mixture_files_lie_in_stores_too(memory: str, tmp_path: Path) -> None:
+    fs = fsspec.filesystem("memory")
+    text = "cache: {cache}\nsources:\n  a: {{path: a/*.jsonl}}\n  b: {{path: b/x.jsonl.gz}}\n"
+    fs.pipe_file("/d/base.yaml", b"seed: 3\n")
+    fs.pipe_file("/d/mix.yaml", ("include: base.yaml\n" + text.format(cache=tmp_path)).encode())
+    local = tmp_path / "mix.yaml"
+    local.write_text("seed: 3\n" + text.format(cache=tmp_path).replace("path: ", f"path: {memory}/"))
+    ds = ps.load(f"{memory}/mix.yaml")
+    assert [ds[i] for i in range(20)] == [ps.load(local)[i] for i in range(20)]

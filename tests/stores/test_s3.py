@@ -1,0 +1,98 @@
+"""A real server of S3, asked by obstore and by fsspec."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.base import seams
+from penstock.errors import StorageError
+from penstock.stores import fast
+
+from . import servers
+from .conftest import Clock
+
+pytest.importorskip("moto.server")
+boto3: Any = pytest.importorskip("boto3")
+
+ROWS = [{"id": i, "text": "x" * (i % 90)} for i in range(600)]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[servers.Site]:
+    """A bucket, behind what can make its server misbehave."""
+    with servers.s3() as url, servers.site(upstream=url) as proxy:
+        client = boto3.client(
+            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+        )
+        client.create_bucket(Bucket="bucket")
+        for number in range(3):
+            body = "".join(json.dumps(row) + "\n" for row in ROWS[number * 200 : number * 200 + 200])
+            client.put_object(Bucket="bucket", Key=f"web/{number}.jsonl", Body=body.encode())
+        yield proxy
+
+
+@pytest.fixture(params=["obstore", "fsspec"])
+def by(request: pytest.FixtureRequest, bucket: servers.Site, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
+    if importlib.util.find_spec("obstore" if name == "obstore" else "s3fs") is None:
+        pytest.skip(f"{name} is not installed")
+    if name == "fsspec":
+        monkeypatch.setattr(fast, "usable", lambda url: False)
+    for variable, value in {
+        "AWS_ENDPOINT_URL": bucket.url,
+        "AWS_ACCESS_KEY_ID": "kanarie-key",
+        "AWS_SECRET_ACCESS_KEY": "kanarie-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    bucket.faults, bucket.always = [], None
+    bucket.asked.clear()
+    return name
+
+
+def test_a_bucket_is_read_as_a_folder_is(by: str, bucket: servers.Site, tmp_path: Path) -> None:
+    ds = ps.read("s3://bucket/web/*.jsonl", cache=tmp_path)
+    assert list(ds) == ROWS
+    assert sum("list-type" in path for _, path, _ in bucket.asked) == 1
+    assert len([path for method, path, _ in bucket.asked if method == "GET" and ".jsonl" in path]) == 3
+    run = ds.shuffle().batch(20)
+    with ps.Loader(run, workers=2, executor="threads") as loader:
+        assert [batch["id"].tolist() for batch in loader] == [batch["id"].tolist() for batch in run]
+    assert len(ps.read("s3://bucket/web")) == 600
+    with pytest.raises(ps.ConfigError, match="no object"):
+        ps.read("s3://bucket/web/9.jsonl")
+
+
+def test_failures_of_a_bucket(by: str, bucket: servers.Site, clock: Clock) -> None:
+    ds = ps.read("s3://bucket/web/*.jsonl")
+    expected = [ds[i] for i in range(0, 600, 50)]
+    faults = (
+        [servers.status(503), servers.cut]
+        if by == "fsspec"
+        else [servers.status(503), servers.status(500), servers.status(429), servers.reset, servers.cut]
+    )
+    for fault in faults:
+        bucket.faults = [fault, fault]
+        assert [ds[i] for i in range(0, 600, 50)] == expected
+    bucket.always = servers.status(403)
+    with pytest.raises(StorageError, match="s3://bucket/web/0.jsonl: .*credentials") as caught:
+        seams.world.store.read("s3://bucket/web/0.jsonl", 1, 10)
+    assert "kanarie" not in str(caught.value)
+
+
+def test_a_bucket_that_changes(by: str, bucket: servers.Site, clock: Clock) -> None:
+    client = boto3.client("s3", endpoint_url=bucket.upstream)
+    client.put_object(Bucket="bucket", Key="own/x.jsonl", Body=b'{"id": 1}\n' * 50)
+    ds = ps.read("s3://bucket/own/x.jsonl")
+    assert len(ds) == 50
+    client.put_object(Bucket="bucket", Key="own/x.jsonl", Body=b'{"id": 2}\n' * 50)
+    clock.sleep(31)  # fsspec tells no version with its answers: it is looked at now and then
+    with pytest.raises(StorageError, match="s3://bucket/own/x.jsonl was changed"):
+        list(ds)
