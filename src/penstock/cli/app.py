@@ -22,8 +22,11 @@ from . import ask
 from .check import lint
 from .convert import convert
 from .edit import edit
+from .info import info, preview
+from .prepare import prepare
 from .run import run
 from .say import guarded, stop
+from .verify import verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -102,5 +105,19 @@ def index(
         print(json.dumps(rows, indent=2))
 
 
-for command in (ask.plan, ask.at, ask.find, ask.diff, ask.simulate, lint, run, edit, convert):
+for command in (
+    ask.plan,
+    ask.at,
+    ask.find,
+    ask.diff,
+    ask.simulate,
+    lint,
+    run,
+    edit,
+    convert,
+    prepare,
+    info,
+    preview,
+    verify,
+):
     app.command()(command)

@@ -188,6 +188,10 @@ class OfColumns(ABC):
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`: a `Block`, or a list where that cannot be."""
 
+    def decoding(self) -> tuple[int, int] | None:
+        """The bytes and rows of a group that is decoded for a row of it, on average; None where there is none."""
+        return None
+
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`."""
         return list(self.block(indices))
