@@ -80,7 +80,10 @@ class Parquet(OfColumns):
             return self._shared.decoded.get((self._path, number), lambda: self._decoded(number))
 
         with _named(self._path, indices):
-            return of_batches(self._starts, indices, group, self._form, views=False)
+            found = of_batches(self._starts, indices, group, self._form, views=False)
+        if len(indices) > 1 and int(indices[-1] - indices[0]) == len(indices) - 1:
+            self._passed(int(indices[0]), int(indices[-1]) + 1)
+        return found
 
     def decoding(self) -> tuple[int, int] | None:
         return self._group, len(self) // max(len(self._starts) - 1, 1)
@@ -110,6 +113,13 @@ class Parquet(OfColumns):
         table = table.select(self.columns)
         self._whole(group, table.num_rows)
         return table.get_total_buffer_size(), together([table])
+
+    def _passed(self, start: int, stop: int) -> None:
+        """Let go of row groups that were read up to their end: who reads on does not come back, and new ones are decoded
+        faster into memory that was in use."""
+        ends = self._starts[1:]
+        for group in range(int(ends.searchsorted(start, "right")), int(ends.searchsorted(stop, "right"))):
+            self._shared.decoded.drop((self._path, group))
 
     def _whole(self, group: int, rows: int) -> None:
         """Whether a row group holds as many rows as the footer says."""
