@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .parallel import WORKS
+from .reading import READS
 from .table import CASES, Row
 from .work import Docs, Ints, Mixed, scratch
 
@@ -105,7 +106,7 @@ def stream(row: Row, scale: Scale) -> Found:
         mine = each * real / places
         found["fill"] = real / places
     found |= rates(peer, mine, floor, each)
-    if row.case in WORKS:  # what other processes compute is not in the time of this one
+    if row.case in WORKS or row.case == "index_lines":  # what other processes compute is not in the time of this one
         found["ratio"] = found["ratio_wall"]
     reaches = found["per_s"] * scale.share_s >= 1000
     if isinstance(work, Mixed) and scale.first and reaches and row.peer != "floor":
@@ -186,8 +187,8 @@ def worst(sources: np.ndarray, weights: list[float]) -> float:
 
 def work_of(row: Row, scale: Scale) -> Any:
     """What a row is given."""
-    if row.case in WORKS:
-        return WORKS[row.case]()
+    if row.case in WORKS | READS:
+        return (WORKS | READS)[row.case]()
     n = CASES[row.case].params[0]
     if row.case.startswith("mix"):
         return Mixed(n)

@@ -89,6 +89,50 @@ CASES = {
             "thread.",
         ),
         Case(
+            "read_random",
+            "stream",
+            "Reading: batches at random",
+            "Batches of 64 rows at random of a table of 200,000 rows of 400 bytes, as columns; the floor takes them "
+            "with pyarrow.",
+        ),
+        Case(
+            "read_row",
+            "stream",
+            "Reading: single rows at random",
+            "One row at a time of the same table, as a dict; the floor takes it with pyarrow from its record batch.",
+        ),
+        Case(
+            "read_columns",
+            "stream",
+            "Reading: Parquet from front to back",
+            "Batches of 1,000 neighbours of the same table as Parquet, as columns; the floor is pyarrow's scan.",
+        ),
+        Case(
+            "read_blocks",
+            "stream",
+            "Reading: shuffles of large Parquet files",
+            "Batches of 64 rows of 400 bytes in row groups of 10,000, as many of them as PENSTOCK_BENCH_GROUPS says "
+            "(50; 500 are 5 million rows); the floor scans the file in its order.",
+        ),
+        Case(
+            "read_tars",
+            "stream",
+            "Reading: tars, shuffled",
+            "Samples of 50 kB in two members at random, batches of 16; the floor is a loop of pread.",
+        ),
+        Case(
+            "read_tars_in_order",
+            "stream",
+            "Reading: tars, in order",
+            "The same from front to back.",
+        ),
+        Case(
+            "index_lines",
+            "stream",
+            "Indexing JSON lines",
+            "Where lines begin in a file of JSON lines, and its checksums, by all processors; the floor is `wc -l`.",
+        ),
+        Case(
             "resume",
             "resume",
             "Resume",

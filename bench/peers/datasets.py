@@ -162,3 +162,25 @@ def kit():
         "elastic_order": ranked(60),
         "mixture": mixed,
     }
+
+
+def from_file(work):
+    from .. import reading
+
+    return quiet().Dataset.from_file(str(reading.arrow()))
+
+
+@PEER.row("read_random", "Dataset, a list of indices", quick=True)
+def read_random(work):
+    from .. import reading
+
+    ds = from_file(work)
+    return (ds[rows.tolist()] for rows in reading.picks(reading.ROWS, work.batch))
+
+
+@PEER.row("read_row", "Dataset, ds[i]", quick=True)
+def read_row(work):
+    from .. import reading
+
+    ds = from_file(work)
+    return (ds[int(rows[0])] for rows in reading.picks(reading.ROWS, 1))

@@ -16,6 +16,13 @@ PEER = Peer("floor", needs=("numpy",), imports="numpy")
 @PEER.row("move64", "memcpy")
 @PEER.row("move1000", "the function")
 @PEER.row("tokenise", "the function, stacked")
+@PEER.row("read_random", "pyarrow, slices of record batches")
+@PEER.row("read_row", "pyarrow, take of a record batch")
+@PEER.row("read_columns", "pyarrow, iter_batches")
+@PEER.row("read_blocks", "pyarrow, iter_batches, in the order of the file")
+@PEER.row("read_tars", "pread")
+@PEER.row("read_tars_in_order", "pread")
+@PEER.row("index_lines", "wc -l")
 def plain(work):
     return work.floor()
 

@@ -204,3 +204,90 @@ def kit():
         "elastic_order": ranked,
         "mixture": lambda: iter(mixed),
     }
+
+
+@PEER.row("read_random", "Arrow, shuffle, batch(64)", quick=True)
+def read_arrow(work):
+    import penstock as ps
+
+    from .. import reading
+
+    return ps.read(reading.arrow()).shuffle(seed=7).batch(work.batch)
+
+
+@PEER.row("read_random", "Parquet, shuffle, batch(64)", quick=True)
+def read_parquet(work):
+    import penstock as ps
+
+    from .. import reading
+
+    return ps.read(reading.parquet()).shuffle(seed=7).batch(work.batch)
+
+
+@PEER.row("read_row", "Arrow, ds[i]", quick=True)
+def read_row(work):
+    import penstock as ps
+
+    from .. import reading
+
+    ds = ps.read(reading.arrow())
+    return (ds[int(rows[0])] for rows in reading.picks(reading.ROWS, 1))
+
+
+@PEER.row("read_columns", "batch(1000)", quick=True)
+def read_columns(work):
+    import penstock as ps
+
+    from .. import reading
+
+    return ps.read(reading.parquet()).batch(work.batch)
+
+
+def shuffled(work, **options):
+    import penstock as ps
+
+    from .. import reading
+
+    return ps.read(reading.parquet(reading.MANY)).shuffle(seed=7, **options).batch(work.batch)
+
+
+@PEER.row("read_blocks", "shuffle(block=(10000, 32))", quick=True)
+def blocks(work):
+    return shuffled(work, block=(10_000, 32))
+
+
+@PEER.row("read_blocks", "shuffle(), full")
+def full(work):
+    return shuffled(work)
+
+
+def tars(work, shuffle):
+    import penstock as ps
+
+    from .. import reading
+
+    ds = ps.read(reading.tar())
+    return (ds.shuffle(seed=7) if shuffle else ds).batch(work.batch, collate=list)
+
+
+@PEER.row("read_tars", "shuffle, batch(16)", quick=True)
+def tars_shuffled(work):
+    return tars(work, shuffle=True)
+
+
+@PEER.row("read_tars_in_order", "batch(16)", quick=True)
+def tars_in_order(work):
+    return tars(work, shuffle=False)
+
+
+@PEER.row("index_lines", "index_lines", quick=True)
+def index_lines(work):
+    import tempfile
+
+    from penstock.sources import index_lines as index
+
+    from .. import reading
+
+    cache = tempfile.mkdtemp()
+    while True:
+        yield index(reading.lines(), rebuild=True, cache=cache)

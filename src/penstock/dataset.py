@@ -21,6 +21,7 @@ from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from .graph.batched import Batched, Collated, columnar
 from .graph.build import COUNTER, name_of
 from .graph.compiled import Compiled
+from .graph.costs import tell_of_shuffle
 from .graph.ends import endless
 from .graph.functions import OfPair, Renamed
 from .graph.halves import SplitBy, keyed, placed
@@ -230,6 +231,7 @@ class Dataset(Shows):
             order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1))
             return self._with(Reorder(self.flow, order, self._own(seed)))
         if block is None:
+            tell_of_shuffle(self.flow)
             return self._with(Reorder(self.flow, Shuffle(), self._own(seed)))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")

@@ -39,7 +39,7 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Blocks(Protocol):
+class ByColumns(Protocol):
     """A source that can also give its samples as columns (see `penstock.base.columnar`), so that batches of them are
     stacked without a row having been made: a sequence of what `read` gives, or a list where that cannot be."""
 
@@ -67,10 +67,10 @@ def is_source(source: Source | Shards) -> TypeGuard[Source]:
 
 @cache
 def _blocks(kind: type) -> bool:
-    return issubclass(kind, Blocks)
+    return issubclass(kind, ByColumns)
 
 
-def is_blocks(source: Source) -> TypeGuard[Blocks]:
+def is_blocks(source: Source) -> TypeGuard[ByColumns]:
     """Whether a source gives columns. Looked up by type, because protocols are slow to ask."""
     return _blocks(type(source))
 

@@ -18,6 +18,7 @@ from penstock.sources.block import Columns
 from tables import WRITERS, arrow_file, parquet, same, table, write
 
 pa: Any = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 N = 400
 FIELDS = ("id", "text", "score", "vector", "nested", "when", "void", "raw", "bits", "map")
 
@@ -170,3 +171,23 @@ def test_rows_with_odd_columns_come_as_rows(tmp_path: Path) -> None:
     source = open_files(write(tmp_path, "file", table()), columns=list(FIELDS))
     block = source.block(np.arange(20, 60))
     assert same(list(block), source.read(np.arange(20, 60)))
+
+
+def test_a_full_shuffle_says_once_what_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = pa.table({"text": [f"{n:0400d}" for n in range(2_000)]})
+    pa.parquet.write_table(rows, tmp_path / "web.parquet", row_group_size=500)
+    ds = ps.read(tmp_path / "web.parquet")
+    ds.shuffle()
+    assert not caplog.records, "it fits into memory"
+    monkeypatch.setattr("penstock.graph.costs.DECODED", 100 << 10)
+    ds.shuffle(block=(500, 2))
+    assert not caplog.records
+    for seed in range(3):
+        ds.map(dict).shuffle(seed=seed)
+    (record,) = caplog.records
+    said = record.getMessage()
+    assert "web: a full shuffle decodes about 0.2 MiB for each sample" in said or "0.1 MiB" in said
+    assert "shuffle(block=(500, 2))" in said and "shuffle(window=1000)" in said
+    assert sorted(row["text"] for row in ds.shuffle()) == sorted(row["text"] for row in ds), "it stays a full shuffle"

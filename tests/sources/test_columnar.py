@@ -86,7 +86,7 @@ def test_several_files_and_batches_without_rows(tmp_path: Path, kind: str) -> No
 
 
 def test_pickling_and_threads(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources._DECODED", 30_000)  # so that row groups come and go
+    monkeypatch.setattr("penstock.sources.DECODED", 30_000)  # so that row groups come and go
     source, rows = open_files(write(tmp_path, kind, table())), expected(table())
     source.read(np.arange(N))
     again = pickle.loads(pickle.dumps(source))

@@ -26,9 +26,12 @@ from .check import lint
 from .convert import convert
 from .edit import edit
 from .find import find as find_
+from .info import info, preview
+from .prepare import prepare
 from .run import run
 from .say import guarded, stop
 from .seen import leaks, seen
+from .verify import verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -109,5 +112,22 @@ def index(
 
 app.command("find")(find_)
 app.add_typer(kept, name="cache")
-for command in (ask.plan, ask.at, ask.diff, ask.simulate, audit, blame, seen, leaks, lint, run, edit, convert):
+for command in (
+    ask.plan,
+    ask.at,
+    ask.diff,
+    ask.simulate,
+    audit,
+    blame,
+    seen,
+    leaks,
+    lint,
+    run,
+    edit,
+    convert,
+    prepare,
+    info,
+    preview,
+    verify,
+):
     app.command()(command)

@@ -28,6 +28,7 @@ from .store import says_itself, token_column, written
 from .tokens import Ids, is_cache, lengths_of_files, of_one_type, open_cache
 
 __all__ = [
+    "DECODED",
     "Chain",
     "Iterable",
     "Memory",
@@ -45,7 +46,8 @@ Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
 
 _INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance")
 _FILES = 128  # mapped at a time
-_DECODED = 256 << 20  # bytes of decoded row groups, and of indexes of tars
+DECODED = 256 << 20
+"""Bytes of decoded row groups that a source holds, and of indexes of tars."""
 
 
 def open_files(
@@ -159,7 +161,7 @@ def _open(
         kind = one_format(found, format)
         lengths = lengths or token_column(found, kind)
     _fitting(kind, found, {"columns": columns, "lengths": lengths, "where": where}, ids)
-    shared = Shared(Held(_FILES), Held(_DECODED))
+    shared = Shared(Held(_FILES), Held(DECODED))
     opener = Opener(kind, columns, cache, shared, ids=ids, bare=bare)
     files, outline = _files(found, opener)
     find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
@@ -298,7 +300,7 @@ def index_files(
     if kind in _INDEXED and not (checksum and kind in ("parquet", "arrow")):
         remedy = " but checksums (--checksum)" if kind in ("parquet", "arrow") else ""
         raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}")
-    shared, ids = Shared(Held(_FILES), Held(_DECODED)), Ids(dtype, eos).checked()
+    shared, ids = Shared(Held(_FILES), Held(DECODED)), Ids(dtype, eos).checked()
     opener = Opener(kind, None, cache, shared, own=True, rebuild=rebuild, ids=ids, checksum=checksum)
     if each is not None:
         together = len(found) >= catalog.MANY and opener.kept().small

@@ -188,6 +188,10 @@ class OfColumns(ABC):
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`: a `Block`, or a list where that cannot be."""
 
+    def decoding(self) -> tuple[int, int] | None:
+        """The bytes and rows of a group that is decoded for a row of it, on average; None where there is none."""
+        return None
+
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`."""
         return list(self.block(indices))
@@ -208,6 +212,11 @@ def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
     return out
 
 
+def _run(rows: Ints) -> bool:
+    """Whether rows are neighbours in their order."""
+    return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] - rows[:-1] == 1).all())
+
+
 def _back(batch: Any, order: Ints) -> Any:
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
@@ -222,7 +231,7 @@ def of_batch(batch: Any, rows: Ints | None, form: Form, *, views: bool) -> Seque
     if rows is None:
         return Block.of(batch, views, form)
     first = int(rows[0])
-    if int(rows[-1]) - first == len(rows) - 1 and bool((rows[1:] - rows[:-1] == 1).all()):
+    if _run(rows):
         return Block.of(batch.slice(first, len(rows)), views, form)
     if views and any(form.lists):  # rows are views of the file; what is taken is a copy
         return Block(batch, views, form, rows_of(batch, rows, views=True), rows)
@@ -254,6 +263,12 @@ def of_batches(
     rows = indices - starts[parts]
     if bool((parts == parts[0]).all()):
         return of_batch(batch(int(parts[0])), rows, form, views=views)
+    if _run(indices):
+        bounds = zip(range(int(parts[0]), int(parts[-1]) + 1), starts[parts[0] : parts[-1] + 1].tolist(), strict=True)
+        low, high = int(indices[0]), int(indices[-1]) + 1
+        begun = [(number, max(low - begin, 0), begin) for number, begin in bounds]
+        pieces = [batch(number).slice(first, high - begin - first) for number, first, begin in begun]
+        return of_batch(together(pieces), None, form, views=True)
     order = np.argsort(parts, kind="stable")
     sorted_parts = parts[order]
     cuts = [0, *(np.flatnonzero(sorted_parts[1:] != sorted_parts[:-1]) + 1).tolist(), len(parts)]

@@ -131,6 +131,15 @@ def in_file_order(starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterabl
     return out
 
 
+class Decoding(NamedTuple):
+    """What reading a row of a file decodes, as its footer tells: the bytes and the rows of a row group on average, and
+    the bytes of all of the source."""
+
+    group: int
+    rows: int
+    total: int
+
+
 class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
@@ -188,6 +197,19 @@ class Chain:
     def columnar(self) -> bool:
         """Whether rows can be had as columns."""
         return len(self.files) > 0 and isinstance(self.files[0], OfColumns)
+
+    def place(self, index: int) -> tuple[Path, int]:
+        """The file in which a row lies, and which of its rows it is."""
+        part = int(self._starts.searchsorted(index, "right")) - 1
+        return self.paths[part], index - int(self._starts[part])
+
+    def decoding(self) -> Decoding | None:
+        """What a row costs where whole groups of rows are decoded for it; the first file speaks for the others."""
+        file = self.files[0] if len(self.files) else None
+        found = file.decoding() if isinstance(file, OfColumns) else None
+        if file is None or found is None or not len(file):
+            return None
+        return Decoding(found[0], found[1], round(found[0] / max(found[1], 1) * len(self)))
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The same rows, where they can be as columns of which no row was made yet."""

@@ -25,18 +25,25 @@ from .held import Shared
 from .rows import arrow, check, mapped, opened, together
 
 _STORED = re.compile(r"large_|_view|(?<=<)\w+: | not null")  # list<item: int64> is list<element: int64>
+_GROUPS = 64  # row groups of a file up to which all are asked for their sizes; of more the first speaks for all
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 
 
-def footer_of(path: Path) -> tuple[Any, list[int]]:
-    """What opening a Parquet file needs: the columns that it holds, and the rows of its row groups."""
+def footer_of(path: Path) -> tuple[Any, list[int], dict[str, int]]:
+    """What opening a Parquet file needs: the columns that it holds, the rows of its row groups; and the bytes of every
+    column before it was compressed."""
     with _named(path):
         with opened(path) as file:
             footer = arrow("pyarrow.parquet").read_metadata(file)
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         if footer.num_rows != sum(sizes):
             raise ValueError(f"its footer names {footer.num_rows:,} rows, its row groups hold {sum(sizes):,}")
-        return footer.schema.to_arrow_schema(), sizes
+        sums: dict[str, int] = {}
+        for group in map(footer.row_group, range(footer.num_row_groups if footer.num_row_groups < _GROUPS else 1)):
+            for chunk in map(group.column, range(group.num_columns)):
+                name = chunk.path_in_schema.split(".")[0]
+                sums[name] = sums.get(name, 0) + chunk.total_uncompressed_size
+    return footer.schema.to_arrow_schema(), sizes, sums
 
 
 class Parquet(OfColumns):
@@ -55,11 +62,13 @@ class Parquet(OfColumns):
         self._shared, self._stat = shared, sidecar.stat(path)
         self._data = data or Checked(path, path, shared.files)
         self._compare_footer()
-        schema, sizes = footer_of(path)
+        schema, sizes, sums = footer_of(path)
         self.columns = _wanted(schema.names, columns, path)
         self.types = _types(schema, self.columns)
         self._form = Form(arrow().schema([schema.field(name) for name in self.columns]))
         self._starts = starts_of(sizes)
+        looked_at = len(sizes) if len(sizes) < _GROUPS else 1
+        self._group = sum(sums.get(name, 0) for name in self.columns) // max(looked_at, 1)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -71,7 +80,13 @@ class Parquet(OfColumns):
             return self._shared.decoded.get((self._path, number), lambda: self._decoded(number))
 
         with _named(self._path, indices):
-            return of_batches(self._starts, indices, group, self._form, views=False)
+            found = of_batches(self._starts, indices, group, self._form, views=False)
+        if len(indices) > 1 and int(indices[-1] - indices[0]) == len(indices) - 1:
+            self._passed(int(indices[0]), int(indices[-1]) + 1)
+        return found
+
+    def decoding(self) -> tuple[int, int] | None:
+        return self._group, len(self) // max(len(self._starts) - 1, 1)
 
     def column(self, name: str, /) -> Iterator[Any]:
         """One column, row group by row group."""
@@ -98,6 +113,13 @@ class Parquet(OfColumns):
         table = table.select(self.columns)
         self._whole(group, table.num_rows)
         return table.get_total_buffer_size(), together([table])
+
+    def _passed(self, start: int, stop: int) -> None:
+        """Let go of row groups that were read up to their end: who reads on does not come back, and new ones are decoded
+        faster into memory that was in use."""
+        ends = self._starts[1:]
+        for group in range(int(ends.searchsorted(start, "right")), int(ends.searchsorted(stop, "right"))):
+            self._shared.decoded.drop((self._path, group))
 
     def _whole(self, group: int, rows: int) -> None:
         """Whether a row group holds as many rows as the footer says."""

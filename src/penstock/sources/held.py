@@ -48,6 +48,12 @@ class Held:
             pass
         return found[1]
 
+    def drop(self, key: Any) -> None:
+        """Let go of a value that nobody is expected to want again."""
+        found = self._values.pop(key, None)
+        if found is not None:
+            self._used -= found[0]
+
     def _made(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
         mine: Future[Any] = Future()
         first = self._making.setdefault(key, mine)

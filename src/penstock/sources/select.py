@@ -17,7 +17,7 @@ from ..base.random import keys_of
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json
 from . import sidecar
-from .chain import Asked, Chain, File
+from .chain import Asked, Chain, Decoding, File
 from .identity import Digest, content, file_digest, row_digest
 from .rows import arrow
 from .sizes import Listed
@@ -55,6 +55,10 @@ class Selected:
     def columnar(self) -> bool:
         """Whether rows can be had as columns."""
         return self._chain.columnar
+
+    def decoding(self) -> Decoding | None:
+        """What a row costs where whole groups of rows are decoded for it."""
+        return self._chain.decoding()
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The same rows, where they can be as columns of which no row was made yet."""

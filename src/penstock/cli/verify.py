@@ -1,0 +1,66 @@
+"""`penstock verify`: whether every sample of files can be read, for people and for CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from penstock.base.hints import chosen
+from penstock.runtime.executors import EXECUTORS, ExecutorName
+
+from .say import Json, answer, guarded
+
+Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")]
+Format = Annotated[str | None, typer.Option(help="What the files are, where their names do not tell.")]
+Cache = Annotated[Path | None, typer.Option(help="The folder of indexes and copies; default: beside the data.")]
+Engine = Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")]
+
+
+def engine_of(name: str) -> ExecutorName:
+    """An engine of this name; others are refused."""
+    chosen(name, EXECUTORS, "--engine {}")
+    return cast(ExecutorName, name)
+
+
+@guarded
+def verify(
+    paths: Paths,
+    format: Format = None,
+    cache: Cache = None,
+    engine: Engine = "inline",
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Read every sample, compare all checksums and digests, and say which file and which sample is bad.
+
+    Exit code 0 if all is well, 1 if something is damaged, 2 if it could not be looked at.
+    """
+    from penstock.writing import verify as verified
+
+    found = verified(paths, format, cache, engine_of(engine), workers)
+
+    def tell(console: Any) -> None:
+        for problem in found.problems:
+            where = problem.file if problem.row is None else f"{problem.file}, sample {problem.row}"
+            console.print(f"{where}: {problem.message}", style="red", markup=False, soft_wrap=True)
+        if found.more:
+            console.print(f"and {found.more:,} more", style="red")
+        digests = f", {found.digests:,} digests" if found.digests else ""
+        wrong = f"{len(found.problems) + found.more:,} problems" if found.problems else "nothing wrong"
+        console.print(f"{found.rows:,} samples in {found.files:,} files, {found.bytes:,} bytes{digests}: {wrong}")
+
+    told = {
+        "sound": found.sound,
+        "files": found.files,
+        "samples": found.rows,
+        "bytes": found.bytes,
+        "digests": found.digests,
+        "problems": [problem._asdict() for problem in found.problems],
+        "more": found.more,
+    }
+    answer(told, tell, as_json)
+    if not found.sound:
+        raise typer.Exit(1)

@@ -1,0 +1,115 @@
+"""Values of samples for people: texts cut to a line, arrays by type and shape, media told and not dumped."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+_FEW = 8
+_MAGIC = (
+    (b"\xff\xd8\xff", "JPEG image"),
+    (b"\x89PNG\r\n\x1a\n", "PNG image"),
+    (b"GIF8", "GIF image"),
+    (b"BM", "BMP image"),
+    (b"fLaC", "FLAC audio"),
+    (b"OggS", "Ogg audio"),
+    (b"ID3", "MP3 audio"),
+    (b"\xff\xfb", "MP3 audio"),
+    (b"%PDF-", "PDF"),
+    (b"\x1aE\xdf\xa3", "Matroska video"),
+    (b"\x93NUMPY", "NumPy array"),
+    (b"\x1f\x8b", "gzip"),
+    (b"PK\x03\x04", "zip"),
+)
+
+
+def kind_of(data: bytes) -> str:
+    """What bytes are, as their first ones tell.
+
+    >>> kind_of(b"%PDF-1.7"), kind_of(b"RIFF....WAVEfmt "), kind_of(b"a cat")
+    ('PDF', 'WAV audio', 'bytes')
+    """
+    if data[:4] == b"RIFF":
+        return {b"WAVE": "WAV audio", b"WEBP": "WebP image", b"AVI ": "AVI video"}.get(data[8:12], "bytes")
+    if data[4:8] == b"ftyp":
+        return "AVIF image" if data[8:12] in (b"avif", b"avis") else "MP4 video"
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "bytes")
+
+
+def told(data: bytes) -> str:
+    """Bytes in a few words.
+
+    >>> told(b"%PDF-1.7")
+    '<PDF, 8 bytes>'
+    """
+    return f"<{kind_of(data)}{_size(data)}, {len(data):,} bytes>"
+
+
+def _size(data: bytes) -> str:
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
+        width, height = struct.unpack_from(">II", data, 16)
+        return f", {width} x {height}"
+    return ""
+
+
+def shown(sample: Any, width: int) -> Iterator[str]:
+    """The lines of a sample, each of them in so many letters.
+
+    >>> list(shown({"text": "a cat on a mat", "image": b"%PDF-1.7"}, 16))
+    ['  text: a cat o…', '  image: <PDF, …']
+    """
+    fields = cast("Mapping[Any, Any]", sample) if isinstance(sample, Mapping) else {"": sample}
+    for name, value in fields.items():
+        line = f"  {name}: {_line(value, width)}" if name != "" else f"  {_line(value, width)}"
+        line = "".join(letter if letter.isprintable() else "·" for letter in line)
+        yield line if len(line) <= width else line[: max(width - 1, 1)] + "…"
+
+
+def _line(value: Any, width: int) -> str:
+    match value:
+        case bytes():
+            return told(value)
+        case str():
+            return value[: width + 1]
+        case np.ndarray():
+            array = cast("npt.NDArray[Any]", value)
+            some = ", ".join(map(str, array.reshape(-1)[:_FEW].tolist()))
+            return f"{array.dtype}[{' x '.join(map(str, array.shape))}] {some}{', ...' if array.size > _FEW else ''}"
+        case Mapping():
+            inner = cast("Mapping[Any, Any]", value)
+            return "{" + ", ".join(f"{name}: {_line(one, width)}" for name, one in list(inner.items())[:_FEW]) + "}"
+        case list() | tuple():
+            items = cast("list[Any]", value)
+            more = f", ... ({len(items):,})" if len(items) > _FEW else ""
+            return "[" + ", ".join(_line(one, width) for one in items[:_FEW]) + more + "]"
+        case _:
+            return str(value)
+
+
+def jsonable(value: Any) -> Any:
+    """A value as JSON; bytes are told, arrays by type, shape and their first numbers.
+
+    >>> jsonable({"a": b"%PDF-1.7", "b": np.arange(2)})
+    {'a': {'kind': 'PDF', 'bytes': 8}, 'b': {'dtype': 'int64', 'shape': [2], 'first': [0, 1]}}
+    """
+    match value:
+        case bytes():
+            return {"kind": kind_of(value), "bytes": len(value)}
+        case np.ndarray():
+            array = cast("npt.NDArray[Any]", value)
+            first = array.reshape(-1)[:_FEW].tolist()
+            return {"dtype": str(array.dtype), "shape": list(array.shape), "first": first}
+        case Mapping():
+            return {str(name): jsonable(one) for name, one in cast("Mapping[Any, Any]", value).items()}
+        case list() | tuple():
+            return [jsonable(one) for one in cast("list[Any]", value)]
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+        case str() | bool() | int() | float() | None:
+            return value
+        case _:
+            return str(value)
