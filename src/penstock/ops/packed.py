@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -110,6 +110,13 @@ class PackedOp(Groups):
     @property
     def alike(self) -> bool:
         return False
+
+
+def ranks(flow: Op, names: Sequence[str]) -> Ints:
+    """The place of each leaf of a flow among the others by name, so that no order in which they were written counts."""
+    out = np.zeros(len(names), np.int64)
+    out[sorted(flow.leaves, key=names.__getitem__)] = np.arange(len(flow.leaves))
+    return out
 
 
 def lapped(rows: Rows, laps: Ints) -> Rows:
