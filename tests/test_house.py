@@ -282,7 +282,7 @@ def called() -> Iterator[tuple[str, str, inspect.Signature]]:
 
 CALLED = {name: (text, signature.parameters) for name, text, signature in called()}
 # Texts that are names of the user's, and what any object may be.
-TEXTS = {"name", "source", "column", "lengths", "split", "mask", "uid", "key"}
+TEXTS = {"name", "group_by", "source", "column", "lengths", "split", "mask", "uid", "key"}
 ANYTHING = {("from_sequence", "seq")}
 
 

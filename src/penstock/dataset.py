@@ -832,6 +832,7 @@ class Dataset(Shows):
         overflow: Overflow | None = None,
         rows: int | None = None,
         pad_to_multiple: int = 1,
+        group_by: str | None = None,
     ) -> Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
 
@@ -860,6 +861,10 @@ class Dataset(Shows):
             pad_to_multiple: what a row has of each document is filled up to a multiple of this, for context parallelism
                 (twice the ranks that share a row, in Megatron); the padding counts as tokens of the document. It
                 divides `length`.
+            group_by: documents of which this key has different values (texts or numbers) are never in one row;
+                "__source__" is the source that they are of. Rows of what comes rarely wait for more of it; where
+                lengths are known, "__source__" is planned in windows, in each of which every source has a row that is
+                not full (`rows` is then 64 for each source or more, also of `concat_split`).
 
         Raises:
             ConfigError: for options that cannot work, or that the method does not use.
@@ -871,7 +876,9 @@ class Dataset(Shows):
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
         row = features, unpacked, pad, bos, eos, dtype
-        packing = Packing(length, method, long, max_segments, *row, open_rows, window, overflow, rows, pad_to_multiple)
+        packing = Packing(
+            length, method, long, max_segments, *row, open_rows, window, overflow, rows, pad_to_multiple, group_by
+        )
         return self._with(Each(Hold(self.flow, packing.fold(), packing.sizer), "map", packing))
 
     def pack_features(

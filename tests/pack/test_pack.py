@@ -623,10 +623,10 @@ def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
         return Columns([np.arange(4)] * 3, [0, 0, 0], [4, 4, 4])
 
     one, other = columns(), columns()
-    neighbours = build_plain([Pieces(one, 0, 1), Pieces(one, 1, 2)], 4, None)
-    assert neighbours is not None and neighbours["tokens"].shape == (2, 4)
-    assert build_plain([Pieces(one, 2, 3), Pieces(one, 0, 1)], 4, None) is None
-    assert build_plain([Pieces(one, 0, 1), Pieces(other, 1, 2)], 4, None) is None
+    neighbours = build_plain([Pieces(one, 0, 1), Pieces(one, 1, 2)], 4, None, 0, 1, [2])
+    assert neighbours is not None and neighbours[0]["tokens"].shape == (2, 4)
+    assert build_plain([Pieces(one, 2, 3), Pieces(one, 0, 1)], 4, None, 0, 1, [2]) is None
+    assert build_plain([Pieces(one, 0, 1), Pieces(other, 1, 2)], 4, None, 0, 1, [2]) is None
 
 
 # ---------------------------------------------------------------- packs over several passes

@@ -5,6 +5,7 @@ time. Only `.size` and `.number` of an item are looked at, so a fold can be plan
 `EndToEnd`, which measure several features, look at its value too.
 """
 
+from .apart import SOURCE, Apart
 from .bins import Bins, EndToEnd, FeatureRoom
 from .by_length import BatchByTokens, BucketByLength
 from .fit import BestFit, FirstFit
@@ -12,6 +13,8 @@ from .pack import ConcatSplit, Rebatch
 from .shuffle_buffer import ShuffleBuffer
 
 __all__ = [
+    "SOURCE",
+    "Apart",
     "BatchByTokens",
     "BestFit",
     "Bins",

@@ -113,7 +113,7 @@ class BestFit:
     @property
     def together(self) -> int:
         """The rows of a window where any is known without those before."""
-        return self.rows or (256 if self.length < 8192 else 1024)
+        return self.rows or together(self.length)
 
     def init(self, key: int, /) -> Carry:
         return {"window": [], "rows": [], "space": [], "born": [], "opened": 0}
@@ -178,6 +178,11 @@ class BestFit:
             rows, space, born = [*compress(rows, stays)], [*compress(space, stays)], [*compress(born, stays)]
         carry = {"window": [], "rows": rows, "space": space, "born": born, "opened": opened}
         return carry, _arranged(closed)
+
+
+def together(length: int) -> int:
+    """The rows of a window where nobody says."""
+    return 256 if length < 8192 else 1024
 
 
 def _arranged(rows: list[Row]) -> list[Row]:

@@ -38,7 +38,7 @@ from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
-from ..pack import BestFit
+from ..pack import ConcatSplit
 from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
 from ..types import Ints, Order, is_source
@@ -193,15 +193,16 @@ class Builder:
             case Hold(below, fold, size):
                 assert not isinstance(fold, Batch)
                 inner, key = self.op(below, seed, path), self.hold_key(flow, seed, path)
+                names = [leaf.name for leaf in self.leaves]
                 if why_not(flow) is not None:
-                    return HoldOp(inner, fold, size, key)
+                    return HoldOp(inner, fold, size, key, names)
                 counted, mark = Counted.by(size, self.lengths), self.mark()
                 if by_sums(fold) and (inner.size is None or inner.alike):
                     self._refuse_empty(inner, counted.extra)
-                    if isinstance(fold, BestFit):
-                        return FitOp(inner, fold, key, counted, mark)
-                    return CutOp(inner, fold.length, counted, mark)
-                return PackOp(inner, fold, key, counted, mark)
+                    if isinstance(fold, ConcatSplit):
+                        return CutOp(inner, fold.length, counted, mark)
+                    return FitOp(inner, fold, key, counted, mark, names)
+                return PackOp(inner, fold, key, counted, mark, names)
 
     def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
         if isinstance(order, Without):

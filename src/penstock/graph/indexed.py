@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 from ..errors import IndexedError
 from ..mixing.rules import Chain, Weighted
-from ..pack import BestFit, ConcatSplit
+from ..pack import SOURCE, Apart, BestFit, ConcatSplit
 from ..types import Fold, is_source
 from .ends import endless
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
@@ -40,6 +40,8 @@ def why_not(flow: Flow) -> str | None:
         case Hold(below, fold, size):
             if (reason := why_not(below)) is not None or isinstance(fold, Batch):
                 return reason
+            if isinstance(fold, Apart) and fold.by != SOURCE:
+                return f"pack(group_by={fold.by!r}) needs values of the samples, which are not known beforehand"
             if size is not None and not size.by_length:
                 return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
             if not lengths_known(below):
@@ -74,12 +76,14 @@ def lengths_known(flow: Flow) -> bool:
             return False
 
 
-def by_sums(fold: Fold | Batch) -> TypeGuard[ConcatSplit | BestFit]:
+def by_sums(fold: Fold | Batch) -> TypeGuard[ConcatSplit | BestFit | Apart]:
     """Whether the rows of a fold follow from how many tokens lie before them."""
     match fold:
         case ConcatSplit():
             return fold.max_segments is None
         case BestFit():
             return fold.windowed
+        case Apart(inner):
+            return by_sums(inner)
         case _:
             return False

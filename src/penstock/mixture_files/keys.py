@@ -161,6 +161,7 @@ PACK = Section(
         ),
         Key("rows", SIZE, "Rows that are packed together where overflow is split."),
         Key("pad_to_multiple", SIZE, "What a row has of each document is filled up to a multiple of this."),
+        Key("group_by", Text(), "Documents with different values of this key share no row; __source__: their source."),
     ),
     needed=("length",),
 )

@@ -4,6 +4,7 @@ fixed number of rows. So any row is known without those before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,11 +14,11 @@ import numpy as np
 from ..base.ints import distinct, within_reach
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
-from ..pack import BestFit, Layout, Windows
+from ..pack import Apart, BestFit, Layout, Windows
 from ..types import Ints
 from .joined import At, JoinedOp
 from .op import Op
-from .packed import Counted, lapped
+from .packed import Counted, lapped, ranks
 from .tally import Tally
 
 _HELD = 4  # windows
@@ -34,11 +35,15 @@ class Window(NamedTuple):
 class FitOp(JoinedOp):
     """Rows of whole documents; those over a row are cut at multiples of its length first."""
 
-    def __init__(self, flow: Op, fold: BestFit, key: int, counted: Counted, node: int) -> None:
-        if fold.long == "cut":
-            counted = counted._replace(lengths=counted.lengths.cut(fold.length - counted.extra))
-        super().__init__(flow, fold.length, counted, node)
-        self.key, self.windows = key, Windows(fold, self.multiple)
+    def __init__(
+        self, flow: Op, fold: BestFit | Apart, key: int, counted: Counted, node: int, names: Sequence[str]
+    ) -> None:
+        self._groups = ranks(flow, names) if isinstance(fold, Apart) and len(flow.leaves) > 1 else None
+        self.windows = Windows(fold, counted.multiple, 1 if self._groups is None else len(flow.leaves))
+        if self.windows.long == "cut":
+            counted = counted._replace(lengths=counted.lengths.cut(self.windows.length - counted.extra))
+        super().__init__(flow, self.windows.length, counted, node)
+        self.key = key
         self._kept = dict[tuple[int, int], Window]()
 
     @property
@@ -55,7 +60,15 @@ class FitOp(JoinedOp):
     @cached_property
     def _last(self) -> int:
         """The rows of the last window of a pass."""
-        return self.windows.last(self._pass, lambda: self.windows.least(self._between(0, self._pass).sizes))
+        return self.windows.last(self._pass, self._least)
+
+    def _least(self) -> int:
+        _, documents, sizes = self._between(0, self._pass)
+        return self.windows.least(sizes, self._of(documents))
+
+    def _of(self, documents: Rows) -> Ints | None:
+        """The group of each document, where they are packed apart."""
+        return None if self._groups is None else self._groups[documents.leaf]
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """The pass of a row, its window in that, and the place in the window."""
@@ -85,6 +98,8 @@ class FitOp(JoinedOp):
         return self._edge(epoch, window + (place > 0))
 
     def _until(self, token: int, at: At) -> int:
+        if not self.windows.whole:
+            return token
         size = int(self._some(at.document, 1)[1][0])
         return at.token + min(size, -(-(token - at.token) // self.length) * self.length)
 
@@ -105,7 +120,8 @@ class FitOp(JoinedOp):
         last = self.flow.size is not None and number == self._many - 1
         pieces = self.windows.pieces(sizes, at.token, begin, end)
         rows = self._last if last else self.windows.rows
-        return Window(at.document, documents, self.windows.packed(pieces, rows, key_of_pass(self.key, epoch), number))
+        key, of = key_of_pass(self.key, epoch), self._of(documents)
+        return Window(at.document, documents, self.windows.packed(pieces, rows, key, number, of))
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         if not len(positions):
@@ -125,7 +141,8 @@ class FitOp(JoinedOp):
     def _rows_of(self, at: At, size: int) -> Ints:
         epoch = at.document // self.flow.size if self.flow.size else 0
         token = at.token - (epoch * self._pass if epoch else 0)
-        begins = np.arange(token, token + size, self.length) // self.windows.span
+        step = self.length if self.windows.whole else self.multiple
+        begins = np.arange(token, token + size, step) // self.windows.span
         if self.flow.size is not None:
             begins = np.minimum(begins, self._many - 1)
         found = list[Ints]()

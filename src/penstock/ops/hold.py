@@ -20,7 +20,7 @@ from ..base.random import key_of_pass
 from ..base.rows import Rows, bounds_of, empty_rows, join_rows
 from ..folds import ShuffleBuffer
 from ..orders import WindowShuffle
-from ..pack import BestFit, FirstFit
+from ..pack import SOURCE, Apart, BestFit, FirstFit, group_in
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream, Tap
@@ -69,8 +69,8 @@ class Moments:
 class Holding:
     """A fold over a stream."""
 
-    def __init__(self, stream: Stream, fold: Fold, size: Sizer, key: int) -> None:
-        self.tap, self.fold, self.size, self.key = Tap(stream), fold, size, key
+    def __init__(self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]) -> None:
+        self.tap, self.fold, self.size, self.key, self.names = Tap(stream), fold, size, key, names
         self._reset(0)
 
     def _reset(self, epoch: int) -> None:
@@ -146,7 +146,7 @@ class Holding:
         """One item into the fold, or the end of the pass."""
         chunk = self.tap.take(1)
         if chunk.values:
-            self._carry, ready = self.fold.step(self._carry, self._item(self._number, chunk.values[0]))
+            ready = self._take(chunk.values[0], chunk.rows)
         else:
             ready, self._carry, self._flushed = self.fold.flush(self._carry), self.fold.init(self._key), True
         self._ready, self._given = tuple(group for group in ready if len(group)), 0
@@ -154,6 +154,16 @@ class Holding:
             self._took(chunk)
             if len(self._log) > self._limit:
                 self._trim()
+
+    def _take(self, value: Any, rows: Rows) -> Sequence[Group]:
+        item = self._item(self._number, value)
+        if isinstance(self.fold, Apart):
+            by = self.fold.by
+            group = self.names[int(rows.leaf[0])] if by == SOURCE else group_in(value, by)
+            self._carry, ready = self.fold.take(self._carry, item, group)
+        else:
+            self._carry, ready = self.fold.step(self._carry, item)
+        return ready
 
     def _rows(self, group: Group) -> Rows:
         """Where the items of a group come from; pieces of a document get part numbers of their own."""
@@ -182,15 +192,15 @@ def cursor_of(moment: Moment) -> Json:
 class HoldOp(Groups):
     """A fold over items whose sizes are not known beforehand."""
 
-    def __init__(self, flow: Op, fold: Fold, size: Sizer | None, key: int) -> None:
+    def __init__(self, flow: Op, fold: Fold, size: Sizer | None, key: int, names: Sequence[str]) -> None:
         super().__init__(flow)
         self.indexed = False
-        self.fold, self.sizer, self.key = fold, size or Sizer(_one), key
+        self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         lane, lanes = opening.share[:2]
         key = self.key + lane & (1 << 64) - 1
-        return Holding(opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key)
+        return Holding(opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key, self.names)
 
 
 def shared(fold: Fold, lanes: int) -> Fold:
@@ -202,6 +212,8 @@ def shared(fold: Fold, lanes: int) -> Fold:
             return replace(fold, n=_share(n, lanes, 2))
         case WindowShuffle(n):
             return replace(fold, window=_share(n, lanes, 2))
+        case Apart(inner):
+            return replace(fold, fold=shared(inner, lanes))
         case FirstFit():
             return replace(fold, open_rows=_share(fold.open_rows, lanes, 4))
         case BestFit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, cast
@@ -12,10 +13,10 @@ from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
-from ..pack import BestFit, FirstFit, Layout, fitted, plan, settled
+from ..pack import Apart, BestFit, FirstFit, Layout, fitted, inner_of, plan, settled
 from ..types import Fold, Ints
 from .op import OneInput, Op
-from .packed import Counted, PackedOp, lapped
+from .packed import Counted, PackedOp, lapped, ranks
 from .passes import PassesOp
 from .tally import Tally
 
@@ -46,9 +47,10 @@ class PackOp(PackedOp):
     All passes hold as many groups as the first, see `penstock.pack.fitted`.
     """
 
-    def __init__(self, flow: Op, fold: Fold, key: int, counted: Counted, node: int) -> None:
+    def __init__(self, flow: Op, fold: Fold, key: int, counted: Counted, node: int, names: Sequence[str]) -> None:
         super().__init__(flow, counted, node)
         self.fold, self.key = fold, key
+        self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._plans = dict[int, Pass]()
 
     @property
@@ -87,16 +89,26 @@ class PackOp(PackedOp):
                 progress.more(len(places))
         rows = join_rows(parts)
         sizes = self.lengths.of(rows) + self.extra
+        groups, key = self._group(rows), self._key(epoch)
         if epoch == self._reference:
-            return Pass(rows, sizes, plan(self.fold, sizes, self._key(epoch), self.multiple), True)
+            return Pass(rows, sizes, plan(self.fold, sizes, key, self.multiple, groups), True)
         first = self._first
-        if np.array_equal(sizes, first.sizes) and self._key(epoch) == self._key(self._reference):
+        before = self._group(first.rows)
+        if np.array_equal(sizes, first.sizes) and np.array_equal(groups, before) and key == self._key(self._reference):
             return Pass(rows, sizes, first.plan, True)
-        own = plan(self.fold, sizes, self._key(epoch), self.multiple)
+        own = plan(self.fold, sizes, key, self.multiple, groups)
         if len(own) == len(first.plan):
             return Pass(rows, sizes, own, True)
-        made = fitted(own, sizes, first.plan, first.sizes, self.fold, self.multiple)
-        return Pass(rows, sizes, made, False)
+        kinds, was = self._kinds(sizes, groups), self._kinds(first.sizes, before)
+        return Pass(rows, sizes, fitted(own, kinds, first.plan, was, self.fold, self.multiple), False)
+
+    def _group(self, rows: Rows) -> Ints:
+        """The group of each document."""
+        return np.zeros(len(rows), np.int64) if self._groups is None else self._groups[rows.leaf]
+
+    def _kinds(self, sizes: Ints, groups: Ints) -> Ints:
+        """A number for each document, the same for those that may take each other's place."""
+        return sizes if self._groups is None else sizes * len(self._groups) + groups
 
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry alone."""
@@ -111,7 +123,9 @@ class PackOp(PackedOp):
         made = self.planned(epoch)
         if not made.own:
             return (epoch + 1) * samples
-        return epoch * samples + settled(self.fold, made.sizes, self.key, made.plan, place, self.multiple)
+        return epoch * samples + settled(
+            self.fold, made.sizes, self.key, made.plan, place, self.multiple, self._group(made.rows)
+        )
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self.size
@@ -157,7 +171,7 @@ class PackOp(PackedOp):
         if first == last:
             return part(start - first * size, stop - first * size, first)
         part(start - first * size, size, first)
-        if isinstance(self.fold, FirstFit | BestFit) and self.flow.alike:
+        if isinstance(inner_of(self.fold), FirstFit | BestFit) and self.flow.alike:
             part(0, size, 0, times * (last - first - 1))  # documents stay whole: every pass has as many of each
         else:
             for epoch in range(first + 1, last):

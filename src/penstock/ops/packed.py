@@ -112,6 +112,13 @@ class PackedOp(Groups):
         return False
 
 
+def ranks(flow: Op, names: Sequence[str]) -> Ints:
+    """The place of each leaf of a flow among the others by name, so that no order in which they were written counts."""
+    out = np.zeros(len(names), np.int64)
+    out[sorted(flow.leaves, key=names.__getitem__)] = np.arange(len(flow.leaves))
+    return out
+
+
 def lapped(rows: Rows, laps: Ints) -> Rows:
     """Groups, each so many laps later."""
     if laps.any():

@@ -5,6 +5,7 @@ A row is a mapping of its features, `segment_ids` (int32: 1, 2, ... for the docu
 was split; 0 for padding). A document that cannot be read is padding in the place planned for it.
 """
 
+from ..folds.apart import SOURCE, Apart, group_in, inner_of
 from ..folds.fit import BestFit, FirstFit
 from ..folds.pack import OVERFLOWS, ConcatSplit, Long, Overflow, Piece, Rebatch, join_parts
 from .features import FeatureRows, feature_packing
@@ -17,6 +18,8 @@ from .window import Windows
 __all__ = [
     "METHODS",
     "OVERFLOWS",
+    "SOURCE",
+    "Apart",
     "BestFit",
     "Columns",
     "ConcatSplit",
@@ -38,6 +41,8 @@ __all__ = [
     "cut_at",
     "feature_packing",
     "fitted",
+    "group_in",
+    "inner_of",
     "join_parts",
     "plan",
     "settled",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -13,6 +12,7 @@ from ..base.hints import chosen
 from ..base.ints import whole
 from ..base.tree import collate
 from ..errors import ConfigError, DataError
+from ..folds.apart import SOURCE, Apart
 from ..folds.fit import BestFit, FirstFit
 from ..folds.pack import ConcatSplit, Long, Overflow, Piece
 from ..types import Fold, Json, Sizer
@@ -44,6 +44,7 @@ class Packing:
       others have their padding in its place, so the loss skips it; `{feature: value}` gives each its own.
     - `pad_to_multiple` fills what a row has of each document up to a multiple of it, which counts as tokens; a row is
       as long as several of them.
+    - Documents of which the key `group_by` has different values are in different rows; `__source__` is their source.
     - `dtype` is one for all or `{feature: dtype}`; without it, that of the first document in the row.
 
     >>> packing = Packing(6, eos=0, dtype="int32")
@@ -69,10 +70,15 @@ class Packing:
     overflow: Overflow | None = None
     rows: int | None = None
     pad_to_multiple: int = 1
+    group_by: str | None = None
 
     def __post_init__(self) -> None:
         chosen(self.method, METHODS, "pack(method={})")
         self._refuse_unused()
+        if self.group_by is not None and not isinstance(self.group_by, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"pack(group_by={self.group_by!r}): a key of the documents, or {SOURCE!r} for their sources"
+            )
         self.fold()
         self._refuse_small()
         if isinstance(self.features, str) or isinstance(self.unpacked, str):
@@ -100,8 +106,11 @@ class Packing:
             raise ConfigError(f"pack: window is for best_fit; {self.method} places each document as it comes")
         held = [name for name in ("open_rows", "window", "max_segments") if getattr(self, name) is not None]
         for option in ("overflow", "rows"):
-            if getattr(self, option) is not None and self.method != "best_fit":
+            windows = option == "rows" and self.method == "concat_split" and self.group_by == SOURCE
+            if getattr(self, option) is not None and self.method != "best_fit" and not windows:
                 raise ConfigError(f"pack: {option} is for best_fit, not for {self.method}")
+        if self.rows is not None:
+            whole(self.rows, "pack(rows={})", 4)
         if held and "split" in (self.overflow, self.rows and "split"):
             raise ConfigError(f"pack: {held[0]} is for overflow='never', whose rows are planned one after the other")
         if self.rows is not None and self.overflow == "never":
@@ -124,6 +133,9 @@ class Packing:
 
     def fold(self) -> Fold:
         """The fold that decides which documents share a row."""
+        return self._fold() if self.group_by is None else Apart(self._fold(), self.group_by, self.rows)
+
+    def _fold(self) -> Fold:
         if self.method == "concat_split":
             return ConcatSplit(self.length, self.max_segments)
         if self.method == "first_fit":
@@ -146,6 +158,13 @@ class Packing:
         return (self.bos is not None) + (self.eos is not None)
 
     @property
+    def _listed(self) -> Sequence[str]:
+        """The features that come in a list, the one that documents are grouped by among them."""
+        by = self.group_by
+        named = by is None or by == SOURCE or by in self.unpacked or by in (self.features or ())
+        return self.unpacked if named else (*self.unpacked, cast("str", by))
+
+    @property
     def sizer(self) -> Sizer:
         """How large a document is to folds."""
         return Sizer(self.size, self.extra, multiple=self.pad_to_multiple)
@@ -155,7 +174,7 @@ class Packing:
         value, name = sample, "tokens"
         if isinstance(sample, Mapping):
             doc = cast("Mapping[str, Any]", sample)
-            names = self.features or [key for key in doc if key not in self.unpacked and not key.startswith("__")]
+            names = self.features or [key for key in doc if key not in self._listed and not key.startswith("__")]
             if not names or names[0] not in doc:
                 raise DataError(f"the document has no feature {names[0]!r} to pack" if names else "an empty document")
             value, name = doc[names[0]], names[0]
@@ -174,18 +193,18 @@ class Packing:
 
     def many(self, groups: list[Sequence[Piece]]) -> list[dict[str, Any]]:
         """The rows of many groups; equal to `build` on each, and faster for plain arrays."""
-        if (stacked := self.stacked(groups)) is None:
+        if (stacked := self.stacked(groups, [1] * len(groups))) is None:
             return [self.build(group) for group in groups]
-        return [dict(zip(stacked, row, strict=True)) for row in zip(*stacked.values(), strict=True)]
+        return [{name: column[0] for name, column in row.items()} for row in stacked]
 
-    def stacked(self, groups: Sequence[Sequence[Piece]]) -> dict[str, Any] | None:
-        """All rows in one, where they are plain; see `build_plain`."""
+    def stacked(self, groups: Sequence[Sequence[Piece]], sizes: Sequence[int]) -> list[dict[str, Any]] | None:
+        """All rows, so many at a time stacked, where they are plain; see `build_plain`."""
         dtype: Any = self.dtype
-        plain = self.features is None and not self.unpacked and not self.extra and not isinstance(dtype, Mapping)
+        plain = self.features is None and not self._listed and not self.extra and not isinstance(dtype, Mapping)
         pad = self.pad.get("tokens", 0) if isinstance(self.pad, dict) else self.pad
         if not groups or not plain:
             return None
-        return build_plain(groups, self.length, cast("Any", dtype), pad, self.pad_to_multiple)
+        return build_plain(groups, self.length, cast("Any", dtype), pad, self.pad_to_multiple, sizes)
 
     def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
         """The row of these parts, see `build_row`."""
@@ -193,7 +212,7 @@ class Packing:
             parts,
             self.length,
             features=self.features,
-            unpacked=self.unpacked,
+            unpacked=self._listed,
             pad=self.pad,
             bos=self.bos,
             eos=self.eos,
@@ -217,11 +236,9 @@ class PackedBatches:
 
     def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
         """The batches of many lists of groups."""
-        stacked = self.packing.stacked([group for batch in batches for group in batch])
-        if stacked is None:
-            return [collate(self.packing.many(batch)) for batch in batches]
-        ends = [0, *accumulate(map(len, batches))]
-        return [{name: column[a:b] for name, column in stacked.items()} for a, b in pairwise(ends)]
+        groups = [group for batch in batches for group in batch]
+        stacked = self.packing.stacked(groups, [len(batch) for batch in batches])
+        return [collate(self.packing.many(batch)) for batch in batches] if stacked is None else stacked
 
 
 def _or(value: int | None, default: int) -> int:

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from ..base.progress import Progress
 from ..errors import DataError
+from ..folds.apart import Apart, inner_of
 from ..folds.fit import BestFit, FirstFit
 from ..folds.pack import ConcatSplit, Piece, negative
-from ..types import Fold, Ints, Item, Part
+from ..types import Carry, Fold, Ints, Item, Part
 from .layout import Layout
 from .window import Windows
 
@@ -21,7 +22,9 @@ _CHUNK = 1 << 14  # documents that a fold is given before it tells how far it is
 _CUT = 1 << 22  # documents cut at a time
 
 
-def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int, multiple: int = 1) -> int:
+def settled(
+    fold: Fold, lengths: Ints, key: int, made: Layout, groups: int, multiple: int = 1, of: Ints | None = None
+) -> int:
     """After how many documents a fold has given so many groups of a plan; all where the end of the pass decides.
 
     >>> from penstock.pack import FirstFit
@@ -39,7 +42,7 @@ def settled(fold: Fold, lengths: Ints, key: int, made: Layout, groups: int, mult
     for number, size in enumerate(lengths.tolist()):
         if given >= groups:
             return number
-        carry, ready = fold.step(carry, Item(number, size, None))
+        carry, ready = _taken(fold, carry, Item(number, size, None), of)
         given += len(ready)
     return len(lengths)
 
@@ -63,7 +66,7 @@ def fitted(own: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold, 
         place[was] = now
         return replace(first, item=place[first.item])
     if more > 0:
-        return _halved(own, len(first), multiple if isinstance(fold, ConcatSplit | FirstFit | BestFit) else 0)
+        return _halved(own, len(first), multiple if isinstance(inner_of(fold), ConcatSplit | FirstFit | BestFit) else 0)
     bounds = own.bounds[: len(first) + 1]
     return Layout(bounds, *(column[: int(bounds[-1])] for column in (own.item, own.start, own.stop)))
 
@@ -95,11 +98,11 @@ def _halved(own: Layout, groups: int, multiple: int) -> Layout:
     return Layout(np.arange(len(item) + 1), item, start, stop)
 
 
-def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1) -> Layout:
+def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1, of: Ints | None = None) -> Layout:
     """Run a fold over one pass of lengths, without data: who goes together, as columns.
 
-    All lengths are multiples of `multiple`, and cut at such. `ConcatSplit` without `max_segments` is computed at once
-    (about 0.2 us a document), any other fold step by step.
+    All lengths are multiples of `multiple`, and cut at such; `of` are the groups of documents, for `Apart`.
+    `ConcatSplit` without `max_segments` is computed at once (about 0.2 us a document), any other fold step by step.
 
     >>> from penstock.pack import FirstFit
     >>> made = plan(FirstFit(8), [5, 6, 3])
@@ -127,11 +130,18 @@ def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1) ->
         for first in range(0, len(sizes), _CHUNK):
             progress.tell(first)
             for i, size in enumerate(sizes[first : first + _CHUNK].tolist(), first):
-                carry, groups = fold.step(carry, Item(i, size, None))
+                carry, groups = _taken(fold, carry, Item(i, size, None), of)
                 if groups:
                     note(groups)
     note(fold.flush(carry))
     return Layout(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
+
+
+def _taken(fold: Fold, carry: Carry, item: Item, of: Ints | None) -> tuple[Carry, Sequence[Sequence[Piece]]]:
+    """A step, of the group that the item is in."""
+    if isinstance(fold, Apart) and of is not None:
+        return fold.take(carry, item, f"{of[item.number]:09}")
+    return fold.step(carry, item)
 
 
 def _plan_concat(length: int, lengths: Ints) -> Layout:

@@ -10,11 +10,17 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..base.ints import distinct
 from ..base.random import permute
 from ..base.rows import bounds_of
-from ..folds.fit import BestFit, too_long
+from ..errors import ConfigError
+from ..folds.apart import Apart, inner_of
+from ..folds.fit import BestFit, together, too_long
+from ..folds.pack import ConcatSplit
 from ..types import Ints
 from .layout import Layout
+
+_EACH = 64  # rows of a window for each group, so that the one that is not full costs little
 
 
 class Windows:
@@ -28,9 +34,21 @@ class Windows:
     (25, 2, 6)
     """
 
-    def __init__(self, fold: BestFit, multiple: int = 1) -> None:
-        self.length, self.long, self.rows, self.multiple = fold.length, fold.long, fold.together, multiple
-        self.span = (self.rows - 1) * self.length + multiple
+    def __init__(self, fold: BestFit | Apart, multiple: int = 1, groups: int = 1) -> None:
+        inner = inner_of(fold)
+        assert isinstance(inner, BestFit | ConcatSplit)
+        self.length, self.multiple, self.groups = inner.length, multiple, groups
+        self.whole = isinstance(inner, BestFit)
+        self.long = inner.long if isinstance(inner, BestFit) else "split"
+        self.rows = inner.together if isinstance(inner, BestFit) else together(inner.length)
+        if isinstance(fold, Apart):
+            self.rows = fold.rows or max(self.rows, _EACH * groups)
+            if self.rows < 2 * groups + 2:
+                raise ConfigError(
+                    f"pack(rows={self.rows}, group_by={fold.by!r}): {groups} sources need windows of at least "
+                    f"{2 * groups + 2} rows"
+                )
+        self.span = (self.rows - groups) * self.length + groups * multiple
 
     def many(self, tokens: int) -> int:
         """The windows of a pass of so many tokens."""
@@ -42,12 +60,19 @@ class Windows:
         if many == 1:
             return least()
         tokens -= (many - 1) * self.span  # a document from before it may take up to a row of them
+        if self.groups > 1:
+            return (tokens + self.groups * (self.length - self.multiple)) // self.length
         return min(-(-tokens // self.length) + 1, (tokens - self.length) // self.multiple + 1)
 
     def pieces(self, sizes: Ints, first: int, begin: int, end: int) -> tuple[Ints, Ints, Ints]:
         """Of documents of which the first begins at a token: the pieces of at most a row that begin in a window, as
         columns: the document, where in it the piece begins, its tokens.
         """
+        if not self.whole:
+            begins = first + np.cumsum(sizes) - sizes
+            start, stop = np.maximum(begin - begins, 0), np.minimum(end - begins, sizes)
+            item = np.flatnonzero(stop > start)
+            return item, start[item], (stop - start)[item]
         if self.long == "refuse" and (long := np.flatnonzero(sizes > self.length)).size:
             raise too_long(int(sizes[long[0]]), self.length, int(long[0]))
         many = -(-sizes // self.length)
@@ -58,17 +83,55 @@ class Windows:
         item, start = item[mine], start[mine]
         return item, start, np.minimum(sizes[item] - start, self.length)
 
-    def packed(self, pieces: tuple[Ints, Ints, Ints], rows: int, key: int, number: int) -> Layout:
-        """The rows of a window, in a random order: longest first is how they were made, and no order to learn from."""
+    def packed(
+        self, pieces: tuple[Ints, Ints, Ints], rows: int, key: int, number: int, of: Ints | None = None
+    ) -> Layout:
+        """The rows of a window, in a random order: longest first is how they were made, and no order to learn from.
+        `of` is the group of each document.
+        """
         item, start, sizes = pieces
-        made = fill(sizes, self.length, rows, self.multiple)
+        if of is None:
+            made = fill(sizes, self.length, rows, self.multiple)
+        else:
+            made = self._by_group(sizes, of[item], rows)
         bounds, parts = made.pieces(permute(np.arange(rows), rows, key, number))
         piece = made.item[parts]
         return Layout(bounds, item[piece], start[piece] + made.start[parts], start[piece] + made.stop[parts])
 
-    def least(self, sizes: Ints) -> int:
-        """How many rows best fit takes for all documents of a pass."""
-        return needed(self.pieces(sizes, 0, 0, int(sizes.sum()))[2], self.length)
+    def _by_group(self, sizes: Ints, of: Ints, rows: int) -> Layout:
+        """Pieces in rows of one group each."""
+        groups = distinct(of)
+        mine = [np.flatnonzero(of == group) for group in groups.tolist()]
+        tokens = np.asarray([int(sizes[each].sum()) for each in mine])
+        many = -(-tokens // self.length)
+        for _ in range(rows - int(many.sum())):  # those that are left go where rows are the fullest
+            many[int((tokens / many).argmax())] += 1
+        made = list[Layout]()
+        for each, count in zip(mine, many.tolist(), strict=True):
+            how = (
+                fill(sizes[each], self.length, count, self.multiple) if self.whole else self._evenly(sizes[each], count)
+            )
+            made.append(Layout(np.diff(how.bounds), each[how.item], how.start, how.stop))
+        counts, *columns = (np.concatenate(column) for column in zip(*map(_columns, made), strict=True))
+        return Layout(bounds_of(counts), *columns)
+
+    def _evenly(self, sizes: Ints, rows: int) -> Layout:
+        """Pieces end to end, cut into rows of about as many tokens."""
+        begins, total = bounds_of(sizes), int(sizes.sum()) // self.multiple
+        edges = np.arange(rows + 1) * total // rows * self.multiple
+        cuts = distinct(np.concatenate([begins, edges]))
+        start, stop = cuts[:-1], cuts[1:]
+        item = np.searchsorted(begins, start, side="right") - 1
+        bounds = np.searchsorted(start, edges)
+        return Layout(bounds, item, start - begins[item], stop - begins[item])
+
+    def least(self, sizes: Ints, of: Ints | None = None) -> int:
+        """How many rows all documents of a pass take, by best fit where they stay whole."""
+        item, _, pieces = self.pieces(sizes, 0, 0, int(sizes.sum()))
+        if of is None:
+            return needed(pieces, self.length)
+        mine = (pieces[of[item] == group] for group in distinct(of[item]).tolist())
+        return sum(needed(each, self.length) if self.whole else -(-int(each.sum()) // self.length) for each in mine)
 
     def planned(self, sizes: Ints, key: int) -> Layout:
         """All windows of a pass of these documents."""
