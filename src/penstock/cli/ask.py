@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, Steps, answer, guarded
+from .say import Json, Mixture, State, Steps, answer, guarded, put, say
 
 Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .svg, .png or .html file.")]
 
@@ -54,13 +54,13 @@ def plan(
 
     def tell(console: Any) -> None:
         amount = f"{sum(row.tokens or 0 for row in rows):,} tokens" if target.packed else f"{samples:,} samples"
-        console.print(shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
+        put(console, shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
         if not target.whole:
-            console.print("\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
+            say(console, "\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
         _remark(console, rows, every)
-        console.print(f"fingerprint: {', '.join(f'{what} {which}' for what, which in prints.items())}")
+        say(console, f"fingerprint: {', '.join(f'{what} {which}' for what, which in prints.items())}")
         if out:
-            console.print(f"picture: {out}", markup=False, soft_wrap=True)
+            say(console, f"picture: {out}")
 
     answer(found, tell, as_json)
 
@@ -72,9 +72,9 @@ def _remark(console: Any, rows: Any, every: bool) -> None:
     told = remarks(rows)
     shown = told if every or len(told) <= _FEW else told[: _FEW - 1]
     for source, text in shown:
-        console.print(f"  {source}: {text}", style="yellow", markup=False)
+        say(console, f"  {source}: {text}", "yellow")
     if more := len(told) - len(shown):
-        console.print(f"  and {more} more; all of them with --all", style="yellow")
+        say(console, f"  and {more} more; all of them with --all", "yellow")
 
 
 @guarded
@@ -108,7 +108,7 @@ def at(
         if read:
             row["text"] = target.text(sample.source, sample.index)
         rows.append(row)
-    answer(rows, lambda console: _list(console, rows), as_json)
+    answer({"unit": target.unit, "samples": rows}, lambda console: _list(console, rows), as_json)
 
 
 def _list(console: Any, rows: list[dict[str, Any]]) -> None:
@@ -119,7 +119,7 @@ def _list(console: Any, rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="left" if name in ("source", "text") else "right")
     for row in rows:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()))
-    console.print(table)
+    put(console, table)
 
 
 @guarded
@@ -146,21 +146,22 @@ def diff(
         said = difference(describe(one.dataset.flow), describe(two.dataset.flow))
     found = {
         "says": said,
-        f"first_{one.unit}": None if given.first is None else one.step(given.first),
+        "unit": one.unit,
+        "first": None if given.first is None else one.step(given.first),
         "samples": {name: list(pair) for name, pair in given.counts.items()},
-        f"{one.unit}s": horizon,
+        "steps": horizon,
     }
 
     def tell(console: Any) -> None:
         for line in said:
-            console.print(f"  {line}", markup=False)
+            say(console, f"  {line}")
         if given.first is None:
-            console.print(f"the same samples in {one.unit}s 0 to {horizon:,}")
+            say(console, f"the same samples in {one.unit}s 0 to {horizon:,}")
         else:
             first, (_, *where) = one.step(given.first), str(given).partition(": ")
-            console.print(f"others from {one.unit} {first:,} on: {where[-1]}", markup=False)
+            say(console, f"others from {one.unit} {first:,} on: {where[-1]}")
         if ends[0] != ends[1]:
-            console.print(f"one ends after {ends[0]:,} {one.unit}s, the other after {ends[1]:,}")
+            say(console, f"one ends after {ends[0]:,} {one.unit}s, the other after {ends[1]:,}")
 
     answer(found, tell, as_json)
     raise typer.Exit(1 if said or given else 0)
@@ -209,9 +210,9 @@ def simulate(
     }
 
     def tell(console: Any) -> None:
-        console.print(shares.beside(rows[0], rows[1]))
+        put(console, shares.beside(rows[0], rows[1]))
         _remark(console, rows[1], every)
         if out:
-            console.print(f"picture: {out}", markup=False, soft_wrap=True)
+            say(console, f"picture: {out}")
 
     answer(found, tell, as_json)
