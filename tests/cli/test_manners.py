@@ -34,6 +34,7 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "blame": (("FILE", "--steps", "0:20"), 0),
     "seen": (("FILE", "--before", "40"), 0),
     "leaks": (("FILE", "OTHER", "--by", "place"), 1),
+    "report": (("FILE", "-o", "OUT.html"), 0),
     "lint": (("FILE", "WRONG"), 1),
     "run": (("FILE", "--steps", "5"), 0),
     "edit": (("FILE", "RUN", "--skip", "20:30", "-o", "OUT"), 0),

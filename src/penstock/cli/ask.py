@@ -37,10 +37,12 @@ def plan(
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
-        from penstock.report.picture import save
+        from penstock.report.page import save
 
         lines = shares.lines(rows, target.packed)
-        save(shares.course(target, horizon), out, f"{mixture.name}: {horizon:,} {target.unit}s", lines)
+        course = shares.course(target, horizon)
+        strip = shares.strip(target, horizon, course.names)
+        save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
     samples, prints = sum(row.samples for row in rows), target.fingerprint(digest)
     found = {
         "mixture": str(mixture),
@@ -200,10 +202,12 @@ def simulate(
     horizon = before.horizon(steps), after.horizon(steps)
     rows = [shares.rows(target, n) for target, n in zip((before, after), horizon, strict=True)]
     if out is not None:
-        from penstock.report.picture import save
+        from penstock.report.page import save
 
         lines = shares.lines(rows[1], after.packed)
-        save(shares.course(after, horizon[1]), out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines)
+        course = shares.course(after, horizon[1])
+        strip = shares.strip(after, horizon[1], course.names)
+        save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
     found = {
         name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
         for name, n, target, sources in zip(("as_it_is", "changed"), horizon, (before, after), rows, strict=True)
