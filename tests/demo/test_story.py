@@ -44,7 +44,7 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     assert found["steps_as_planned"] == 100 and found["documents_as_planned"] == found["documents_asked"] > 100
     assert json.loads(json.dumps(found))["tokens"] == 100 * 8 * 1_024
     report = outcome.report.read_text()
-    assert report.count("<svg") == 2 and "As planned" in report and "As it ran" in report
+    assert report.count("<svg") == 4 and "As planned" in report and "As it ran" in report
     outcome.tell(console)
     said = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
     assert "100 of 100 steps equal" in said and "100 of 100 steps held what the plan says" in said

@@ -61,7 +61,7 @@ def test_only_who_is_used_up_is_said_to_be(file: Path, penstock: Penstock) -> No
     said = penstock("plan", file, "-o", file.parent / "plan.svg").output
     assert "c: used up at" in said and "d: used up" not in said
     drawn = (file.parent / "plan.svg").read_text()
-    assert "c used up" in drawn and "d used up" not in drawn and "web" in drawn and ">code " in drawn
+    assert "c is used up" in drawn and "d is used up" not in drawn and "web" in drawn and ">code " in drawn
 
 
 def test_groups_come_first_and_sources_within(file: Path, penstock: Penstock) -> None:

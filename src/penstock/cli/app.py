@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.base.hints import chosen
 from penstock.errors import PenstockError, missing_extra
-from penstock.runtime.engine import compute
-from penstock.runtime.executors import EXECUTORS, ExecutorName
-from penstock.sources import index_files
-from penstock.sources.paths import TokenType, find, format_of
 
 from . import ask
 from .audit import audit
@@ -28,12 +25,32 @@ from .edit import edit
 from .find import find as find_
 from .info import info, preview
 from .prepare import prepare
+from .report import report
 from .run import run
-from .say import guarded, stop
+from .say import Json, answer, failed, guarded, say
 from .seen import leaks, seen
 from .verify import verify
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+# The errors of the parser: of options that there are not, and files.
+_Misused = cast("type[Exception]", typer.BadParameter.__mro__[2])
+
+
+class Commands(TyperGroup):
+    """The commands, whose misuse is JSON too where that is asked for."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        """Run the command that the arguments name."""
+        if "--json" not in (sys.argv[1:] if args is None else args):
+            return super().main(args, *more, **options)
+        try:
+            code = super().main(args, *more, **{**options, "standalone_mode": False})
+        except _Misused as error:
+            told: Any = error
+            code = failed(told.format_message(), told.exit_code, "UsageError", True).exit_code
+        sys.exit(code or 0)
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _told(asked: bool) -> None:
@@ -53,27 +70,26 @@ def penstock(
 def demo(
     out: Annotated[Path, typer.Option(help="Where data, journals and pictures go.")] = Path("demo-data"),
     steps: Annotated[int, typer.Option(min=40, help="Steps of the run.")] = 400,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Mix and pack data of this machine, kill the run, resume it, prove that the stream is the same and as planned."""
+    from rich.console import Console
+
     try:
         from penstock.demo.story import Failed, Settings
         from penstock.demo.story import demo as play
     except ImportError as error:
         if error.name != "tokenizers":
             raise
-        raise stop(str(missing_extra(error.name, "demo", "penstock demo"))) from None
+        raise failed(str(missing_extra(error.name, "demo", "penstock demo")), 2, "ImportError", as_json) from None
     console = Console(quiet=as_json)
     try:
         outcome = play(Settings(out, steps=steps), console)
     except (Failed, PenstockError) as error:
-        raise stop(str(error), 1) from None
+        raise failed(str(error), 1, type(error).__name__, as_json) from None
     except KeyboardInterrupt:
-        raise stop("stopped; the training processes are gone", 130) from None
-    if as_json:
-        print(json.dumps(outcome.as_json(), indent=2))
-    else:
-        outcome.tell(console)
+        raise failed("stopped; the training processes are gone", 130, "KeyboardInterrupt", as_json) from None
+    answer(outcome.as_json(), lambda _: outcome.tell(console), as_json)
     raise typer.Exit(0 if outcome.holds else 1)
 
 
@@ -88,9 +104,14 @@ def index(
     checksum: Annotated[bool, typer.Option(help="Keep checksums too, of Parquet, Arrow and tar files.")] = False,
     engine: Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")] = "inline",
     workers: Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows of every file as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make what random access to lines, CSV, tar and token files needs, ahead of a run that reads them together."""
+    from penstock.runtime.engine import compute
+    from penstock.runtime.executors import EXECUTORS, ExecutorName
+    from penstock.sources import index_files
+    from penstock.sources.paths import TokenType, find, format_of
+
     chosen(engine, EXECUTORS, "--engine {}")
     each = None
     if engine != "inline":
@@ -103,11 +124,12 @@ def index(
     for kind in dict.fromkeys(map(format_of, found)):
         same = [path for path in found if format_of(path) == kind]
         rows |= {str(path): n for path, n in make(same).items()}
-    if not as_json:
+
+    def tell(console: Any) -> None:
         for path, n in rows.items():
-            print(f"{path}: {n:,} rows")
-    if as_json:
-        print(json.dumps(rows, indent=2))
+            say(console, f"{path}: {n:,} rows")
+
+    answer({"files": rows}, tell, as_json)
 
 
 app.command("find")(find_)
@@ -121,6 +143,7 @@ for command in (
     blame,
     seen,
     leaks,
+    report,
     lint,
     run,
     edit,

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, Steps, answer, guarded
+from .say import Json, Mixture, State, Steps, answer, guarded, put, say
 
 Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .svg, .png or .html file.")]
 
@@ -37,10 +37,12 @@ def plan(
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
-        from penstock.report.picture import save
+        from penstock.report.page import save
 
         lines = shares.lines(rows, target.packed)
-        save(shares.course(target, horizon), out, f"{mixture.name}: {horizon:,} {target.unit}s", lines)
+        course = shares.course(target, horizon)
+        strip = shares.strip(target, horizon, course.names)
+        save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
     samples, prints = sum(row.samples for row in rows), target.fingerprint(digest)
     found = {
         "mixture": str(mixture),
@@ -54,13 +56,13 @@ def plan(
 
     def tell(console: Any) -> None:
         amount = f"{sum(row.tokens or 0 for row in rows):,} tokens" if target.packed else f"{samples:,} samples"
-        console.print(shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
+        put(console, shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
         if not target.whole:
-            console.print("\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
+            say(console, "\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
         _remark(console, rows, every)
-        console.print(f"fingerprint: {', '.join(f'{what} {which}' for what, which in prints.items())}")
+        say(console, f"fingerprint: {', '.join(f'{what} {which}' for what, which in prints.items())}")
         if out:
-            console.print(f"picture: {out}", markup=False, soft_wrap=True)
+            say(console, f"picture: {out}")
 
     answer(found, tell, as_json)
 
@@ -72,9 +74,9 @@ def _remark(console: Any, rows: Any, every: bool) -> None:
     told = remarks(rows)
     shown = told if every or len(told) <= _FEW else told[: _FEW - 1]
     for source, text in shown:
-        console.print(f"  {source}: {text}", style="yellow", markup=False)
+        say(console, f"  {source}: {text}", "yellow")
     if more := len(told) - len(shown):
-        console.print(f"  and {more} more; all of them with --all", style="yellow")
+        say(console, f"  and {more} more; all of them with --all", "yellow")
 
 
 @guarded
@@ -108,7 +110,7 @@ def at(
         if read:
             row["text"] = target.text(sample.source, sample.index)
         rows.append(row)
-    answer(rows, lambda console: _list(console, rows), as_json)
+    answer({"unit": target.unit, "samples": rows}, lambda console: _list(console, rows), as_json)
 
 
 def _list(console: Any, rows: list[dict[str, Any]]) -> None:
@@ -119,7 +121,7 @@ def _list(console: Any, rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="left" if name in ("source", "text") else "right")
     for row in rows:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()))
-    console.print(table)
+    put(console, table)
 
 
 @guarded
@@ -146,21 +148,22 @@ def diff(
         said = difference(describe(one.dataset.flow), describe(two.dataset.flow))
     found = {
         "says": said,
-        f"first_{one.unit}": None if given.first is None else one.step(given.first),
+        "unit": one.unit,
+        "first": None if given.first is None else one.step(given.first),
         "samples": {name: list(pair) for name, pair in given.counts.items()},
-        f"{one.unit}s": horizon,
+        "steps": horizon,
     }
 
     def tell(console: Any) -> None:
         for line in said:
-            console.print(f"  {line}", markup=False)
+            say(console, f"  {line}")
         if given.first is None:
-            console.print(f"the same samples in {one.unit}s 0 to {horizon:,}")
+            say(console, f"the same samples in {one.unit}s 0 to {horizon:,}")
         else:
             first, (_, *where) = one.step(given.first), str(given).partition(": ")
-            console.print(f"others from {one.unit} {first:,} on: {where[-1]}", markup=False)
+            say(console, f"others from {one.unit} {first:,} on: {where[-1]}")
         if ends[0] != ends[1]:
-            console.print(f"one ends after {ends[0]:,} {one.unit}s, the other after {ends[1]:,}")
+            say(console, f"one ends after {ends[0]:,} {one.unit}s, the other after {ends[1]:,}")
 
     answer(found, tell, as_json)
     raise typer.Exit(1 if said or given else 0)
@@ -199,19 +202,21 @@ def simulate(
     horizon = before.horizon(steps), after.horizon(steps)
     rows = [shares.rows(target, n) for target, n in zip((before, after), horizon, strict=True)]
     if out is not None:
-        from penstock.report.picture import save
+        from penstock.report.page import save
 
         lines = shares.lines(rows[1], after.packed)
-        save(shares.course(after, horizon[1]), out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines)
+        course = shares.course(after, horizon[1])
+        strip = shares.strip(after, horizon[1], course.names)
+        save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
     found = {
         name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
         for name, n, target, sources in zip(("as_it_is", "changed"), horizon, (before, after), rows, strict=True)
     }
 
     def tell(console: Any) -> None:
-        console.print(shares.beside(rows[0], rows[1]))
+        put(console, shares.beside(rows[0], rows[1]))
         _remark(console, rows[1], every)
         if out:
-            console.print(f"picture: {out}", markup=False, soft_wrap=True)
+            say(console, f"picture: {out}")
 
     answer(found, tell, as_json)

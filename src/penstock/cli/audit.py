@@ -11,7 +11,7 @@ import typer
 from penstock.errors import ConfigError
 from penstock.plan.lines import written
 
-from .say import Json, Mixture, State, answer, guarded, stretch
+from .say import Json, Mixture, State, answer, guarded, say, stretch
 
 Stretch = Annotated[str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")]
 
@@ -56,6 +56,6 @@ def audit(
 
     def tell(console: Any) -> None:
         said = f"{target.unit}s {taken.start:,} to {taken.stop:,}, {found['lines']:,} lines: {out}"
-        console.print(said, markup=False, soft_wrap=True)
+        say(console, said)
 
     answer(found, tell, as_json)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Json, Mixture, State, answer, guarded, stretch
+from .say import Json, Mixture, State, answer, guarded, say, stretch
 
 
 @guarded
@@ -30,9 +30,9 @@ def blame(
 
     def tell(console: Any) -> None:
         for one in found:
-            console.print(f"{one.source}: {one.text}", markup=False)
+            say(console, f"{one.source}: {one.text}")
         if not found:
-            console.print(f"nothing unusual in {target.unit}s {asked.start:,} to {asked.stop:,}")
+            say(console, f"nothing unusual in {target.unit}s {asked.start:,} to {asked.stop:,}")
 
     told = {
         "mixture": str(mixture),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Json, answer, guarded
+from .say import Json, answer, guarded, say
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
@@ -28,10 +28,9 @@ def lint(
 
     def tell(console: Any) -> None:
         for problem in problems:
-            console.print(problem.severity, style=STYLES[problem.severity], end=" ")
-            console.print(str(problem), markup=False, soft_wrap=True)
+            say(console, f"{problem.severity} {problem}", STYLES[problem.severity])
         said = [f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in STYLES if counts[kind]]
-        console.print(", ".join(said) or f"nothing wrong in {', '.join(map(str, mixtures))}", markup=False)
+        say(console, ", ".join(said) or f"nothing wrong in {', '.join(map(str, mixtures))}")
 
-    answer([asdict(problem) for problem in problems], tell, as_json)
+    answer({"problems": [asdict(problem) for problem in problems]}, tell, as_json)
     raise typer.Exit(1 if counts["error"] or (strict and counts["warning"]) else 0)

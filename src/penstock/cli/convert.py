@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, answer, guarded
+from .say import Json, answer, guarded, say
 
 
 @guarded
@@ -52,10 +52,10 @@ def convert(
     def tell(console: Any) -> None:
         for problem in problems:
             said, style = ("lost", "yellow") if problem in lost else ("note", None)
-            console.print(f"{said}: {problem}", style=style, markup=False, soft_wrap=True)
+            say(console, f"{said}: {problem}", style)
         names = f"{len(model.names)} sources" if len(model.names) > 1 else "1 source"
         ends = "" if written else f" not written: {len(lost)} lost (--lossy writes the rest)"
-        console.print(f"{out}:{ends or f' {names}'}", markup=False, soft_wrap=True)
+        say(console, f"{out}:{ends or f' {names}'}")
 
     found = {
         "mixture": str(out) if written else None,

@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.mixture_files.exclude import read_keys
 from penstock.runtime.saves import read_states, write_state
 
-from .say import Json, Mixture, answer, guarded
+from .say import Json, Mixture, answer, guarded, say
 
 
 @guarded
@@ -48,10 +48,8 @@ def edit(
 
     def tell(console: Any) -> None:
         steps = sum(stop - first for first, stop in map(_range, skip or []))
-        console.print(
-            f"{written}: {steps:,} steps and {len(keys):,} samples left out from here on", markup=False, soft_wrap=True
-        )
-        console.print(f"see it with: penstock at {mixture} STEP --state {written}", markup=False, soft_wrap=True)
+        say(console, f"{written}: {steps:,} steps and {len(keys):,} samples left out from here on")
+        say(console, f"see it with: penstock at {mixture} STEP --state {written}")
 
     answer({"state": str(written), "skipped": skip or [], "excluded": [list(key) for key in keys]}, tell, as_json)
 

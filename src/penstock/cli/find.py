@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Annotated, Any
 
 import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded
+from .say import Json, Mixture, State, answer, guarded, people, say
 
 _FEW = 50  # steps
 
@@ -48,13 +49,14 @@ def find(
             for source, index in samples
         ]
         return answer({"unit": target.unit, "from": start, "to": stop, "samples": told}, lambda _: None, True)
-    nothing = True
+    console, nothing = people(), True
     for its, number in samples:
-        nothing = False
-        print(f"{its}[{number}] in {target.unit}s {start:,} to {stop:,}", flush=True)
-        _say(_steps(target, its, number, within), target.unit, every)
+        nothing, steps = False, _steps(target, its, number, within)
+        first = list(islice(steps, 1))
+        say(console, f"{its}[{number}] in {target.unit}s {start:,} to {stop:,}")
+        _say(chain(first, steps), target.unit, every)
     if nothing:
-        print(f"no such sample in {'any source' if source is None else source}")
+        say(console, f"no such sample in {'any source' if source is None else source}")
 
 
 def _say(steps: Iterator[int], unit: str, every: bool) -> None:

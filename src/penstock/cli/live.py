@@ -14,8 +14,11 @@ from penstock.base.machine import resident
 from penstock.loader import Loader
 from penstock.report.target import Target
 
+from .say import put, say
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 SHOWN = 12  # sources on the screen
 Redraw: TypeAlias = Callable[[Loader], None]
@@ -95,17 +98,17 @@ class Meter:
 
     def tell(self, console: Console, found: Mapping[str, Any]) -> None:
         """The figures for people."""
-        console.print(self.table())
-        console.print(
+        put(console, self.table())
+        say(
+            console,
             f"{found['steps']:,} steps in {found['seconds']:,.1f} s: {found['samples_per_s']:,.0f} samples/s, "
             f"{found['tokens_per_s']:,.0f} tokens/s; waited {found['waited']:.1%} of the time; "
             f"at most {found['peak_bytes'] / 1e6:,.0f} MB; {found['errors']} bad samples",
-            soft_wrap=True,
         )
         if found["state"]:
-            console.print(f"state after step {self.step:,}: {found['state']}", soft_wrap=True, markup=False)
+            say(console, f"state after step {self.step:,}: {found['state']}")
 
-    def table(self) -> RenderableType:
+    def table(self) -> Table:
         """Shares as they are and as they are asked for."""
         from rich.table import Table
 

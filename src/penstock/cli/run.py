@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -72,7 +74,7 @@ class Habits:
 def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redraw, habits: Habits) -> bool:
     """Take steps until the last one, or the end of the data; False where Ctrl-C came first."""
     try:
-        for item in _passes(loader, meter):
+        for item in _each(_passes(loader, meter)):
             if dump is not None:
                 dump.write(json.dumps({"step": meter.step, "keys": loader.keys()}) + "\n")
             meter.took(item)
@@ -88,6 +90,29 @@ def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redra
     except KeyboardInterrupt:
         return False
     return True
+
+
+def _each(items: Iterator[Any]) -> Iterator[Any]:
+    """The items. A first Ctrl-C waits for the end of a step: what was taken is written down. A second does not."""
+    if threading.current_thread() is not threading.main_thread():
+        yield from items
+        return
+    asked = False
+
+    def hear(*_: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        for item in items:
+            yield item
+            if asked:
+                raise KeyboardInterrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
@@ -15,6 +17,9 @@ import typer
 from penstock.errors import ConfigError, PenstockError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from penstock.report.target import Target
 
 P = ParamSpec("P")
@@ -22,7 +27,9 @@ P = ParamSpec("P")
 VERSION = 1
 """Of the form of what `--json` prints: a key that means something else, or is gone, makes a new one."""
 
-_WIDTH = 10_000  # no line is broken by us
+_WIDTH = 10_000  # in a pipe no line is broken
+_LEAST = 20  # columns
+_NBSP = "\u00a0"
 
 Mixture = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A mixture file.")]
 Steps = Annotated[
@@ -46,15 +53,52 @@ def stretch(target: Target, text: str | None) -> range:
     return found
 
 
-def answer(found: Any, tell: Callable[[Any], None], as_json: bool) -> None:
+def answer(found: dict[str, Any], tell: Callable[[Any], None], as_json: bool) -> None:
     """Print what was found: for machines, or by `tell(console)` for people."""
     if as_json:
-        print(json.dumps({"version": VERSION, **found} if isinstance(found, dict) else found, indent=2))
+        print(json.dumps({"version": VERSION, **found}, indent=2))
         return
+    tell(people())
+
+
+def people() -> Console:
+    """Where people read: lines are broken between words, at the width of the terminal; nowhere else."""
     from rich.console import Console
 
-    # A table that was squeezed into a narrow window would lose its names and figures.
-    tell(Console(highlight=False, width=_WIDTH))
+    return Console(highlight=False, width=max(_LEAST, get_terminal_size((_WIDTH, 24)).columns))
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Text for people, in which a word (a name, a path) is never broken."""
+    for line in text.split("\n"):
+        inside = line[: len(line) - len(line.lstrip())]
+        console.print("\n".join(_broken(line, console.width, f"{inside}  ")), style=style, markup=False, soft_wrap=True)
+
+
+def _broken(line: str, width: int, inside: str) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    return wrap(line, width, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False)
+
+
+def put(console: Console, table: Table) -> None:
+    """A table, where there is room for it; else what its columns say, row by row."""
+    from rich.measure import measure_renderables
+
+    if measure_renderables(console, console.options.update(width=_WIDTH), [table]).maximum <= console.width:
+        console.print(table)
+        return
+    if table.title:
+        say(console, str(table.title), "bold")
+    heads = [str(column.header) for column in table.columns]
+    for row, its in zip(zip(*(column.cells for column in table.columns), strict=True), table.rows, strict=True):
+        name, *cells = (str(cell) for cell in row)
+        style = None if its.style is None else str(its.style)
+        say(console, name, style or "bold")
+        # What belongs together stays on one line.
+        pairs = [f"{head} {cell}".replace(" ", _NBSP) for head, cell in zip(heads[1:], cells, strict=True) if cell]
+        for line in _broken(f"    {', '.join(pairs)}", console.width, "    "):
+            console.print(line.replace(_NBSP, " "), style=style, markup=False, soft_wrap=True)
 
 
 def stop(message: str, code: int = 2) -> typer.Exit:
@@ -63,7 +107,7 @@ def stop(message: str, code: int = 2) -> typer.Exit:
     return typer.Exit(code)
 
 
-def _failed(message: str, code: int, kind: str, as_json: bool) -> typer.Exit:
+def failed(message: str, code: int, kind: str, as_json: bool) -> typer.Exit:
     """The exit to raise, after saying why in the form that was asked for."""
     if not as_json:
         return stop(message, code)
@@ -83,8 +127,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
         except (PenstockError, OSError, IndexError) as error:
-            raise _failed(str(error), 2, type(error).__name__, bool(kwargs.get("as_json"))) from None
+            raise failed(str(error), 2, type(error).__name__, bool(kwargs.get("as_json"))) from None
         except KeyboardInterrupt:
-            raise _failed("stopped", 130, "KeyboardInterrupt", bool(kwargs.get("as_json"))) from None
+            raise failed("stopped", 130, "KeyboardInterrupt", bool(kwargs.get("as_json"))) from None
 
     return run

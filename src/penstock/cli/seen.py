@@ -9,7 +9,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded
+from .say import Json, Mixture, State, answer, guarded, put, say
 
 
 @guarded
@@ -70,22 +70,20 @@ def _tell(console: Any, told: dict[str, Any]) -> None:
 
     where = "by the state" if told["before"] is None else f"before {told['unit']} {told['before']:,}"
     tokens = "" if told["tokens"] is None else f", {told['tokens']:,} tokens in them"
-    console.print(
-        f"{told['documents']:,} different documents {where} in {told['samples']:,} samples{tokens}", markup=False
-    )
+    say(console, f"{told['documents']:,} different documents {where} in {told['samples']:,} samples{tokens}")
     made = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("source", "size", "samples", "documents", "tokens", "most"):
         made.add_column(name, justify="left" if name == "source" else "right")
     for row in told["sources"]:
         cells = [row[name] for name in ("size", "samples", "documents", "tokens", "most")]
         made.add_row(row["source"], *("" if cell is None else f"{cell:,}" for cell in cells))
-    console.print(made)
-    most, wide = max((one["documents"] for one in told["repeats"]), default=1), 40
+    put(console, made)
+    most, wide = max((one["documents"] for one in told["repeats"]), default=1), 12
     for one in told["repeats"]:
         bar = "#" * max(1, one["documents"] * wide // most)
-        console.print(f"  {one['times']:>4} x  {one['documents']:>14,}  {bar}", markup=False)
+        say(console, f"  {one['times']:>4} x  {one['documents']:>14,}  {bar}")
     if told["out"]:
-        console.print(f"a line a document: {told['out']}", markup=False)
+        say(console, f"a line a document: {told['out']}")
 
 
 @guarded
@@ -127,10 +125,10 @@ def leaks(
     def tell(console: Any) -> None:
         name = told["other"] if other else "what is held out"
         if not found:
-            console.print(f"no document of {mixture} is in {name} too, by {by}", markup=False)
+            say(console, f"no document of {mixture} is in {name} too, by {by}")
         for leak in found:
             pairs = ", ".join(f"{leak.here}[{a}] = {leak.there}[{b}]" for a, b in leak.examples)
-            console.print(f"{leak.here} and {leak.there}: {leak.documents:,} in both, as {pairs}", markup=False)
+            say(console, f"{leak.here} and {leak.there}: {leak.documents:,} in both, as {pairs}")
 
     answer(told, tell, as_json)
     raise typer.Exit(1 if found else 0)

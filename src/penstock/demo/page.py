@@ -10,7 +10,9 @@ import numpy as np
 
 from penstock.base.ints import distinct
 from penstock.report import Row, Target, shares
-from penstock.report.picture import Course, as_svg, draw, page
+from penstock.report.page import html, pictures
+from penstock.report.picture import Course
+from penstock.report.svg import Strip
 
 from .ask import Answers
 from .journal import Record
@@ -29,6 +31,7 @@ def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str
 def write(path: Path, target: Target, rows: Sequence[Row], run: Course, answers: Answers, proof: Sequence[str]) -> None:
     """Write the report."""
     planned = shares.course(target, int(run.steps[-1]))
+    strip = shares.strip(target, int(run.steps[-1]), planned.names)
     listed = "\n".join(answers.step_in_words())
     checked = (
         f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of {answers.asked} "
@@ -38,11 +41,11 @@ def write(path: Path, target: Target, rows: Sequence[Row], run: Course, answers:
     )
     parts = [
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
-        ("The plan, known before the run", as_svg(draw(planned, "As planned"))),
-        ("The run", as_svg(draw(run, "As it ran"))),
+        ("The plan, known before the run", pictures(planned, "As planned", strip)),
+        ("The run", pictures(run, "As it ran", Strip([(step, said) for step, said in run.marks]))),
         (f"What was in step {answers.step}?", f"<pre>{escape(listed)}</pre>"),
         ("When is a document seen?", f"<pre>{escape(answers.seen_in_words())}</pre><p>{escape(checked)}</p>"),
         ("The proof", "<pre>" + escape("\n".join(proof)) + "</pre>"),
     ]
     table = shares.lines(rows, target.packed)
-    path.write_text(page("Penstock demo", parts, table), encoding="utf-8")
+    path.write_text(html("Penstock demo", parts, table), encoding="utf-8")

@@ -29,7 +29,7 @@ def staged(model: MixtureFile, inner: Weights, run: tuple[str, int] | None) -> S
     A stage that ramps begins with the weights before it and has its own at its end; any other has them from its
     beginning.
     """
-    weights, (unit, ends) = by_stage(model, inner), _ends(model, run)
+    weights, (unit, ends) = by_stage(model, inner), stage_ends(model, run)
     points, laws = list[tuple[int, Weights]](), list[Interpolation]()
 
     def add(place: int, row: Weights, law: Interpolation) -> None:
@@ -57,7 +57,7 @@ def staged(model: MixtureFile, inner: Weights, run: tuple[str, int] | None) -> S
     return Schedule(points, laws[:-1], unit)
 
 
-def _ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, list[int | None]]:
+def stage_ends(model: MixtureFile, run: tuple[str, int] | None) -> tuple[Clock, list[int | None]]:
     """Where the stages end, in samples or tokens."""
     steps_in, size = model.per_step
     places = [stage.until for stage in model.stages]

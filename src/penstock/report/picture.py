@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from io import BytesIO, StringIO
-from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import ConfigError, missing_extra
+from penstock.errors import missing_extra
 from penstock.types import Ints
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-KINDS = (".svg", ".png", ".html")
 BANDS = 10  # sources with a colour of their own; the lightest of the others share one
 OTHERS = "#b8bcc4"
 COLOURS = (
@@ -82,31 +78,6 @@ class Course:
         return [(name, [i for i, other in enumerate(of) if other == name]) for name in dict.fromkeys(of)]
 
 
-def save(course: Course, path: Path, title: str, table: Sequence[Sequence[str]] = ()) -> None:
-    """Write the picture as SVG or PNG, or as a page that holds it and a table (the first row is its head)."""
-    if path.suffix not in KINDS:
-        raise ConfigError(f"{path}: a picture is written as {', '.join(KINDS)}; give a name that ends in one of them")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure = draw(course.merged(), title)
-    if path.suffix == ".html":
-        path.write_text(page(title, [("", as_svg(figure))], table), encoding="utf-8")
-    elif path.suffix == ".svg":
-        path.write_text(as_svg(figure), encoding="utf-8")
-    else:
-        figure.savefig(path, dpi=160)
-
-
-def as_svg(figure: Any) -> str:
-    """A figure as an `<svg>` element."""
-    import matplotlib
-
-    out, plot = BytesIO(), cast(Any, matplotlib)
-    with plot.rc_context({"svg.fonttype": "none"}):  # text stays text
-        figure.savefig(out, format="svg")
-    text = out.getvalue().decode()
-    return text[text.index("<svg") :]
-
-
 def draw(course: Course, title: str) -> Any:
     """Two panels over one axis of steps: shares as bands, epochs as lines."""
     try:
@@ -125,7 +96,7 @@ def draw(course: Course, title: str) -> Any:
         axes.set_xlim(course.steps[0], course.steps[-1])
         for step, _ in course.marks:
             axes.axvline(step, color="#444", linewidth=0.9, linestyle=(0, (2, 2)))
-    below.xaxis.set_major_formatter(ticker.FuncFormatter(_short_tick))
+    below.xaxis.set_major_formatter(ticker.FuncFormatter(short))
     below.set_xlabel("step")
     return figure
 
@@ -137,7 +108,7 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
     edges = np.repeat(course.steps, 2)[1:-1]
     together = course.together
     pairs = list(zip(colours, (mine for _, mine in together), strict=True))
-    bands = [_shade(colour, n, len(mine)) for colour, mine in pairs for n in range(len(mine))]
+    bands = [shade(colour, n, len(mine)) for colour, mine in pairs for n in range(len(mine))]
     axes.stackplot(edges, np.repeat(shares, 2, axis=0).T, colors=bands, linewidth=0)
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
@@ -181,7 +152,7 @@ def _epochs(axes: Any, course: Course, colours: Sequence[str]) -> None:
     _labels(axes, course.steps[-1], ends, labels, [colour for _, colour, _ in known], 0.085 * top, top)
 
 
-def _shade(colour: str, number: int, many: int) -> str:
+def shade(colour: str, number: int, many: int) -> str:
     """The colour of one source of a group: the lighter, the later."""
     part = 0.6 * number / max(many - 1, 1)
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
@@ -226,34 +197,13 @@ def _times(epochs: float) -> str:
     return f"{epochs:.2f} x" if epochs < 10 else f"{epochs:,.0f} x"
 
 
-def _short_tick(value: float, _: Any = None) -> str:
+def short(value: float, _: Any = None) -> str:
+    """A number in few letters.
+
+    >>> short(5_000), short(1.5e12), short(12)
+    ('5 k', '1.5 T', '12')
+    """
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g} {unit}"
     return f"{value:g}"
-
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1060px; margin: 32px auto; padding: 0 20px }
-h1 { font-size: 22px } h2 { font-size: 17px; margin-top: 32px }
-svg { width: 100%; height: auto }
-table { border-collapse: collapse; margin: 16px 0; font-variant-numeric: tabular-nums }
-th, td { text-align: right; padding: 4px 14px; border-bottom: 1px solid #e3e5e8 }
-th:first-child, td:first-child { text-align: left }
-pre { background: #f5f6f8; padding: 12px 16px; overflow-x: auto }
-"""
-
-
-def page(title: str, parts: Sequence[tuple[str, str]], table: Sequence[Sequence[str]] = ()) -> str:
-    """An HTML page of its own: a table, and parts with a heading each, their content already HTML."""
-    out = StringIO()
-    out.write(f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>')
-    out.write(f"<style>{STYLE}</style><h1>{escape(title)}</h1>")
-    if table:
-        out.write("<table><tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in table[0]) + "</tr>")
-        for row in table[1:]:
-            out.write("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
-        out.write("</table>")
-    for heading, content in parts:
-        out.write((f"<h2>{escape(heading)}</h2>" if heading else "") + content)
-    return out.getvalue() + "</html>\n"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from .picture import Course
+    from .svg import Strip
 
 GRID = 120  # steps at which a picture looks
 
@@ -162,6 +163,19 @@ def beside(one: Sequence[Row], two: Sequence[Row]) -> Table:
             style="yellow" if changed else None,
         )
     return made
+
+
+def strip(target: Target, steps: int, names: Sequence[str]) -> Strip:
+    """What a picture shows beside the shares: stages, first repeats, and what is used up."""
+    from .svg import Strip
+
+    counts, found = target.plan.counts(target.position(steps)), target.exhausts
+    repeats = [_within(target, found[name].repeats, steps) if name in found else None for name in names]
+    ends = [
+        _within(target, found[name].ends, steps) if name in found and target.spent(name, counts[name]) else None
+        for name in names
+    ]
+    return Strip([(at, name) for at, name in target.stages if at < steps], repeats, ends)
 
 
 def course(target: Target, steps: int) -> Course:

@@ -29,6 +29,7 @@ from penstock.mixing.asked import asked
 from penstock.mixture_files import MixtureFile, build, read_model
 from penstock.mixture_files import said as problems_said
 from penstock.mixture_files.horizon import samples_of, steps_of
+from penstock.mixture_files.stages import stage_ends
 from penstock.ops.mix import MixOp
 from penstock.ops.op import OneInput, Op
 from penstock.ops.packed import PackedOp
@@ -111,6 +112,19 @@ class Target:
         if self.whole or steps is None or not lengths_known(self.plan.flow):
             return None
         return samples_of(Dataset(self.plan.flow), steps * self.model.per_step[1])
+
+    @property
+    def stages(self) -> list[tuple[int, str]]:
+        """The steps at which the stages of the file begin, and their names; nothing where there are none."""
+        steps_in, size = self.model.per_step
+        if not self.model.stages or not self.whole or (self.model.batch is None and self.ranks != 1):
+            return []
+        unit, ends = stage_ends(self.model, self.model.run)
+        begins = [0, *(end or 0 for end in ends[:-1])]
+        names = [stage.name or f"stage {number}" for number, stage in enumerate(self.model.stages, 1)]
+        if unit != steps_in:
+            size = max(1, (self.model.run or ("", 1))[1] // max(1, self.last or 1))
+        return [(-(-begin // size), name) for begin, name in zip(begins, names, strict=True)]
 
     @cached_property
     def exhausts(self) -> dict[str, Exhaustion]:

@@ -1,0 +1,92 @@
+"""Pages of HTML that need nothing else: no network, no script; light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from io import StringIO
+from pathlib import Path
+
+from penstock.errors import ConfigError
+
+from .picture import Course, draw
+from .svg import Strip, drawing
+
+KINDS = (".svg", ".png", ".html")
+WIDTHS = {"wide": 1300, "narrow": 640}
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --dim: #57606a; --rule: #d0d7de; --paper: #fff; --box: #f3f4f6 }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --dim: #9da7b1; --rule: #3d444d; --paper: #0d1117; --box: #1c2128 }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 }
+main { max-width: 1340px; margin: 0 auto; padding: 24px 20px 48px }
+h1 { font-size: 22px } h2 { font-size: 17px; margin-top: 32px } .dim { color: var(--dim) }
+svg { max-width: 100%; height: auto }
+.narrow { display: none } @media (max-width: 1000px) { .narrow { display: block } .wide { display: none } }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; margin: 16px 0; font-variant-numeric: tabular-nums }
+th, td { text-align: right; padding: 3px 12px; border-bottom: 1px solid var(--rule); white-space: nowrap }
+th:first-child, td:first-child { text-align: left; white-space: pre }
+tr.group { font-weight: 600 } tr.noted td:first-child { border-left: 3px solid #d4a72c }
+pre { background: var(--box); padding: 12px 16px; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere }
+"""
+
+
+def html(
+    title: str,
+    parts: Sequence[tuple[str, str]],
+    table: Sequence[Sequence[str]] = (),
+    noted: frozenset[str] = frozenset(),
+) -> str:
+    """A page: parts without a heading, a table (its first row is the head; a row whose name is less far in than that of
+    the next is a group), parts with a heading. Their content is HTML. `noted` are names that something is said of.
+    """
+    out = StringIO()
+    out.write(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main><h1>{escape(title)}</h1>"
+    )
+    out.write("".join(content for heading, content in parts if not heading))
+    if table:
+        out.write('<div class="scroll" tabindex="0" role="region" aria-label="The plan, source by source">')
+        out.write("<table><thead><tr>")
+        out.write("".join(f'<th scope="col">{escape(cell)}</th>' for cell in table[0]))
+        out.write("</tr></thead><tbody>")
+        inside = [row[0].startswith(" ") for row in table[1:]] + [False]
+        for number, row in enumerate(table[1:]):
+            kinds = ["group"] if not inside[number] and inside[number + 1] else []
+            kinds += ["noted"] if row[0].strip() in noted else []
+            said = f' class="{" ".join(kinds)}"' if kinds else ""
+            first, *rest = (escape(cell) for cell in row)
+            out.write(f'<tr{said}><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>')
+        out.write("</tbody></table></div>")
+    for heading, content in parts:
+        if heading:
+            out.write(f"<h2>{escape(heading)}</h2>{content}")
+    return out.getvalue() + "</main></body></html>\n"
+
+
+def pictures(course: Course, title: str, strip: Strip | None = None) -> str:
+    """A picture of a plan for wide windows, and one for narrow ones."""
+    drawn = {kind: drawing(course, title, strip, width) for kind, width in WIDTHS.items()}
+    return "".join(f'<div class="{kind}">{svg}</div>' for kind, svg in drawn.items())
+
+
+def save(
+    course: Course, path: Path, title: str, table: Sequence[Sequence[str]] = (), strip: Strip | None = None
+) -> None:
+    """Write the picture as SVG or PNG, or as a page that holds it and a table (the first row is its head). SVG and
+    pages show what lies in the strip too, and say what each band is where the mouse stands on it.
+    """
+    if path.suffix not in KINDS:
+        raise ConfigError(f"{path}: a picture is written as {', '.join(KINDS)}; give a name that ends in one of them")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".html":
+        path.write_text(html(title, [("", pictures(course, title, strip))], table), encoding="utf-8")
+    elif path.suffix == ".svg":
+        path.write_text(drawing(course, title, strip), encoding="utf-8")
+    else:
+        draw(course.merged(), title).savefig(path, dpi=160)

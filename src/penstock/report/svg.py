@@ -1,0 +1,278 @@
+"""A plan as SVG drawn here: groups first, their sources within, at a width of one's choice, in light and in dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from io import StringIO
+
+import numpy as np
+
+from .picture import BANDS, COLOURS, OTHERS, Course, Floats, shade, short, spaced
+
+TALL = 300  # of the panel of shares
+_ROW, _LINE = 18, 15  # of the strip of first repeats, and between labels
+_CHAR = 6.6  # about the width of a letter
+
+STYLE = """
+.plan { --ink: #1b1f24; --dim: #57606a; --rule: #d0d7de; --paper: #ffffff; font: 12px system-ui, sans-serif }
+@media (prefers-color-scheme: dark) {
+  .plan { --ink: #e6edf3; --dim: #9da7b1; --rule: #3d444d; --paper: #0d1117 }
+}
+.plan text { fill: var(--ink) } .plan .dim { fill: var(--dim) } .plan .bold { font-weight: 600 }
+.plan .title { font-size: 15px; font-weight: 600 }
+.plan .rule { stroke: var(--rule); stroke-width: 1 } .plan .stage { stroke: var(--ink); stroke-dasharray: 3 3 }
+.plan .paper { fill: var(--paper) } .plan .band { stroke: var(--paper); stroke-width: 0.4 }
+.plan .band:hover, .plan .tick:hover { filter: brightness(1.2) }
+"""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """What lies beside the shares: stages with the steps at which they begin, and, by source, when it is first seen a
+    second time and when it is used up.
+    """
+
+    stages: Sequence[tuple[int, str]] = ()
+    repeats: Sequence[int | None] = ()
+    ends: Sequence[int | None] = ()
+
+
+def drawing(course: Course, title: str, strip: Strip | None = None, width: int = 1060) -> str:
+    """An `<svg>` element; what the mouse stands on says what it is."""
+    strip = strip or Strip((), [None] * len(course.names), [None] * len(course.names))
+    if not course.grouped and len(course.names) > BANDS + 1:
+        order: list[int] = np.argsort(-course.counts[-1], kind="stable").tolist()
+        rest = set(order[BANDS:])
+        groups = [f"{len(rest)} others" if i in rest else name for i, name in enumerate(course.names)]
+        order = sorted(range(len(groups)), key=lambda i: (i in rest, i))
+        course = replace(
+            course,
+            names=[course.names[i] for i in order],
+            sizes=[course.sizes[i] for i in order],
+            counts=course.counts[:, order],
+            groups=[groups[i] for i in order],
+        )
+        strip = replace(strip, repeats=_in(strip.repeats, order), ends=_in(strip.ends, order))
+    return _Drawing(course, title, strip, width).svg()
+
+
+def _in(values: Sequence[int | None], order: Sequence[int]) -> list[int | None]:
+    return [values[i] for i in order] if values else []
+
+
+class _Drawing:
+    def __init__(self, course: Course, title: str, strip: Strip, width: int) -> None:
+        self.course, self.title, self.strip, self.out = course, title, strip, StringIO()
+        self.together = course.together
+        names = [f"{name}  100 of 100" for name, _ in self.together]
+        self.left = 44
+        self.right = min(int(max(map(len, names), default=8) * _CHAR) + 24, width // 3)
+        self.wide, self.width = width - self.left - self.right, width
+        self.first, self.last = int(course.steps[0]), int(course.steps[-1])
+
+    def svg(self) -> str:
+        """All panels, one below the other."""
+        top = 52 + self._stage_rows() * _LINE
+        tall = max(TALL, len(self.together) * _LINE)
+        strip, rows = top + tall + 66, len(self.together)
+        bottom = strip + rows * _ROW + 26
+        epochs, height = bottom + 30, bottom + 30 + 180 + 44
+        self._text(8, 22, self.title, "title")
+        self._text(self.left, 42, f"share of the {self.course.unit}; at the right: at the end", "dim")
+        self._shares(top, tall)
+        self._stages(top - 6, (top + tall, strip, bottom - 26))
+        self._axis(top + tall)
+        self._text(
+            self.left, strip - 8, "each line: a source is seen again for the first time; cross: it is used up", "dim"
+        )
+        self._repeats(strip)
+        self._text(self.left, epochs - 10, "epochs: how often the sources of a group have been seen", "dim")
+        self._epochs(epochs, 180)
+        self._axis(epochs + 180)
+        label = escape(f"{self.title}: shares, first repeats and epochs of {len(self.course.names)} sources", True)
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="plan" viewBox="0 0 {self.width} {height}" '
+            f'width="{self.width}" height="{height}" role="img" aria-label="{label}">'
+        )
+        return (
+            f'{head}<style>{STYLE}</style><rect class="paper" width="100%" height="100%"/>{self.out.getvalue()}</svg>'
+        )
+
+    # ------------------------------------------------------------ parts
+
+    def _x(self, step: float) -> float:
+        return self.left + self.wide * (step - self.first) / max(1, self.last - self.first)
+
+    def _text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> None:
+        words = f'class="{kind}" ' if kind else ""
+        self.out.write(f'<text {words}x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
+
+    def _line(
+        self, x: float, y: float, to_x: float, to_y: float, kind: str = "rule", more: str = "", say: str = ""
+    ) -> None:
+        said = f"<title>{escape(say)}</title>" if say else ""
+        at = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
+        self.out.write(
+            f'<line class="{kind}" {at} {more}>{said}</line>' if said else f'<line class="{kind}" {at} {more}/>'
+        )
+
+    def _shape(self, tag: str, attributes: str, said: str) -> None:
+        """Something that says what it is where the mouse stands on it."""
+        self.out.write(f"<{tag} {attributes}><title>{escape(said)}</title></{tag}>")
+
+    def _colours(self) -> Iterator[tuple[str, list[int], str]]:
+        for place, (name, mine) in enumerate(self.together):
+            yield name, mine, COLOURS[place] if place < BANDS else OTHERS
+
+    def _axis(self, y: float) -> None:
+        for step in _ticks(self.first, self.last, max(3, self.wide // 110)):
+            self._line(self._x(step), y, self._x(step), y + 4)
+            self._text(self._x(step), y + 17, short(step), "dim", "middle")
+        self._text(self.left + self.wide, y + 32, f"step, of {self.last:,}", "dim", "end")
+
+    def _shares(self, top: float, tall: float) -> None:
+        drawn = np.diff(self.course.counts, axis=0).astype(np.float64)
+        shares = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
+        order = [i for _, mine in self.together for i in mine]
+        edges = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares[:, order], axis=1)], axis=1)
+        x = [self._x(step) for step in self.course.steps.tolist()]
+        whole = self.course.counts[-1] / max(1, int(self.course.counts[-1].sum()))
+        for level in (0, 0.25, 0.5, 0.75, 1):
+            self._text(self.left - 6, top + tall * (1 - level) + 4, f"{level:.0%}", "dim", "end")
+        place = 0
+        for name, mine, colour in self._colours():
+            for number, source in enumerate(mine):
+                low, high = (top + tall * (1 - edges[:, place + more]) for more in (0, 1))
+                place += 1
+                if np.allclose(low, high):
+                    continue
+                path = _stairs(x, high.tolist()) + _stairs(x, low.tolist())[::-1]
+                points = " ".join(f"{a:.1f},{b:.1f}" for a, b in path)
+                said = self._said(source, float(whole[source]), name)
+                fill = shade(colour, number, len(mine))
+                self._shape("polygon", f'class="band" points="{points}" fill="{fill}"', said)
+        ends = [(float(edges[-1, a]), float(edges[-1, b])) for a, b in self._bounds()]
+        middles = np.asarray([(a + b) / 2 for a, b in ends])
+        places = spaced(middles, _LINE / tall, 1 - _LINE / tall / 2)
+        for (name, _, colour), (a, b), y in zip(self._colours(), ends, places.tolist(), strict=True):
+            at = top + tall * (1 - y)
+            self._swatch(at, colour)
+            self._text(self.left + self.wide + 20, at + 4, f"{self._cut(name)}  {b - a:.1%}", "bold")
+
+    def _bounds(self) -> Iterator[tuple[int, int]]:
+        at = 0
+        for _, mine in self.together:
+            yield at, at + len(mine)
+            at += len(mine)
+
+    def _said(self, source: int, share: float, group: str) -> str:
+        name, size = self.course.names[source], self.course.sizes[source]
+        inside = f" ({group})" if group != name else ""
+        epochs = f", {self.course.counts[-1, source] / size:.2f} epochs" if size else ""
+        return f"{name}{inside}: {share:.2%} of the {self.course.unit} of the run{epochs}"
+
+    def _swatch(self, y: float, colour: str) -> None:
+        self.out.write(f'<rect x="{self.left + self.wide + 6}" y="{y - 5:.1f}" width="9" height="9" fill="{colour}"/>')
+
+    def _cut(self, name: str) -> str:
+        most = max(6, int((self.right - 20) / _CHAR) - 10)
+        return name if len(name) <= most else f"{name[: most - 1]}…"
+
+    def _stage_labels(self) -> list[tuple[float, str, int]]:
+        """Where the name of each stage stands: beside its border, in the first line in which there is room."""
+        taken, out = list[float](), list[tuple[float, str, int]]()
+        for step, name in self.strip.stages:
+            x, wide = self._x(step) + 4, len(name) * _CHAR + 8
+            x = min(x, self.width - wide)
+            row = next((n for n, until in enumerate(taken) if until <= x), len(taken))
+            taken[row : row + 1] = [x + wide]
+            out.append((x, name, row))
+        return out
+
+    def _stage_rows(self) -> int:
+        return max((row + 1 for _, _, row in self._stage_labels()), default=0)
+
+    def _stages(self, top: float, ends: tuple[float, float, float]) -> None:
+        for (step, name), (x, _, row) in zip(self.strip.stages, self._stage_labels(), strict=True):
+            y = top - (self._stage_rows() - 1 - row) * _LINE  # no border goes through the name of an earlier one
+            if step > self.first:
+                for low, high in ((y - 8, ends[0]), ends[1:]):
+                    self._line(self._x(step), low, self._x(step), high, "stage", say=f"{name} begins at step {step:,}")
+            self._text(x, y, name, "bold")
+
+    def _repeats(self, top: float) -> None:
+        for row, (name, mine, colour) in enumerate(self._colours()):
+            y = top + row * _ROW
+            self._line(self.left, y + _ROW - 3, self.left + self.wide, y + _ROW - 3)
+            again = 0
+            for i in mine:
+                if (at := self.strip.repeats[i] if self.strip.repeats else None) is not None:
+                    again += 1
+                    said = f"{self.course.names[i]} is seen again from step {at:,}"
+                    self._line(
+                        self._x(at),
+                        y + 2,
+                        self._x(at),
+                        y + _ROW - 4,
+                        "tick",
+                        f'stroke="{colour}" stroke-width="2.5"',
+                        said,
+                    )
+                if (at := self.strip.ends[i] if self.strip.ends else None) is not None:
+                    x, said = self._x(at), f"{self.course.names[i]} is used up at step {at:,}"
+                    cross = f"M{x - 4:.1f},{y + 4} l8,8 m0,-8 l-8,8"
+                    self._shape(
+                        "path", f'class="tick" d="{cross}" stroke="{colour}" stroke-width="2.5" fill="none"', said
+                    )
+            self._swatch(y + 8, colour)
+            many = f"{again} of {len(mine)}" if len(mine) > 1 else ("again" if again else "once")
+            self._text(self.left + self.wide + 20, y + 12, f"{self._cut(name)}  {many}", "dim")
+
+    def _epochs(self, top: float, tall: float) -> None:
+        known = [(n, mine, c) for n, mine, c in self._colours() if all(self.course.sizes[i] for i in mine)]
+        if not known:
+            self._text(self.left, top + 20, "no source has a known length", "dim")
+            return
+        sizes = [sum(self.course.sizes[i] or 0 for i in mine) for _, mine, _ in known]
+        lines = [
+            self.course.counts[:, mine].sum(axis=1) / size for (_, mine, _), size in zip(known, sizes, strict=True)
+        ]
+        most = max(1.05, *(float(line[-1]) for line in lines))
+        x = [self._x(step) for step in self.course.steps.tolist()]
+        for level in _ticks(0, most, 4):
+            y = top + tall * (1 - level / most)
+            self._line(self.left, y, self.left + self.wide, y)
+            self._text(self.left - 6, y + 4, f"{level:g}", "dim", "end")
+        for (name, _, colour), line in zip(known, lines, strict=True):
+            points = " ".join(
+                f"{a:.1f},{top + tall * (1 - b / most):.1f}" for a, b in zip(x, line.tolist(), strict=True)
+            )
+            said = f"{name}: {line[-1]:.2f} epochs at the end"
+            line_of = f'class="tick" points="{points}" fill="none" stroke="{colour}" stroke-width="2.2"'
+            self._shape("polyline", line_of, said)
+        ends = np.asarray([float(line[-1]) / most for line in lines])
+        places: Floats = spaced(ends, _LINE / tall, 1.0)
+        for (name, _, colour), line, y in zip(known, lines, places.tolist(), strict=True):
+            at = top + tall * (1 - y)
+            self._swatch(at, colour)
+            self._text(self.left + self.wide + 20, at + 4, f"{self._cut(name)}  {line[-1]:.2f} x", "bold")
+
+
+def _stairs(x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float]]:
+    """A share belongs to the steps between two counts."""
+    return [point for i, at in enumerate(y) for point in ((x[i], at), (x[i + 1], at))]
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers in a range, at most about so many.
+
+    >>> _ticks(0, 5_000, 6), _ticks(0, 1.05, 4)
+    ([0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0], [0.0, 0.5, 1.0])
+    """
+    raw = (high - low) / max(1, most)
+    size = 10.0 ** np.floor(np.log10(max(raw, 1e-9)))
+    step = next(float(size * times) for times in (1, 2, 5, 10) if size * times >= raw)
+    first, last = int(np.ceil(low / step)), int(np.floor(high / step + 1e-9))
+    return [number * step for number in range(first, last + 1)]

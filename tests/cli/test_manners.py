@@ -1,0 +1,186 @@
+"""All commands at once: as words in a pipe and at forty columns, as JSON that keeps to its schema, where something is
+wrong, and after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import penstock as ps
+from cli_world import MIXTURE, Penstock
+from penstock.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "src" / "penstock" / "cli" / "answers.schema.json").read_text())
+
+# What each command is asked so that it succeeds, with its exit code; FILE is the mixture, RUN states of a run of it.
+ASKED: dict[str, tuple[tuple[str, ...], int]] = {
+    "plan": (("FILE",), 0),
+    "at": (("FILE", "3", "--read"), 0),
+    "find": (("FILE", "text", "17"), 0),
+    "diff": (("FILE", "OTHER"), 1),
+    "simulate": (("FILE", "--weight", "code=0.9"), 0),
+    "audit": (("FILE", "--steps", "3:5", "-o", "OUT.csv"), 0),
+    "blame": (("FILE", "--steps", "0:20"), 0),
+    "seen": (("FILE", "--before", "40"), 0),
+    "leaks": (("FILE", "OTHER", "--by", "place"), 1),
+    "report": (("FILE", "-o", "OUT.html"), 0),
+    "lint": (("FILE", "WRONG"), 1),
+    "run": (("FILE", "--steps", "5"), 0),
+    "edit": (("FILE", "RUN", "--skip", "20:30", "-o", "OUT"), 0),
+    "convert": (("OLMO", "-o", "OUT.yaml"), 0),
+    "index": (("LINES", "--rebuild"), 0),
+}
+# Each kind of error: what is asked, and what it is called.
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+    "a file that is not there": (("plan", "GONE"), "UsageError"),
+    "an option that there is not": (("at", "FILE", "3", "--stepz", "4"), "UsageError"),
+    "a number that is none": (("at", "FILE", "three"), "UsageError"),
+    "a command that there is not": (("plam", "FILE"), "UsageError"),
+    "an argument too few": (("find",), "UsageError"),
+    "a mixture that cannot be loaded": (("plan", "WRONG"), "ConfigError"),
+    "a source that is not there": (("find", "FILE", "txt", "17"), "ConfigError"),
+    "a sample that is not there": (("find", "FILE", "text", "17000"), "IndexError"),
+    "a step after the end": (("at", "FILE", "300"), "ConfigError"),
+    "a state of another run": (("plan", "FILE", "--state", "FOREIGN"), "StateError"),
+    "no state": (("audit", "FILE", "-o", "OUT.csv", "--state", "EMPTY"), "StateError"),
+    "a folder that is none": (("run", "FILE", "--state", "FILE"), "NotADirectoryError"),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the words in capitals stand for."""
+    folder = tmp_path_factory.mktemp("manners")
+    for name, rows in (("code", 2_900), ("text", 1_100), ("math", 250)):
+        lines = [json.dumps({"text": f"{name} {i}"}) for i in range(rows)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "mixture.yaml").write_text(MIXTURE)
+    (folder / "other.yaml").write_text(MIXTURE.replace("seed: 7", "seed: 8"))
+    (folder / "wrong.yaml").write_text(MIXTURE.replace("weight: 0.5", "wieght: 0.5"))
+    (folder / "olmo.yaml").write_text("sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n")
+    with ps.Loader(ps.load(folder / "mixture.yaml"), rank=0, world_size=1) as loader:
+        next(iter(loader))
+        ps.save(folder / "run", loader)
+    ps.save(folder / "foreign", iter(ps.from_sequence(range(5))))
+    (folder / "empty").mkdir()
+    names = {"FILE": "mixture.yaml", "OTHER": "other.yaml", "WRONG": "wrong.yaml", "OLMO": "olmo.yaml", "RUN": "run"}
+    names |= {"FOREIGN": "foreign", "EMPTY": "empty", "GONE": "gone.yaml", "LINES": "text.jsonl", "OUT": "out"}
+    return {word: str(folder / name) for word, name in names.items()}
+
+
+def spelled(world: dict[str, str], words: tuple[str, ...]) -> list[str]:
+    return [word.replace(stem, world[stem]) if (stem := word.partition(".")[0]) in world else word for word in words]
+
+
+def test_every_command_is_here() -> None:
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert commands - {"demo"} <= ASKED.keys() and commands <= SCHEMA["$defs"].keys()
+    assert (ROOT / "docs" / "answers.schema.json").read_text() == json.dumps(SCHEMA, indent=1) + "\n"
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_its_json_keeps_to_its_schema(command: str, world: dict[str, str], penstock: Penstock) -> None:
+    words, code = ASKED[command]
+    done = penstock(command, *spelled(world, words), "--json")
+    assert done.exit_code == code, done.output
+    found = json.loads(done.stdout)
+    assert found["version"] == 1
+    Draft202012Validator({"$ref": f"#/$defs/{command}", "$defs": SCHEMA["$defs"]}).validate(found)
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_it_fits_forty_columns_and_says_the_same(
+    command: str, world: dict[str, str], penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, code = ASKED[command]
+    shown = dict[int, str]()
+    for columns in (40, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        done = penstock(command, *spelled(world, words))
+        assert done.exit_code == code, done.output
+        shown[columns] = done.stdout
+        for line in done.stdout.splitlines():
+            longest = max(map(len, line.split()), default=0)
+            assert len(line) <= max(columns, longest + 4), f"{len(line)} columns: {line!r}"
+    if command != "run":  # which tells of its speed
+        words = tuple(word for word in shown[200].split() if any(map(str.isdigit, word)))
+        assert [word for word in words if word not in shown[40]] == []
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_an_error_is_json_too_where_that_is_asked_for(kind: str, world: dict[str, str], penstock: Penstock) -> None:
+    words, name = WRONG[kind]
+    done = penstock(*spelled(world, words), "--json")
+    assert done.exit_code == 2, done.output
+    found = json.loads(done.stdout)
+    Draft202012Validator({"$ref": "#/$defs/error", "$defs": SCHEMA["$defs"]}).validate(found)
+    assert found["error"]["kind"] == name and found["error"]["exit_code"] == 2
+    said = penstock(*spelled(world, words))
+    assert said.exit_code == 2 and not said.stdout and said.stderr
+
+
+# Where each command is when Ctrl-C comes.
+INSIDE = {
+    "convert": "penstock.compat.mixtures.convert",
+    "index": "penstock.sources.index_files",
+    "lint": "penstock.mixture_files.lint",
+    "run": "penstock.cli.run.opened",
+    "edit": "penstock.report.opened",
+}
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_ctrl_c_ends_it_with_130(
+    command: str, world: dict[str, str], penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    module, _, name = INSIDE.get(command, "penstock.report.target.opened").rpartition(".")
+    importlib.import_module("penstock.report.target")
+    monkeypatch.setattr(importlib.import_module(module), name, pressed)
+    words, _ = ASKED[command]
+    done = penstock(command, *spelled(world, words))
+    assert done.exit_code == 130 and "penstock: stopped" in done.stderr
+    done = penstock(command, *spelled(world, words), "--json")
+    assert done.exit_code == 130 and json.loads(done.stdout)["error"]["exit_code"] == 130
+
+
+def test_who_reads_its_lines_may_have_enough(world: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "penstock", "audit", world["FILE"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert json.loads(process.stdout.readline())["step"] == 0
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=600) in (141, 0)
+
+
+COMPLETED: dict[str, tuple[dict[str, str], Callable[[str], str]]] = {
+    "bash": ({"COMP_WORDS": "penstock si", "COMP_CWORD": "1"}, str),
+    "zsh": ({"_TYPER_COMPLETE_ARGS": "penstock si"}, str),
+    "fish": ({"_TYPER_COMPLETE_ARGS": "penstock si", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, str),
+}
+
+
+@pytest.mark.parametrize("shell", COMPLETED)
+def test_shells_complete_it(shell: str) -> None:
+    def told(how: str, **more: str) -> str:
+        ready = {**os.environ, **more, "_PENSTOCK_COMPLETE": f"{how}_{shell}", "PYTHONPATH": os.pathsep.join(sys.path)}
+        code = "import sys; sys.argv[:] = ['penstock']; from penstock.cli import main; main()"
+        done = subprocess.run([sys.executable, "-c", code], env=ready, capture_output=True, text=True, timeout=600)
+        return done.stdout
+
+    assert "simulate" in told("complete", **COMPLETED[shell][0])
+    assert "_PENSTOCK_COMPLETE" in told("source")

@@ -1,0 +1,110 @@
+"""Write the JSON Schema of what the command line prints with `--json`: `python tools/answer_schemas.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+TEXT, INT, NUMBER, FLAG = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
+ANY: dict[str, Any] = {}
+
+
+def maybe(kind: Any) -> Any:
+    return {"anyOf": [kind, {"type": "null"}]}
+
+
+def many(kind: Any) -> Any:
+    return {"type": "array", "items": kind}
+
+
+def named(kind: Any) -> Any:
+    return {"type": "object", "additionalProperties": kind}
+
+
+def record(**keys: Any) -> Any:
+    return {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
+
+
+def answer(**keys: Any) -> Any:
+    return record(version={"const": 1}, **keys)
+
+
+UNIT = {"enum": ["step", "sample"]}
+ROW = record(
+    source=TEXT, size=maybe(INT), asked=NUMBER, share=NUMBER, samples=INT, tokens=maybe(INT), epochs=NUMBER,
+    cap=maybe(NUMBER), first_repeat=maybe(INT), ends=maybe(INT), used_up=maybe(INT), group=maybe(TEXT),
+    remarks=many(TEXT),
+)  # fmt: skip
+PROBLEM = record(file=TEXT, line=INT, key=TEXT, severity={"enum": ["error", "warning", "note"]}, message=TEXT)
+SAMPLE = {
+    "type": "object",
+    "properties": {
+        "step": INT, "sample": INT, "source": TEXT, "epoch": INT, "index": INT, "start": INT, "stop": INT, "text": TEXT,
+    },
+    "required": ["source", "epoch", "index"],
+    "additionalProperties": False,
+}  # fmt: skip
+SIDE = record(steps=INT, unit=UNIT, sources=many(ROW))
+
+ANSWERS = {
+    "error": answer(error=record(kind=TEXT, message=TEXT, exit_code={"enum": [1, 2, 130]})),
+    "plan": answer(
+        mixture=TEXT, unit=UNIT, steps=INT, samples=INT, fingerprint=named(TEXT), sources=many(ROW), picture=maybe(TEXT)
+    ),
+    "at": answer(unit=UNIT, samples=many(SAMPLE)),
+    "find": answer(
+        **{"unit": UNIT, "from": INT, "to": INT},
+        samples=many(record(source=TEXT, index=INT, steps=many(INT))),
+    ),
+    "diff": answer(
+        says=many(TEXT), unit=UNIT, first=maybe(INT), samples=named({"type": "array", "items": INT}), steps=INT
+    ),
+    "simulate": answer(as_it_is=SIDE, changed=SIDE),
+    "audit": answer(mixture=TEXT, unit=UNIT, first=INT, stop=INT, lines=INT, out=TEXT),
+    "blame": answer(
+        mixture=TEXT, unit=UNIT, first=INT, stop=INT,
+        findings=many(record(kind=TEXT, source=TEXT, here=NUMBER, usual=NUMBER, bits=NUMBER, text=TEXT)),
+    ),
+    "seen": answer(
+        mixture=TEXT, unit=UNIT, before=maybe(INT), samples=INT, documents=INT, tokens=maybe(INT),
+        repeats=many(record(times=INT, documents=INT)),
+        sources=many(
+            record(source=TEXT, size=maybe(INT), samples=INT, documents=INT, tokens=maybe(INT), most=INT)
+        ),
+        out=maybe(TEXT),
+    ),
+    "leaks": answer(
+        mixture=TEXT, other=TEXT, by=TEXT, documents=INT,
+        leaks=many(record(here=TEXT, there=TEXT, documents=INT, examples=many(many(INT)))),
+    ),
+    "lint": answer(problems=many(PROBLEM)),
+    "report": answer(mixture=TEXT, unit=UNIT, steps=INT, report=TEXT),
+    "replay": answer(mixture=TEXT, first=INT, stop=INT, samples=INT, same=FLAG, different=many(INT), out=maybe(TEXT)),
+    "run": answer(
+        mixture=TEXT, first_step=INT, steps=INT, seconds=NUMBER, samples=INT, tokens=INT, samples_per_s=NUMBER,
+        tokens_per_s=NUMBER, waited=NUMBER, errors=INT, peak_bytes=INT, finished=FLAG, state=maybe(TEXT),
+        sources=named(record(samples=INT, share=NUMBER, asked=NUMBER)),
+    ),
+    "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"})),
+    "convert": {"type": "object", "properties": {"version": {"const": 1}, "mixture": TEXT}, "required": ["version"]},
+    "index": answer(files=named(INT)),
+    "demo": {"type": "object", "properties": {"version": {"const": 1}, "equal_stream": FLAG}, "required": ["version"]},
+}  # fmt: skip
+
+
+def main() -> None:
+    made = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "What `penstock COMMAND --json` prints",
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ANSWERS],
+        "$defs": ANSWERS,
+    }
+    for path in ("src/penstock/cli/answers.schema.json", "docs/answers.schema.json"):
+        (ROOT / path).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
