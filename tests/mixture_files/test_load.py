@@ -332,13 +332,15 @@ def test_slices_in_percent(data: Path, write: Any) -> None:
 
 def test_the_tokenizers_own_end(data: Path, write: Any, tokenizer: Path) -> None:
     text = "sources: {a: {path: code, tokenise: {tokenizer: %s}}}\npack: {length: 8, eos: true, dtype: int32}"
-    with pytest.raises(ps.ConfigError, match="names no eos token"):
+    with pytest.raises(ps.ConfigError, match="does not name its eos token"):
         ps.load(write(text % "tokenizer.json"))
     (data / "folder").mkdir()
     (data / "folder" / "tokenizer.json").write_text(tokenizer.read_text())
     own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"}
     (data / "folder" / "tokenizer_config.json").write_text(json.dumps(own))
     same(ps.load(write(text % "folder")), ps.load(write((text % "tokenizer.json").replace("true", "<end>"))), 20)
+    both = (text % "folder").replace("eos: true", "eos: true, bos: true")  # it has no token for a beginning
+    same(ps.load(write(text % "folder")), ps.load(write(both)), 20)
 
 
 def _with_keys(ds: ps.Dataset, n: int) -> list[tuple[Any, str]]:

@@ -98,15 +98,16 @@ class Tokenise:
             raise ConfigError(f"the tokenizer {self.tokenizer!r} has no token {token!r}")
         return int(found)
 
-    def own(self, name: Literal["bos", "eos"]) -> int:
-        """The number of the token that the tokenizer itself names as the beginning, or the end, of a text."""
-        found = getattr(self._opened, f"{name}_token_id", None)
-        if found is None:
+    def own(self, name: Literal["bos", "eos"]) -> int | None:
+        """The number of the token that the tokenizer names as the beginning, or the end, of a text, if it has one."""
+        tokenizer, key = self._opened, f"{name}_token_id"
+        if not hasattr(tokenizer, key):
             raise ConfigError(
-                f"the tokenizer {self.tokenizer!r} names no {name} token (a tokenizer.json never does): give {name} as "
-                "its number or its text"
+                f"the tokenizer {self.tokenizer!r} does not name its {name} token (a tokenizer.json never does): give "
+                f"{name} as its number or its text"
             )
-        return int(found)
+        found = getattr(tokenizer, key)
+        return None if found is None else int(found)
 
     def _text(self, sample: Any) -> str:
         fields = _fields(sample)

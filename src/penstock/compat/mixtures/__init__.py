@@ -81,7 +81,11 @@ def convert(
         raise ConfigError(f"{path}: pick={pick!r}: there is only one mixture in {found} files")
     left = Left(files=Files(files or {}), ranks=ranks)
     more = () if pick is None else (pick,)
-    model: MixtureFile = KINDS[found].convert(tree, left, *more)
+    try:
+        model: MixtureFile = KINDS[found].convert(tree, left, *more)
+    except ConfigError as error:
+        why = [str(one) for one in sorted(set(left.problems)) if one.severity == "warning"]
+        raise ConfigError("\n".join([str(error), *why])) from None
     if unused := left.files.unused():
         raise ConfigError(f"files: nothing in {path} is called {unused[0]!r}; its sources are {', '.join(model.names)}")
     return model, sorted(set(left.problems))

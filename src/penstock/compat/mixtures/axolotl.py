@@ -113,7 +113,7 @@ def _pack(top: Part, texts: bool, streams: bool) -> dict[str, Any] | None:
     if not texts or not size:
         top.leave("sample_packing", "samples are packed when they are tokens; these types make tokens by a template")
         return None
-    return {"length": size, "method": "best_fit", "long": "split"}
+    return {"length": size, "method": "best_fit", "long": "split", "eos": True}
 
 
 def _source(item: Part, names: Names, tokenizer: str | None, config: str | None) -> SourceEntry | None:

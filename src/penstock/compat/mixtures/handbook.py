@@ -45,7 +45,8 @@ def convert(tree: Node, left: Left) -> MixtureFile:
         raise nothing(Path(tree.file), "alignment-handbook")
     horizon, passes = length(top, "num_train_epochs", 3)
     put, how = whole(sources, passes)
-    left.note(tree, "", "prompts are made by the trainer: map the rows in Python")
+    top.leave("chat_template", "its prompts are made by the trainer: map the rows in Python")
+    left.note(tree, "", "rows are taken as they are stored: encode them in Python")
     if top.get("packing") is True:
         top.leave("packing", _ROWS)
     top.leave("max_train_samples")

@@ -63,7 +63,7 @@ def convert(tree: Node, left: Left) -> MixtureFile:
     data.skip("cache_dir", "cache_options", "shuffle_buffer_size", "permutation_type")
     block = data.count("mixture_block_size") or 2048
     shuffle, eos = _shuffle(data), data.get("enforce_eos", True)
-    more = _training(tree, data, left, bool(eos and tokenizer))
+    more = _training(tree, data, left, bool(tokenizer), bool(eos))
     data.leave("max_train_batches", "how many rows of a source are used at most, counted in batches: say max_epochs")
     data.leave("num_validation_sequences", "rows that are held out, counted in packed rows: say split")
     data.rest(None if data.node is not tree or "trainer" not in data.table else ())
@@ -77,7 +77,7 @@ def convert(tree: Node, left: Left) -> MixtureFile:
         stop=cast("Stop | None", stop),
         block_size=block if len(entries) > 1 else None,
         shuffle=shuffle,
-        tokenise=None if tokenizer is None else Tokenising(tokenizer, special_tokens=True),
+        tokenise=None if tokenizer is None else Tokenising(tokenizer),
         schedule=schedule,
         **more,
     )
@@ -140,7 +140,7 @@ def _source(name: str, item: Part, tokenizer: str | None) -> SourceEntry | None:
     if item.at and "data" != item.at:
         inner.rest()
         item.rest()
-    own = Tokenising(tokenizer, key, special_tokens=True) if tokenizer and key not in (None, "text") else None
+    own = Tokenising(tokenizer, key) if tokenizer and key not in (None, "text") else None
     return SourceEntry(name, paths, tokenise=own)
 
 
@@ -185,7 +185,7 @@ def _shuffle(data: Part) -> Shuffling | None:
     return None
 
 
-def _training(tree: Node, data: Part, left: Left, eos: bool) -> dict[str, Any]:
+def _training(tree: Node, data: Part, left: Left, tokenized: bool, eos: bool) -> dict[str, Any]:
     """Row length, batch and horizon, where the file is a training config."""
     if data.node is tree and "trainer" not in data.table:
         return {}
@@ -198,7 +198,8 @@ def _training(tree: Node, data: Part, left: Left, eos: bool) -> dict[str, Any]:
         or (model.count("max_seq_len") or model.count("seq_len") if model else None)
     )
     if length:
-        out["pack"] = {"length": length, "eos": True} if eos else {"length": length}
+        ends = {"bos": True, "eos": eos} if tokenized else {}
+        out["pack"] = {"length": length, **{name: True for name, there in ends.items() if there}}
     elif model:
         left.lost(model.node, model.at, "it does not say how long rows are: say pack with the length of the model")
     top.leave("epoch", "the run ends after so many passes: say horizon with epochs") if top.get("epoch") else None

@@ -128,6 +128,9 @@ def _rows(top: Part) -> dict[str, Any]:
     cut -= int(top.get("packing") is True)  # LLaMA-Factory takes one off where packing is said
     eos = "<|end_of_text|>" if top.text("template") == "llama3" else True
     top.rest(only=_ABOUT_DATA)
+    top.say(
+        "stage", "texts are shuffled, joined and cut; LLaMA-Factory joins and cuts 1,000 at a time, and shuffles rows"
+    )
     if not top.has("model_name_or_path"):
         return {"batch": batch}
     if not joined:
