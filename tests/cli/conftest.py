@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cli_world import mixture, penstock
 
 __all__ = ["mixture", "penstock"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    """Who runs the tests may have said how wide their terminal is."""
+    monkeypatch.delenv("COLUMNS", raising=False)

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
 from penstock.errors import ConfigError
 from penstock.sources.braces import braces
-from penstock.sources.paths import find, format_of, name_of, one_format
+from penstock.sources.paths import find, format_of, one_format
 
 
 @pytest.fixture
@@ -149,28 +148,9 @@ def test_formats_must_agree_and_be_known() -> None:
         one_format([Path("a.parquet.gz")], "parquet")
 
 
-def test_names() -> None:
-    assert name_of(["x/*"], [Path("x/code.parquet")]) == "code"
-    assert name_of(["x/*"], [Path("x/code.v2.csv.gz")]) == "code.v2"
-    assert name_of(["x/**"], [Path("x/code/0.parquet"), Path("x/code/1.parquet")]) == "code"
-
-
-def test_a_folder_is_called_the_same_however_its_data_is_cut(tmp_path: Path) -> None:
-    folder = tmp_path / "web.v2"
-    for name in ("only.jsonl", "more.jsonl", "below/third.jsonl"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text('{"x": 1}\n')
-        assert ps.read(folder).plan.sources == ("web.v2",)
-        assert ps.read(f"{folder}/").shuffle(seed=1).plan.sources == ("web.v2",)
-
-
 def test_a_file_whose_name_begins_with_a_tilde_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "~nobody.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)
     assert find("~nobody.jsonl") == [Path("~nobody.jsonl")]
     with pytest.raises(ConfigError, match="~no-one.jsonl' is missing"):
         find("~no-one.jsonl")
-
-
-def test_a_file_whose_name_is_no_text_has_a_name_that_is() -> None:
-    assert name_of(["*"], [Path("a\udcff.jsonl")]) == "a\\xff"

@@ -18,10 +18,11 @@ from .chain import Asked, Chain, File, Outline, outline_of
 from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
+from .names import name_of
 from .opener import Opener, alike
 from .outside import outside
 from .own import Format, open_own
-from .paths import TABLES, TokenType, find, name_of, one_format
+from .paths import TABLES, TokenType, find, one_format
 from .select import Selected, Where, select
 from .sizes import lengths_of
 from .store import says_itself, token_column, written

@@ -14,7 +14,8 @@ from ..types import Ints
 from .chain import Chain, outline_of
 from .folders import files
 from .memory import Memory
-from .paths import Files, find, name_of
+from .names import name_of
+from .paths import Files, find
 
 Format: TypeAlias = Callable[[Path], Any]
 """Opens one file: gives anything with `len` and `[i]` or `read`."""
