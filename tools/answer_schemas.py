@@ -91,6 +91,26 @@ ANSWERS = {
     "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"})),
     "convert": {"type": "object", "properties": {"version": {"const": 1}, "mixture": TEXT}, "required": ["version"]},
     "index": answer(files=named(INT)),
+    "prepare": answer(out=TEXT, format=TEXT, samples=INT, files=many(TEXT), bytes=INT),
+    "info": answer(
+        name=TEXT, format=TEXT, files=INT, samples=INT, bytes=INT, columns=maybe(named(TEXT)), checksums=TEXT,
+        written_by_penstock=FLAG, row_groups=maybe(record(rows=INT, bytes=INT)),
+        tokens=maybe(
+            record(column=maybe(TEXT), total=INT, mean=NUMBER, median=NUMBER, p99=NUMBER, least=INT, most=INT)
+        ),
+    ),
+    "preview": answer(samples=many(record(index=INT, sample=ANY))),
+    "verify": answer(
+        sound=FLAG, files=INT, samples=INT, bytes=INT, digests=INT, more=INT,
+        problems=many(record(file=TEXT, row=maybe(INT), message=TEXT)),
+    ),
+    "cache": {
+        "anyOf": [
+            answer(folder=TEXT, blocks=INT, bytes=INT, limit=INT),
+            answer(folder=TEXT, freed=INT),
+            answer(folder=TEXT, blocks=INT, damaged=many(TEXT)),
+        ]
+    },
     "demo": {"type": "object", "properties": {"version": {"const": 1}, "equal_stream": FLAG}, "required": ["version"]},
 }  # fmt: skip
 

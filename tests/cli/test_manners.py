@@ -40,6 +40,13 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "edit": (("FILE", "RUN", "--skip", "20:30", "-o", "OUT"), 0),
     "convert": (("OLMO", "-o", "OUT.yaml"), 0),
     "index": (("LINES", "--rebuild"), 0),
+    "prepare": (("LINES", "-o", "SHARDS"), 0),
+    "info": (("LINES",), 0),
+    "preview": (("LINES", "-n", "2"), 0),
+    "verify": (("LINES",), 0),
+    "cache info": (("BLOCKS",), 0),
+    "cache clear": (("BLOCKS",), 0),
+    "cache verify": (("BLOCKS",), 0),
 }
 # Each kind of error: what is asked, and what it is called.
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
@@ -76,6 +83,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "empty").mkdir()
     names = {"FILE": "mixture.yaml", "OTHER": "other.yaml", "WRONG": "wrong.yaml", "OLMO": "olmo.yaml", "RUN": "run"}
     names |= {"FOREIGN": "foreign", "EMPTY": "empty", "GONE": "gone.yaml", "LINES": "text.jsonl", "OUT": "out"}
+    names |= {"SHARDS": "shards", "BLOCKS": "blocks"}
     return {word: str(folder / name) for word, name in names.items()}
 
 
@@ -85,18 +93,21 @@ def spelled(world: dict[str, str], words: tuple[str, ...]) -> list[str]:
 
 def test_every_command_is_here() -> None:
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    assert commands - {"demo"} <= ASKED.keys() and commands <= SCHEMA["$defs"].keys()
+    groups = {group.name: group.typer_instance for group in app.registered_groups if group.typer_instance}
+    for name, group in groups.items():
+        assert {f"{name} {one.callback.__name__}" for one in group.registered_commands if one.callback} <= ASKED.keys()
+    assert commands - {"demo"} <= ASKED.keys() and commands | groups.keys() <= SCHEMA["$defs"].keys()
     assert (ROOT / "docs" / "answers.schema.json").read_text() == json.dumps(SCHEMA, indent=1) + "\n"
 
 
 @pytest.mark.parametrize("command", ASKED)
 def test_its_json_keeps_to_its_schema(command: str, world: dict[str, str], penstock: Penstock) -> None:
     words, code = ASKED[command]
-    done = penstock(command, *spelled(world, words), "--json")
+    done = penstock(*command.split(), *spelled(world, words), "--json")
     assert done.exit_code == code, done.output
     found = json.loads(done.stdout)
     assert found["version"] == 1
-    Draft202012Validator({"$ref": f"#/$defs/{command}", "$defs": SCHEMA["$defs"]}).validate(found)
+    Draft202012Validator({"$ref": f"#/$defs/{command.split()[0]}", "$defs": SCHEMA["$defs"]}).validate(found)
 
 
 @pytest.mark.parametrize("command", ASKED)
@@ -107,7 +118,7 @@ def test_it_fits_forty_columns_and_says_the_same(
     shown = dict[int, str]()
     for columns in (40, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
-        done = penstock(command, *spelled(world, words))
+        done = penstock(*command.split(), *spelled(world, words))
         assert done.exit_code == code, done.output
         shown[columns] = done.stdout
         for line in done.stdout.splitlines():
@@ -137,6 +148,13 @@ INSIDE = {
     "lint": "penstock.mixture_files.lint",
     "run": "penstock.cli.run.opened",
     "edit": "penstock.report.opened",
+    "prepare": "penstock.cli.prepare.write",
+    "info": "penstock.cli.info.open_files",
+    "preview": "penstock.read",
+    "verify": "penstock.writing.verify",
+    "cache info": "penstock.cli.cache.Blocks",
+    "cache clear": "penstock.cli.cache.Blocks",
+    "cache verify": "penstock.cli.cache.Blocks",
 }
 
 
@@ -151,9 +169,9 @@ def test_ctrl_c_ends_it_with_130(
     importlib.import_module("penstock.report.target")
     monkeypatch.setattr(importlib.import_module(module), name, pressed)
     words, _ = ASKED[command]
-    done = penstock(command, *spelled(world, words))
+    done = penstock(*command.split(), *spelled(world, words))
     assert done.exit_code == 130 and "penstock: stopped" in done.stderr
-    done = penstock(command, *spelled(world, words), "--json")
+    done = penstock(*command.split(), *spelled(world, words), "--json")
     assert done.exit_code == 130 and json.loads(done.stdout)["error"]["exit_code"] == 130
 
 

@@ -146,7 +146,7 @@ def test_info_says_what_a_path_is(tmp_path: Path, penstock: Penstock) -> None:
     found = told(penstock("info", tmp_path / "tokens", "--json"))
     assert found["written_by_penstock"] and found["tokens"]["total"] == 10 and found["tokens"]["most"] == 5
     said = penstock("info", tmp_path / "tokens").output
-    assert "arrow, 3 samples in 1 files" in said and "tokens: 10, 3.3 a sample, at most 5" in said
+    assert "arrow, 3 samples in 1 file\n" in said and "tokens: 10, 3.3 a sample, at most 5" in said
     assert penstock("info", tmp_path / "none.parquet").exit_code == 2
 
 

@@ -10,7 +10,7 @@ import typer
 from penstock.stores import home
 from penstock.stores.blocks import Blocks
 
-from .say import Json, answer, guarded
+from .say import Json, answer, counted, guarded, say
 
 cache = typer.Typer(no_args_is_help=True, help="What this machine keeps of data that lies in stores.")
 
@@ -40,7 +40,7 @@ def clear(folder: Folder = None, as_json: Json = False) -> None:
     """Let go of all blocks. Runs that use them go on, and fetch what they need again."""
     blocks = _blocks(folder)
     told = {"folder": str(blocks.folder), "freed": blocks.clear()}
-    answer(told, lambda console: console.print(f"{told['folder']}: {told['freed']:,} bytes freed"), as_json)
+    answer(told, lambda console: say(console, f"{told['folder']}: {told['freed']:,} bytes freed"), as_json)
 
 
 @cache.command()
@@ -52,13 +52,14 @@ def verify(folder: Folder = None, as_json: Json = False) -> None:
     told = {"folder": str(blocks.folder), "blocks": many, "damaged": [str(path) for path in bad]}
 
     def tell(console: Any) -> None:
-        console.print(f"{blocks.folder}: {many:,} blocks, {len(bad):,} of them damaged")
+        say(console, f"{blocks.folder}: {counted(many, 'block')}, {len(bad):,} of them damaged")
         for path in bad:
-            console.print(f"removed {path}")
+            say(console, f"removed {path}")
 
     answer(told, tell, as_json)
     raise typer.Exit(1 if bad else 0)
 
 
 def _tell(console: Any, told: dict[str, Any]) -> None:
-    console.print(f"{told['folder']}: {told['blocks']:,} blocks, {told['bytes']:,} of {told['limit']:,} bytes")
+    kept = f"{counted(told['blocks'], 'block')}, {told['bytes']:,} of {told['limit']:,} bytes"
+    say(console, f"{told['folder']}: {kept}")

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, answer, guarded, say
+from .say import Json, answer, counted, guarded, say
 
 
 @guarded
@@ -53,7 +53,7 @@ def convert(
         for problem in problems:
             said, style = ("lost", "yellow") if problem in lost else ("note", None)
             say(console, f"{said}: {problem}", style)
-        names = f"{len(model.names)} sources" if len(model.names) > 1 else "1 source"
+        names = counted(len(model.names), "source")
         ends = "" if written else f" not written: {len(lost)} lost (--lossy writes the rest)"
         say(console, f"{out}:{ends or f' {names}'}")
 

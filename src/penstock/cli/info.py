@@ -17,7 +17,7 @@ from penstock.sources import Chain, checked, open_files
 from penstock.sources.held import Held
 from penstock.sources.store import says_itself
 
-from .say import Json, answer, guarded
+from .say import Json, answer, counted, guarded, say
 from .verify import Cache, Format, Paths
 
 _OWN = ("tfrecord", "array_record")  # formats with checksums of their own
@@ -31,7 +31,7 @@ def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json
     """What a path is: format, samples, columns and their types, sizes, lengths of tokens, checksums."""
     chain = cast(Chain, open_files(list(paths), format, cache=cache))
     sizes = [world.store.stat(str(path)).size for path in chain.paths]
-    lengths = chain.lengths()
+    lengths, cost = chain.lengths(), chain.decoding()
     found: dict[str, Any] = {
         "name": chain.name,
         "format": chain.format,
@@ -42,12 +42,11 @@ def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json
         "checksums": _checksums(chain, cache),
         "written_by_penstock": len(paths) == 1 and says_itself(paths[0]),
         "tokens": None if lengths is None or not len(lengths) else _lengths(lengths, chain.column),
+        "row_groups": None if cost is None else {"rows": cost.rows, "bytes": cost.group},
     }
-    if (cost := chain.decoding()) is not None:
-        found["row_groups"] = {"rows": cost.rows, "bytes": cost.group}
 
     def tell(console: Any) -> None:
-        out = [f"{found['name']}: {found['format']}, {found['samples']:,} samples in {found['files']:,} files"]
+        out = [f"{found['name']}: {found['format']}, {found['samples']:,} samples in {counted(found['files'], 'file')}"]
         out.append(f"{found['bytes']:,} bytes, {found['bytes'] / max(found['samples'], 1):,.0f} a sample")
         if cost is not None:
             out.append(f"row groups of {cost.rows:,} rows, {cost.group / 2**20:,.1f} MiB decoded")
@@ -56,7 +55,7 @@ def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json
             out.append(f"tokens: {tokens['total']:,}, {tokens['mean']:,.1f} a sample, at most {tokens['most']:,}")
         out += ["columns:" if found["columns"] else "no columns", *(f"  {n}: {k}" for n, k in found["columns"].items())]
         for line in out:
-            console.print(line, markup=False, soft_wrap=True)
+            say(console, line)
 
     answer(found, tell, as_json)
 

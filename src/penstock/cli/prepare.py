@@ -15,7 +15,7 @@ from penstock.errors import ConfigError, missing_extra
 from penstock.sources import loose
 from penstock.writing import ShardFormat, write
 
-from .say import Json, answer, guarded
+from .say import Json, answer, counted, guarded, say
 from .verify import Cache, Engine, Format, Workers, engine_of
 
 KINDS = ("auto", "data", "files", "list", "hub")
@@ -54,11 +54,7 @@ def prepare(
     size = sum(file.stat().st_size for file in files)
 
     def tell(console: Any) -> None:
-        console.print(
-            f"{out}: {len(dataset):,} samples in {len(files):,} files ({form}), {size:,} bytes",
-            markup=False,
-            soft_wrap=True,
-        )
+        say(console, f"{out}: {len(dataset):,} samples in {counted(len(files), 'file')} ({form}), {size:,} bytes")
 
     told = {"out": str(out), "format": form, "samples": len(dataset), "files": list(map(str, files)), "bytes": size}
     answer(told, tell, as_json)

@@ -10,7 +10,7 @@ import typer
 from penstock.base.hints import chosen
 from penstock.runtime.executors import EXECUTORS, ExecutorName
 
-from .say import Json, answer, guarded
+from .say import Json, answer, counted, guarded, say
 
 Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")]
 Format = Annotated[str | None, typer.Option(help="What the files are, where their names do not tell.")]
@@ -45,12 +45,13 @@ def verify(
     def tell(console: Any) -> None:
         for problem in found.problems:
             where = problem.file if problem.row is None else f"{problem.file}, sample {problem.row}"
-            console.print(f"{where}: {problem.message}", style="red", markup=False, soft_wrap=True)
+            say(console, f"{where}: {problem.message}", "red")
         if found.more:
-            console.print(f"and {found.more:,} more", style="red")
-        digests = f", {found.digests:,} digests" if found.digests else ""
-        wrong = f"{len(found.problems) + found.more:,} problems" if found.problems else "nothing wrong"
-        console.print(f"{found.rows:,} samples in {found.files:,} files, {found.bytes:,} bytes{digests}: {wrong}")
+            say(console, f"and {found.more:,} more", "red")
+        digests = f", {counted(found.digests, 'digest')}" if found.digests else ""
+        wrong = counted(len(found.problems) + found.more, "problem") if found.problems else "nothing wrong"
+        files = counted(found.files, "file")
+        say(console, f"{found.rows:,} samples in {files}, {found.bytes:,} bytes{digests}: {wrong}")
 
     told = {
         "sound": found.sound,
