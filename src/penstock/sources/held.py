@@ -48,6 +48,10 @@ class Held:
             pass
         return found[1]
 
+    def holds(self, key: Any) -> bool:
+        """Whether a value is there."""
+        return key in self._values
+
     def _made(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
         mine: Future[Any] = Future()
         first = self._making.setdefault(key, mine)

@@ -64,8 +64,9 @@ class Ahead:
                 return False
             if len(self._order) + len(new) > _WAITING and self._order:
                 return False
-            for part in new:
-                self._put(part)
+            for part in new[:_WAITING]:
+                if self._held + part.stop - part.start <= _HELD:
+                    self._put(part)
         return True
 
     def read(self, wanted: Range) -> bytes | memoryview:
