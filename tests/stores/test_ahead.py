@@ -69,8 +69,8 @@ def test_row_groups_are_fetched_ahead_and_only_their_columns(tmp_path: Path) -> 
     import pyarrow.parquet as pq
 
     dice = np.random.default_rng(0)
-    table = pa.table({"id": np.arange(4_000), "a": dice.random(4_000), "b": dice.random((4_000, 9)).tolist()})
-    pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
+    columns: Any = {"id": np.arange(4_000), "a": dice.random(4_000), "b": dice.random((4_000, 9)).tolist()}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=100)
     footer = pq.read_metadata(tmp_path / "x.parquet")
     chunks = [footer.row_group(n).column(m) for n in range(40) for m in (0, 1)]
     needed = sum(chunk.total_compressed_size for chunk in chunks)
