@@ -315,9 +315,6 @@ def array_of_objects(at: Path) -> None:
 # ---------------------------------------------------------------- secrets
 
 
-os.environ["PENSTOCK_STORE_SECONDS"] = "0"  # what cannot be reached is asked once
-
-
 def secret_in_a_url(at: Path) -> None:
     whole(f"s3://user:{SECRET}@bucket/x.jsonl?X-Amz-Signature={SECRET}")
 

@@ -64,6 +64,23 @@ def test_many_requests_are_under_way(site: servers.Site) -> None:
     assert sorted(met) == list(range(8))
 
 
+def test_row_groups_are_fetched_ahead_and_only_their_columns(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    dice = np.random.default_rng(0)
+    columns: Any = {"id": np.arange(4_000), "a": dice.random(4_000), "b": dice.random((4_000, 9)).tolist()}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=100)
+    footer = pq.read_metadata(tmp_path / "x.parquet")
+    chunks = [footer.row_group(n).column(m) for n in range(40) for m in (0, 1)]
+    needed = sum(chunk.total_compressed_size for chunk in chunks)
+    with servers.site(tmp_path) as site:
+        ds = ps.read(f"{site.url}/x.parquet", columns=["id", "a"]).shuffle()
+        footers, site.sent, site.most = site.sent, 0, 0
+        assert [row["id"] for row in ds] == [row["id"] for row in ps.read(tmp_path / "x.parquet", name="x").shuffle()]
+        assert needed <= site.sent <= 1.1 * needed + footers
+
+
 def test_windows_of_tokens_are_fetched_ahead(site: servers.Site) -> None:
     ds = ps.windows(ps.read(f"{site.url}/t.npy"), 999)
     site.asked.clear()
@@ -129,6 +146,19 @@ def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         for n in range(20):
             ahead.read(Range("b", n, n + 1))
         assert ahead.begin([Range("a", 5_000, 5_500)])
+
+
+def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.stores.ahead._HELD", 1_000)
+    asked = list[Range]()
+
+    def ask(wanted: Range) -> bytes:
+        asked.append(wanted)
+        return bytes(wanted.stop - wanted.start)
+
+    with seams.pretend(sched=Sched()):
+        assert Ahead(ask).begin([Range("a", n, n + 300) for n in range(0, 9_000, 400)])
+    assert len(asked) == 3
 
 
 def test_ranges_are_joined() -> None:

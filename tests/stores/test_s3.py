@@ -79,8 +79,11 @@ def test_failures_of_a_bucket(by: str, bucket: servers.Site, clock: Clock) -> No
         else [servers.status(503), servers.status(500), servers.status(429), servers.reset, servers.cut]
     )
     for fault in faults:
+        seams.world.store.close()  # type: ignore[attr-defined]  # nothing is held that was read before
         bucket.faults = [fault, fault]
         assert [ds[i] for i in range(0, 600, 50)] == expected
+        assert not bucket.faults
+    seams.world.store.close()  # type: ignore[attr-defined]
     bucket.always = servers.status(403)
     with pytest.raises(StorageError, match="s3://bucket/web/0.jsonl: .*credentials") as caught:
         seams.world.store.read("s3://bucket/web/0.jsonl", 1, 10)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ..base import seams
+from ..base import machine, seams
 from ..base.seams import Stat
-from ..stores import Range, Stores, is_far
+from ..stores import Range, Reach, Stores, is_far
 from ..types import Ints, Json
 from . import sidecar
 from .block import OfColumns, joined
@@ -213,6 +213,7 @@ class Chain:
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The same rows, where they can be as columns of which no row was made yet."""
+        self.ahead(indices)
         if len(self.files) == 1:
             return self._blocks(0, indices)
         parts = self._starts.searchsorted(indices, "right") - 1
@@ -235,10 +236,10 @@ class Chain:
         part = np.searchsorted(self._starts, indices, side="right") - 1
         return part, indices - self._starts[part]
 
-    @property
-    def distant(self) -> bool:
-        """Whether any of its files lies in a store."""
-        return self._far
+    def foresees(self, reach: Reach, /) -> bool:
+        """Whether fetching ahead is of use to those who read: what one process holds others lack, but for the cache."""
+        kept = self.cache is not None or machine.environment("PENSTOCK_CACHE") is not None
+        return self._far and (reach == "process" or (reach == "machine" and kept))
 
     def ahead(self, indices: Ints, /) -> bool:
         """Begin to fetch what rows need that lie in a store, and are read soon; whether there was room for that."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..base import seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError
+from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .arrow_index import index_of, plausible
@@ -121,6 +122,17 @@ class Parquet(OfColumns):
         ends = self._starts[1:]
         for group in range(int(ends.searchsorted(start, "right")), int(ends.searchsorted(stop, "right"))):
             self._shared.decoded.drop((self._path, group))
+
+    def ranges(self, indices: Ints, /) -> list[Range]:
+        """Which bytes of the file these rows need; none where it lies on this machine, or they are decoded already."""
+        if not is_far(self._path):
+            return []
+        pq: Any = arrow("pyarrow.parquet")
+        footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(opened(self._path))))
+        groups = np.unique(np.searchsorted(self._starts, indices, side="right") - 1).tolist()
+        lacking = [group for group in groups if not self._shared.decoded.holds((self._path, group))]
+        parts = [part for group in lacking for part in _chunks(footer.row_group(group), self.columns)]
+        return [Range(str(self._path), start, stop) for start, stop in parts]
 
     def _whole(self, group: int, rows: int) -> None:
         """Whether a row group holds as many rows as the footer says."""

@@ -54,6 +54,10 @@ class Held:
         if found is not None:
             self._used -= found[0]
 
+    def holds(self, key: Any) -> bool:
+        """Whether a value is there."""
+        return key in self._values
+
     def _made(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
         mine: Future[Any] = Future()
         first = self._making.setdefault(key, mine)

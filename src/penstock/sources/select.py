@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..base.progress import Progress
 from ..base.random import keys_of
 from ..errors import ConfigError, DataError
+from ..stores import Reach
 from ..types import Ints, Json
 from . import sidecar
 from .chain import Asked, Chain, Decoding, File
@@ -73,10 +74,9 @@ class Selected:
         """The number of the file that each row lies in, and which row of it that is."""
         return self._chain.lying(self._rows[indices])
 
-    @property
-    def distant(self) -> bool:
-        """Whether any of the files lies in a store."""
-        return self._chain.distant
+    def foresees(self, reach: Reach, /) -> bool:
+        """Whether fetching ahead is of use to those who read."""
+        return self._chain.foresees(reach)
 
     def ahead(self, indices: Ints, /) -> bool:
         """Begin to fetch what rows need that are read soon; whether there was room for that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..base import machine, seams
 from ..base.seams import Hands
@@ -18,6 +18,10 @@ _LARGEST = 8 << 20  # bytes of a request
 _HELD = 256 << 20  # bytes that wait to be wanted
 _WAITING = 512  # requests that wait to be wanted
 _SPENT = 32 << 20  # bytes that were wanted already, and of which neighbours may want the edges
+
+
+Reach: TypeAlias = Literal["process", "machine", "elsewhere"]
+"""Who reads: this process, others of this machine, or processes anywhere."""
 
 
 class Range(NamedTuple):
@@ -64,8 +68,9 @@ class Ahead:
                 return False
             if len(self._order) + len(new) > _WAITING and self._order:
                 return False
-            for part in new:
-                self._put(part)
+            for part in new[:_WAITING]:
+                if self._held + part.stop - part.start <= _HELD:
+                    self._put(part)
         return True
 
     def read(self, wanted: Range) -> bytes | memoryview:

@@ -26,6 +26,7 @@ class Asking:
     def __init__(self, full: Callable[[str], str]) -> None:
         self._full = full
         self._clients: dict[tuple[int, str], Client] = {}
+        self._lock = machine.lock()
 
     def list(self, prefix: str) -> list[Found]:
         """All objects whose URLs begin like this."""
@@ -59,16 +60,19 @@ class Asking:
 
     def close(self) -> None:
         """Let go of the clients, and of the connections that they keep."""
-        for client in list(self._clients.values()):
-            client.close()
-        self._clients.clear()
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for (process, _), client in clients.items():
+            if process == machine.process():
+                client.close()
 
     def _client(self, url: str) -> Client:
         scheme = scheme_of(url)
         place = url.split("://", 1)[1].partition("/")[0] if scheme not in ("http", "https") else ""
         key = machine.process(), f"{scheme}://{place}"
         if (found := self._clients.get(key)) is None:
-            found = self._clients[key] = self._new(url, scheme)
+            with self._lock:
+                found = self._clients.get(key) or self._clients.setdefault(key, self._new(url, scheme))
         return found
 
     def _new(self, url: str, scheme: str) -> Client:

@@ -41,14 +41,21 @@ class HttpClient:
 
     def __init__(self, full: Callable[[str], str]) -> None:
         self._full = full
-        self._idle: list[tuple[int, tuple[str, str], http.client.HTTPConnection]] = []
+        self._idle: list[tuple[tuple[str, str], http.client.HTTPConnection]] = []
+        self._lock, self._closed = machine.lock(), False
 
     def list(self, prefix: str, /) -> Iterator[Found]:
         raise Denied("a web server does not tell what it has: name the files, {000..099} for many of them")
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop()[-1].close()
+        with self._lock:
+            self._closed = True
+            while self._idle:
+                self._idle.pop()[-1].close()
+
+    def __del__(self) -> None:
+        for _, connection in self._idle:  # without the lock, which another thread may have held at a fork
+            connection.close()
 
     def stat(self, url: str, /) -> Found:
         reply = self._ask("HEAD", url, {})
@@ -123,18 +130,18 @@ class HttpClient:
         if told.isdigit() and method != "HEAD" and len(reply.data) != int(told):
             connection.close()
             raise Later(f"the answer was cut off: {len(reply.data):,} of {int(told):,} bytes came")
-        if reply.headers.get("connection", "").lower() != "close" and len(self._idle) < _IDLE:
-            self._idle.append((machine.process(), place, connection))
-        else:
-            connection.close()
+        with self._lock:
+            if reply.headers.get("connection", "").lower() == "close" or self._closed or len(self._idle) >= _IDLE:
+                connection.close()
+            else:
+                self._idle.append((place, connection))
         return reply
 
     def _connection(self, place: tuple[str, str], proxy: str | None) -> http.client.HTTPConnection:
-        """One that nobody uses, of this process and to this place, or a new one."""
-        for number in range(len(self._idle)):
-            with suppress(IndexError):
-                process, whose, connection = self._idle[number]
-                if (process, whose) == (machine.process(), place):
+        """One to this place that nobody uses, or a new one."""
+        with self._lock:
+            for number, (whose, connection) in enumerate(self._idle):
+                if whose == place:
                     del self._idle[number]
                     return connection
         secure = place[0] == "https"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from ..stores import Reach
 from ..types import Ints
 from .feed import Positions
 from .step import Leaf
@@ -19,22 +20,21 @@ _STEP = 32  # told at a time, so that one that needs much does not stop the othe
 class Foresighted(Protocol):
     """A source that can begin to fetch rows before they are asked for."""
 
-    @property
-    def distant(self) -> bool: ...
+    def foresees(self, reach: Reach, /) -> bool: ...
     def ahead(self, indices: Ints, /) -> bool: ...
 
 
-def foresees(leaves: Sequence[Leaf]) -> bool:
-    """Whether any source lies afar."""
-    sources: list[object] = [leaf.source for leaf in leaves]
-    return any(isinstance(source, Foresighted) and source.distant for source in sources)
+def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, Foresighted]:
+    """The sources that fetch from afar, by leaf, in a way that is of use to those who read."""
+    found = {leaf.number: cast(object, leaf.source) for leaf in leaves}
+    return {n: source for n, source in found.items() if isinstance(source, Foresighted) and source.foresees(reach)}
 
 
-def foretell(feed: Positions, leaves: Sequence[Leaf]) -> None:
+def foretell(feed: Positions, sources: Mapping[int, Foresighted]) -> None:
     """Tell the sources of what comes, until they have enough to do."""
     while len(rows := feed.coming(_ROWS, _STEP)):
         for leaf in np.unique(rows.leaf).tolist():
-            source, index = cast(object, leaves[leaf].source), rows.index[rows.leaf == leaf]
-            if isinstance(source, Foresighted) and source.distant and not source.ahead(index):
+            source = sources.get(leaf)
+            if source is not None and not source.ahead(rows.index[rows.leaf == leaf]):
                 return feed.untold(len(rows))
     return None

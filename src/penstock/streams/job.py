@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base.rows import Rows, bounds_of
 from ..base.seams import world
+from ..stores import Reach
 from .budget import bytes_of_all
 from .clock import Clock, Note
 from .retry import patiently
@@ -102,9 +103,11 @@ class Computed(Protocol):
 
 class Executor(Protocol):
     """Who computes units of jobs, many at a time and in any order. `resident` is the memory in bytes that each worker
-    holds for itself, as far as that can be seen from here.
+    holds for itself, as far as that can be seen from here; `reach` is where they run.
     """
 
+    @property
+    def reach(self) -> Reach: ...
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed: ...
     def resident(self) -> dict[str, int]: ...
     def close(self) -> None: ...

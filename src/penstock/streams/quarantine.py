@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.random import key_of
 from ..base.rows import HOLE, Rows, join_rows
-from ..errors import ConfigError, DataError, StateError
+from ..errors import ConfigError, DataError, GivenUpError, StateError
 from ..types import Ints
 from .feed import Unit
 from .journal import Journal, JournalEntry, SampleDraw, draw_shown, item_told, rows_told
@@ -203,6 +203,8 @@ class Quarantine:
         """Why a failure is raised; nothing where the sample can be exchanged."""
         if isinstance(failure.cause, ConfigError | StateError):
             return "; not a fault of the sample"
+        if isinstance(failure.cause, GivenUpError):
+            return "; which is no fault of the sample"
         if is_storage(failure.cause):
             return f"; storage failed {RETRIES} times, which is no fault of the sample"
         if self.journal.policy == "raise":

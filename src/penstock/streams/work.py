@@ -14,7 +14,7 @@ from ..types import Json
 from .budget import Budget
 from .clock import Clock
 from .feed import Feed, Indexed, Positions, Unit
-from .foresight import foresees, foretell
+from .foresight import foreseeing, foretell
 from .job import Computed, Done, Executor, Grouping, Job
 from .journal import Journal
 from .quarantine import Placed, Quarantine
@@ -63,7 +63,8 @@ class Work:
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
         self._taken = self._given = (Fixed(feed.cursor()), 0)
         self.pace, self._pulled = Pace(256), 0.0
-        self._foresees = foresees(hired.leaves)
+        reach = "process" if hired.executor is None else hired.executor.reach
+        self._foreseeing = foreseeing(hired.leaves, reach)
 
     def then(self, step: Step | Grouping) -> Work:
         """One more step, in the same piece of work."""
@@ -194,8 +195,8 @@ class Work:
             return self._queue.popleft()
         if (unit := self.feed.next(n)) is not None:
             self._taken = (unit.trail, len(unit))
-            if self._foresees and isinstance(self.feed, Positions):
-                foretell(self.feed, self.hired.leaves)
+            if self._foreseeing and isinstance(self.feed, Positions):
+                foretell(self.feed, self._foreseeing)
         return unit
 
     def _again(self, unit: Unit) -> tuple[Unit, Done]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ...base.rows import Rows
 from ...errors import ConfigError, DataError
+from ...stores import Reach
 from ...streams.job import Done, Grouping, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent
 from .wire import heard
@@ -97,6 +98,10 @@ class Cluster:
         if task.found is None:
             self._send(task)
         return task
+
+    @property
+    def reach(self) -> Reach:
+        return "elsewhere"
 
     def resident(self) -> dict[str, int]:
         return {}  # actors may be on other machines; the dashboard of the cluster shows them

@@ -19,6 +19,7 @@ from typing import Any
 from ...base.machine import resident
 from ...base.rows import Rows
 from ...errors import ConfigError, DataError
+from ...stores import Reach
 from ...streams.job import Done, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent
 from .member import Member, Sent, Taught, begun
@@ -292,6 +293,10 @@ class Processes:
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:
         return self._crew.submit(job, values, rows)
+
+    @property
+    def reach(self) -> Reach:
+        return "machine"
 
     def resident(self) -> dict[str, int]:
         return self._crew.resident()

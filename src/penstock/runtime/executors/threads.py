@@ -9,6 +9,7 @@ from typing import Any
 from ...base.machine import processor_time
 from ...base.rows import Rows
 from ...base.seams import world
+from ...stores import Reach
 from ...streams.clock import Clock
 from ...streams.job import Computed, Done, Job
 
@@ -33,6 +34,10 @@ class Threads:
         if self._timeout is None or job.clock is None:
             return under_way
         return _Watched(under_way, self._timeout, job.clock)
+
+    @property
+    def reach(self) -> Reach:
+        return "process"
 
     def resident(self) -> dict[str, int]:
         return {}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...base import seams
 from ...errors import ConfigError
-from ...stores import Range, Stores
+from ...stores import Range, Reach, Stores
 from ...types import Ints, Json
 from ..bare import Bare
 from ..chain import Chain, starts_of
@@ -74,15 +74,14 @@ class Windows:
                 found.append(self._pieces[piece].joined()[: self._length + 1 - sum(map(len, found))])
         return np.concatenate(found)
 
-    @property
-    def distant(self) -> bool:
-        """Whether any of the files lies in a store."""
-        return isinstance(self._store, Chain) and self._store.distant
+    def foresees(self, reach: Reach, /) -> bool:
+        """Whether fetching ahead is of use to those who read."""
+        return isinstance(self._store, Chain) and self._store.foresees(reach)
 
     def ahead(self, indices: Ints, /) -> bool:
         """Begin to fetch what windows need that are read soon; whether there was room for that."""
         store = seams.world.store
-        if not self.distant or not isinstance(store, Stores):
+        if not self.foresees("process") or not isinstance(store, Stores):
             return True
         first = indices * self._length
         pieces, ranges = np.searchsorted(self._starts, first, side="right") - 1, list[Range]()
