@@ -115,8 +115,8 @@ class Parquet(OfColumns):
         return table.get_total_buffer_size(), together([table])
 
     def _passed(self, start: int, stop: int) -> None:
-        """Let go of row groups that were read up to their end: who reads on does not come back, and new ones are decoded
-        faster into memory that was in use."""
+        """Let go of row groups that were read up to their end: who reads on does not come back, and memory that was in
+        use is decoded into faster."""
         ends = self._starts[1:]
         for group in range(int(ends.searchsorted(start, "right")), int(ends.searchsorted(stop, "right"))):
             self._shared.decoded.drop((self._path, group))
