@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from archives import write
-from penstock import images, mixture_files
+from penstock import mixture_files
 from penstock.base import seams
 from penstock.compat import energon
 from penstock.errors import PenstockError
+from penstock.media import images
 from penstock.sources import index_files, open_files, sidecar
 
 MEMORY = 512 << 20

@@ -30,7 +30,7 @@ FLOORS = {
     "parts": ("schedule", "orders", "folds", "mixing", "pack", "text", "sources"),
     "run": ("streams", "ops", "graph", "runtime"),
     "load": ("plan", "dataset", "inputs", "loader", "tuning", "writing", "mixture_files"),
-    "frames": ("images", "tasks", "frames"),
+    "frames": ("media", "tasks", "frames"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),
 }
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}

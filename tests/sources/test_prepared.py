@@ -19,7 +19,7 @@ import penstock as ps
 from archives import expected, some, write
 from penstock.compat.energon import form
 from penstock.errors import ConfigError, DataError
-from penstock.images import Decode
+from penstock.media import Decode
 from penstock.sources import open_files, prepared, tar_index
 from penstock.testing import assert_resumes
 from prepared_folders import folder, put

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from amounts import examples
 from archives import samples
-from penstock.images import Decode
+from penstock.media import Decode
 from penstock.writing.tar import TarEncoder, header
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

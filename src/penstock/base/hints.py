@@ -80,7 +80,7 @@ NAMES = {
         "with_format": "ps.Loader(ds, to='torch')",
         "set_format": "ps.Loader(ds, to='torch')",
         "tokenize": ".map(fn) with a tokenizer, such as penstock.text.Tokenise(file)",
-        "decode": ".map(fn) with a decoder, such as penstock.images.Decode()",
+        "decode": ".map(fn) with a decoder, such as penstock.media.Decode()",
         "prefetch": "ps.Loader(ds, workers=n, prefetch=n)",
         "apply": ".pipe(fn)",
         "enumerate": ".map_with_index(fn)",

@@ -97,7 +97,7 @@ def header(name: str, size: int) -> bytes:
 
 
 def _data(extension: str, value: Any) -> bytes:
-    """A part as bytes, such that `penstock.images.decode_part` gives it back."""
+    """A part as bytes, such that `penstock.media.decode_part` gives it back."""
     if isinstance(value, bytes):
         return value
     if extension in ("json", "jsn"):

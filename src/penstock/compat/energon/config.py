@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import images
 from ...base import machine
 from ...errors import ConfigError
+from ...media import images
 from ...streams.journal import OnError
 
 
@@ -104,7 +104,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class SampleDecoder:
-    """How the parts of samples are decoded: images as `image_decode` says (see `penstock.images.decode_image`), text
+    """How the parts of samples are decoded: images as `image_decode` says (see `penstock.media.decode_image`), text
     and JSON as what they are; `image_decode=None` leaves images as bytes. As class attribute `decoder` of a task
     encoder; `decoder = None` leaves all parts as bytes.
 

@@ -76,7 +76,7 @@ class Fields:
             if steps and isinstance(sample.get(part), bytes):
                 raise DataError(
                     f"the field {name!r} is a value in {part!r}, which is still bytes: decode the parts first, with "
-                    "penstock.images.Decode",
+                    "penstock.media.Decode",
                     where=where,
                 )
             try:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ConfigError, DataError, missing_extra
+from ..errors import ConfigError, DataError, missing_extra
 
 _MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
 KINDS: Mapping[str, tuple[str, str]] = {
@@ -73,7 +73,7 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "") -> Any:
         raise
     except Exception as error:  # decoders raise what they like
         raise DataError(f"the image cannot be decoded: {error}", where=key) from error
-    return _contained(pixels, container)
+    return contained(pixels, container)
 
 
 def decode_part(name: str, data: bytes, kind: str | None = "torchrgb", *, key: str = "") -> Any:
@@ -122,6 +122,33 @@ class Decode:
         }
 
 
+def opened_image(file: Any) -> Any:
+    """A picture whose header was read, and no more."""
+    return _pillow().open(file, formats=_formats())
+
+
+def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
+    """A JPEG at a half, a quarter or an eighth of its size, the smallest of which no side is below `least`; None for
+    what is no JPEG, or not that large. The same by simplejpeg and by Pillow.
+    """
+    container, mode = _kind(kind)
+    if not data.startswith(b"\xff\xd8") or mode == "RGBA":
+        return None
+    with opened_image(io.BytesIO(data)) as image:
+        width, height = image.size
+        part = next((part for part in (8, 4, 2) if -(-min(width, height) // part) >= least), 1)
+        if part == 1 or image.mode not in ("RGB", "L"):
+            return None
+        _limit(width, height)
+        jpeg, wide, high = _simplejpeg(), -(-width // part), -(-height // part)
+        if jpeg is not None and container != "pil" and (mode, image.mode) in (("RGB", "RGB"), ("L", "L")):
+            found = jpeg.decode_jpeg(data, "RGB" if mode == "RGB" else "GRAY", min_height=high, min_width=wide)
+            return contained(found if mode == "RGB" else found[:, :, 0], container)
+        image.draft(mode, (width // part, height // part))
+        scaled = image.convert(mode)
+    return scaled if container == "pil" else contained(np.array(scaled), container)
+
+
 def _kind(kind: str) -> tuple[str, str]:
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of image {kind!r}: known are {', '.join(sorted(KINDS))}")
@@ -165,7 +192,8 @@ def _limit(width: int, height: int) -> None:
         )
 
 
-def _contained(pixels: npt.NDArray[np.uint8], container: str) -> Any:
+def contained(pixels: npt.NDArray[np.uint8], container: str) -> Any:
+    """Pixels in the container that was asked for."""
     tensor = container.startswith("torch")
     if tensor and pixels.ndim == 3:
         pixels = np.ascontiguousarray(pixels.transpose(2, 0, 1))

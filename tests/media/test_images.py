@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import penstock as ps
-from penstock import images
 from penstock.errors import ConfigError, DataError
-from penstock.images import KINDS, Decode, decode_image, decode_part
+from penstock.media import images
+from penstock.media.images import KINDS, Decode, decode_image, decode_part
 
 RNG = np.random.default_rng(5)
 
