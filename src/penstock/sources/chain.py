@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..base.seams import Stat
-from ..types import Ints, Json
+from ..types import Ints, Json, Sizes
 from . import sidecar
 from .identity import Digest, file_digest, row_digest
 from .paths import TokenType
@@ -127,14 +127,14 @@ class Chain:
         name: str,
         paths: Sequence[Path],
         cache: str | Path | None = None,
-        lengths: Callable[[], Ints] | None = None,
+        lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self._digest: Digest | None = None
         self.asked: Asked | None = None
         self._find_lengths, self.column = lengths, column
-        self._lengths: Ints | None = None
+        self._lengths: Sizes | None = None
         self.format = format
         self.files = files
         self._columns = outline.columns
@@ -150,7 +150,7 @@ class Chain:
         """The rows at `indices`, each file visited once."""
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
-    def lengths(self) -> Ints | None:
+    def lengths(self) -> Sizes | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""
         if self._lengths is None and self._find_lengths is not None:
             self._lengths = self._find_lengths()

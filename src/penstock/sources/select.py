@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..base.progress import Progress
 from ..base.random import keys_of
 from ..errors import ConfigError, DataError
-from ..types import Ints, Json
+from ..types import Ints, Json, Sizes
 from . import sidecar
 from .chain import Asked, Chain, File
 from .identity import Digest, content, file_digest, row_digest
@@ -50,7 +50,7 @@ class Selected:
         """The rows at `indices` of the selection."""
         return self._chain.read(self._rows[indices])
 
-    def lengths(self) -> Ints | None:
+    def lengths(self) -> Sizes | None:
         """The sizes of these rows, where those of the files are known."""
         lengths = self._chain.lengths()
         return None if lengths is None else lengths[self._rows]
