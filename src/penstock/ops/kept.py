@@ -19,7 +19,7 @@ from ..sources import sidecar
 from ..sources.identity import Known
 from ..types import Ints, Json, Source
 
-WORTH = 1 << 22  # samples from which on sums are kept
+WORTH = 1 << 20  # samples from which on sums are kept
 _CHUNK = 1 << 20  # samples looked up at a time
 _THREADS = 16
 
