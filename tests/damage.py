@@ -117,7 +117,7 @@ def read(format: Format, folder: Path) -> str:
     source = open_files(str(folder / "data" / format.glob), cache=folder / "cache", **format.options)
     lengths = source.lengths()
     rows = source.read(np.arange(len(source)))
-    return repr([rows, None if lengths is None else lengths.tolist(), source.digest()["rows"]])
+    return repr([rows, None if lengths is None else lengths[:].tolist(), source.digest()["rows"]])
 
 
 def damages(body: bytes, share: float) -> Iterator[tuple[str, bytes]]:

@@ -22,19 +22,27 @@ Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Js
 """What a cursor is made of."""
 
 
+class Sizes(Protocol):
+    """The length of every sample: an array of integers, or what is indexed like one by slices and arrays."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, where: Any, /) -> Any: ...
+
+
 @runtime_checkable
 class Source(Protocol):
     """Random access to samples. The indexed leaf of every pipeline.
 
     `read` takes many indices at once (any order, repeats allowed, each in `[0, len)`) and returns
     their samples in that order. `lengths` gives the size of every sample (tokens, say) without
-    reading one, or `None` where nobody knows; what knows its lengths can be packed ahead of time.
+    reading one (an array, or what is indexed like one), or `None` where nobody knows; what knows its
+    lengths can be packed ahead of time.
     `describe` names what the source *is*, for fingerprints; never where it lies.
     """
 
     def __len__(self) -> int: ...
     def read(self, indices: Ints, /) -> list[Any]: ...
-    def lengths(self) -> Ints | None: ...
+    def lengths(self) -> Sizes | None: ...
     def describe(self) -> Json: ...
 
 

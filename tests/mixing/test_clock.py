@@ -61,7 +61,7 @@ def off(found: Mixture, stop: int, start: int = 0) -> tuple[Any, Any]:
 sizes = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any), min_size=1, max_size=4)
 
 
-@examples(150)
+@examples(100)
 @given(sizes=sizes, data=st.data())
 def test_every_source_is_within_one_document_of_every_other(sizes: list[list[int]], data: st.DataObject) -> None:
     """By the clock: at some time each has given its weight's share to less than its longest document."""
@@ -74,7 +74,7 @@ def test_every_source_is_within_one_document_of_every_other(sizes: list[list[int
             assert (apart < max(one) / weights[i] + max(other) / weights[j] + 1e-6).all()
 
 
-@examples(150)
+@examples(80)
 @given(sizes=sizes, data=st.data())
 def test_any_position_equals_a_run_from_the_start(sizes: list[list[int]], data: st.DataObject) -> None:
     """Schedules, caps, stop rules, weights set, blocks: forwards, backwards, counted; asked in any order."""

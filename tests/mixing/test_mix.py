@@ -20,6 +20,7 @@ from penstock.graph.recipe import describe
 from penstock.mixing import STOPS, Adopt, Exhausted, Mixture, SetWeights, event_from_json
 from penstock.mixing.asked import asked
 from penstock.mixing.exact import ceildiv, muldiv
+from penstock.mixing.segment import Segment
 from penstock.mixing.shape import grow, whole_weights
 from penstock.schedule import Schedule
 from yardstick import clocked
@@ -251,7 +252,7 @@ def unlucky(many: int, of: int) -> list[Any]:
     for i in range(of):
         weights = rng.pareto(0.6, int(rng.integers(3, 60))) + 1e-4
         segment = endless(weights)._eras[0].plan.segment_at(0)
-        assert segment is not None
+        assert isinstance(segment, Segment)
         inner = np.arange(len(weights) - 1)
         found.append(
             (float((segment.phases.latest(inner) / (segment.over - segment.tables.share[:, 0])).max()), i, weights)
@@ -272,7 +273,7 @@ def test_two_seeds_agree_hardly_more_than_chance(n: int, kind: str) -> None:
     weights = draw_weights(np.random.default_rng(n), kind, n)
     one, other = (endless(weights, key=key_of(seed, "mix")) for seed in (1, 2))
     segment = one._eras[0].plan.segment_at(0)
-    assert segment is not None
+    assert isinstance(segment, Segment)
     spread = (segment.phases.latest(np.arange(n - 1)) / (segment.over - segment.tables.share[:, 0])).max()
     chance = float(((weights / weights.sum()) ** 2).sum())
     if spread > 0.999:

@@ -15,6 +15,7 @@ from amounts import examples
 from penstock.graph.compiled import Compiled
 from penstock.ops.cut import CutOp
 from penstock.ops.op import Op
+from penstock.ops.seek import Metered
 from penstock.ops.tokens import Lengths
 from trees import Grown, assert_plan_tells_packs, build, show, woven
 
@@ -107,14 +108,15 @@ def test_a_row_far_away_takes_a_few_sums(monkeypatch: pytest.MonkeyPatch) -> Non
     flows = {name: store(np.roll(sizes, 7 * i), name).shuffle(seed=i) for i, name in enumerate("abc")}
     ds = ps.mix(flows, {"a": 5, "b": 3, "c": 1}, seed=3).pack(2048)
     cut, calls = cut_of(ds), 0
-    tokens = cut._tokens
+    cut.locate(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    tokens = Metered.by_leaf
 
-    def counted(document: int, lengths: Lengths | None = None) -> int:
+    def counted(self: Metered, document: int, lengths: Lengths | None = None) -> Any:
         nonlocal calls
         calls += lengths in (None, cut.lengths)
-        return tokens(document, lengths)
+        return tokens(self, document, lengths)
 
-    monkeypatch.setattr(cut, "_tokens", counted)
+    monkeypatch.setattr(Metered, "by_leaf", counted)
     far = 10**12
     cut.locate(np.asarray([far]), np.zeros(1, np.int64))
     assert calls <= 2

@@ -30,8 +30,8 @@ def write(path: Path, documents: list[list[int]] = DOCUMENTS, kind: pa.DataType 
 
 def lengths(path: Path | list[Path], **options: object) -> list[int]:
     found = ps.read(path, lengths="ids", **options).flow.source.lengths()  # type: ignore[arg-type,union-attr]
-    assert found is not None and found.dtype == np.int64
-    return found.tolist()
+    assert found is not None and found[:].dtype == np.int64
+    return found[:].tolist()
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])

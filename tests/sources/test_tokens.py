@@ -156,7 +156,8 @@ def test_ends_by_an_id_are_those_of_a_plain_loop(
         patch.setattr("penstock.sources.tokens.forms._CHUNK", chunk)
         source = open_files(path, dtype=None if npy else dtype, eos=np.int64(EOS))  # pyright: ignore[reportArgumentType]
     assert [x.tolist() for x in source.read(np.arange(len(source)))] == want
-    assert source.lengths() is not None and source.lengths().tolist() == [len(ids) for ids in want]  # pyright: ignore[reportOptionalMemberAccess]
+    lengths = source.lengths()
+    assert lengths is not None and lengths[:].tolist() == [len(ids) for ids in want]
     whole = open_files(path, dtype=dtype)
     assert [x.tolist() for x in whole.read(np.arange(1))] == [joined.tolist()]
     length = 1 + chunk % 5

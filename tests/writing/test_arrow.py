@@ -28,7 +28,7 @@ def lengths(ds: ps.Dataset) -> list[int]:
     (leaf,) = ds.compiled.builder.leaves
     found = leaf.source.lengths() if is_source(leaf.source) else None
     assert found is not None
-    return found.tolist()
+    return found[:].tolist()
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32", "uint32", "int64"])

@@ -276,7 +276,7 @@ class Builder:
 
     def _refuse_empty(self, flow: Op, extra: int) -> None:
         """Refuse to look for ever for a token that never comes."""
-        if flow.size is None and not extra and not any(self.lengths.by_leaf[leaf].any() for leaf in flow.leaves):
+        if flow.size is None and not extra and not any(map(self.lengths.any_token, flow.leaves)):
             names = " or ".join(repr(self.leaves[leaf].name) for leaf in flow.leaves)
             raise DataError(f"pack: no document of {names} has a token, and it never ends")
 

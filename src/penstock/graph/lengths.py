@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..base.progress import Progress
+from ..base.sizes import total
 from ..errors import ConfigError
 from ..mixing.rules import Chain, Invertible, Turns, Weighted
 from ..ops.mix import MixOp
@@ -53,7 +54,7 @@ def known_mean(flow: Flow) -> float | None:
     match flow:
         case Read(source):
             lengths = source.lengths() if is_source(source) else None
-            return None if lengths is None or not len(lengths) else int(lengths.sum()) / len(lengths)
+            return None if lengths is None or not len(lengths) else total(lengths) / len(lengths)
         case Each(_, "map", Packing() as packing):
             return float(packing.length)
         case Each(Hold(Mix(partners, _, Turns()), Batch(n)), "map", fn) if fn is tuple and n == len(partners):
@@ -87,7 +88,7 @@ def _sum_of_means(partners: tuple[Flow, ...]) -> float | None:
 def _mean_of_fixed(flow: Flow) -> float | None:
     """Of the rows that a slice or a share picks, one by one; None if there are none."""
     builder = Builder(flow)
-    op, total = builder.op(flow), 0
+    op, tokens = builder.op(flow), 0
     count = op.size or 0
     with Progress("add up lengths", count, "samples") as progress:
         for start in range(0, count, _CHUNK):
@@ -97,9 +98,9 @@ def _mean_of_fixed(flow: Flow) -> float | None:
                 source = leaf.source
                 lengths = source.lengths() if is_source(source) else None
                 mine = rows.index[rows.leaf == leaf.number]
-                total += int(lengths[mine].sum()) if lengths is not None else 0
+                tokens += int(lengths[mine].sum()) if lengths is not None else 0
             progress.more(len(places))
-    return total / count if count else None
+    return tokens / count if count else None
 
 
 def _mean_of_mixture(flow: Mix) -> float | None:

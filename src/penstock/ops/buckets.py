@@ -6,15 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from ..base.progress import Progress
 from ..base.rows import bounds_of
 from ..orders import BucketShuffle
 from ..types import Ints
+from .kept import Added, identified, in_order, kept
 from .order import PassOp
 from .read import ReadOp
 from .tokens import Lengths, Sums
-
-_LOCATED = 1 << 20  # rows looked up at a time, about
 
 
 class BucketOp(PassOp):
@@ -37,17 +35,33 @@ class BucketSums(Sums):
 
     @cached_property
     def _buckets(self) -> Ints:
-        """The tokens of every bucket, as they were dealt."""
-        op, n, rows = self.op, self.span, self.op.order.rows
-        lengths, parts = self.lengths.by_leaf[op.leaves[0]], list[Ints]()
-        step = max(_LOCATED // rows, 1) * rows
-        with Progress("add up lengths", n, "samples") as progress:
-            for start in range(0, n, step):
-                places = np.arange(start, min(start + step, n))
-                found = lengths[op.order.dealt(places, n, op.key)].astype(np.int64)
-                parts.append(np.add.reduceat(found, np.arange(0, len(found), rows)))
-                progress.more(len(places))
-        return np.concatenate(parts)
+        """The tokens of every bucket, as they were dealt: by one scan of the lengths as they lie."""
+        op, order = self.op, self.op.order
+        known = op.known()
+        what = known and identified(known[0], {"order": known[1], "most": self.lengths.most})
+        found = kept(what, self._looked_up)
+        self.lengths.least[op.leaves[0]] = found.least
+        assert len(found.sums) == -(-self.span // order.rows)
+        return found.sums
+
+    def _looked_up(self, epoch: int = 0) -> Added:
+        op, n = self.op, self.span
+        lengths, out, least = self.lengths.by_leaf[op.leaves[0]], np.zeros(-(-n // op.order.rows), np.int64), 1 << 62
+
+        def look(start: int, stop: int) -> tuple[Ints, Ints]:
+            return op.order.bucket_of(np.arange(start, stop), n, op.key), lengths[start:stop]
+
+        for bucket, found in in_order("add up lengths", n, look):
+            np.add.at(out, bucket, found)
+            least = min(least, int(found.min(initial=1 << 62)))
+        return Added(out, least)
+
+    def whole(self) -> Ints:
+        return np.asarray([self._whole])
+
+    @cached_property
+    def _whole(self) -> int:
+        return int(self._buckets.sum())
 
     def edge(self, epoch: int, block: int) -> Ints:
         run = min(block // self.op.order.together, len(self._of_runs))

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base.ints import distinct, within_reach
 from ..base.rows import Rows, bounds_of, join_rows
+from ..base.sizes import IsEmpty
 from ..types import Ints
 from .op import Op
 from .packed import Counted, PackedOp
@@ -152,10 +153,9 @@ class JoinedOp(PackedOp):
     @cached_property
     def _empty(self) -> Lengths | None:
         """Which documents have no tokens, and are in no row: 1 for each."""
-        by_leaf = self.lengths.by_leaf
-        if self.extra or all(lengths.all() for lengths in by_leaf):
+        if self.extra or all(map(self.lengths.none_empty, self.leaves)):
             return None
-        return Lengths([(lengths == 0).astype(np.int64) for lengths in by_leaf])
+        return Lengths([IsEmpty(lengths) for lengths in self.lengths.by_leaf])
 
     def _begun(self, row: int) -> int:
         """How many documents begin before a row."""

@@ -16,7 +16,7 @@ from ..base.rows import Rows
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream
-from ..types import Ints, Path, Source
+from ..types import Ints, Json, Path, Source
 from .seek import At, holding
 from .tally import Tally
 from .tokens import Lengths, Sums
@@ -112,6 +112,10 @@ class Op:
     def summed(self, lengths: Lengths) -> Sums:
         """Sums of lengths over its passes, where no other op tells them."""
         return Sums(self, lengths)
+
+    def known(self) -> tuple[object, Json] | None:
+        """The source whose samples it gives in another order, and which that is; None for anything else."""
+        return None
 
     def once(self, out: Ints) -> None:
         """Note how many different samples of each leaf there are to draw from: its length, or what slices leave."""

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..base.rows import Rows
 from ..orders import AllBut, Gap, Pick, Portion, Replay, Slice, Told, WindowShuffle
-from ..types import Ints, Order, Path
+from ..types import Ints, Json, Order, Path
 from .op import UNKNOWN, Before, OneInput, Op
+from .read import ReadOp
 from .seek import At, Metered, holding
 from .tally import Tally, by_lap, laps_of
 from .tokens import Lengths
@@ -71,9 +72,13 @@ class PassOp(OrderOp):
         self.flow.count(tally, head, tail, times)
         tally.one_by_one(self, tail, stop, times)
 
+    def known(self) -> tuple[object, Json] | None:
+        named = self.flow.named if isinstance(self.flow, ReadOp) and self.size == self.flow.size else None
+        return None if named is None else (named.source, {"order": self.order.describe(), "key": self.key})
+
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         n = self.flow.size
-        if not n or self.size != n:
+        if not n or self.size != n or self.flow.alike:
             return lengths.sums(self).before(position, out, times)
         self.flow.tokens(position // n * n, lengths, out, times)
         lengths.sums(self).within(position // n, position % n, out, times)
@@ -82,9 +87,10 @@ class PassOp(OrderOp):
         n = self.flow.size
         if not n or self.size != n or not self.flow.alike:
             return holding(self, token, lengths)
-        whole = Metered(self.flow, lengths).tokens(n)
+        sums = lengths.exactly(self)
+        whole = int(sums.whole().sum())
         epoch, rest = divmod(token, max(whole, 1))
-        place, before = lengths.exactly(self).holding(epoch, rest)
+        place, before = sums.holding(epoch, rest)
         return At(epoch * n + place, epoch * whole + before)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:

@@ -98,4 +98,6 @@ class Metered:
 def holding(flow: Sought, token: int, lengths: Lengths) -> At:
     """A position of a flow at which a token begins, or one not long before."""
     meter = Metered(flow, lengths)
-    return searched(lambda k, each: int(meter.by_leaf(k, each).sum()), lengths, token, meter.mean)
+    if (mean := lengths.means.get(id(flow))) is None:
+        mean = lengths.means[id(flow)] = meter.mean
+    return searched(lambda k, each: int(meter.by_leaf(k, each).sum()), lengths, token, mean)

@@ -6,16 +6,17 @@ are added up once, and the sums of some are kept; where passes differ too, those
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..base.progress import Progress
 from ..base.rows import Rows, bounds_of
+from ..base.sizes import Capped, chunks
 from ..folds.pack import negative
-from ..types import Ints
+from ..types import Ints, Json, Sizes
+from .kept import Added, identified, in_order, kept
 
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
@@ -43,13 +44,16 @@ class Summed(Protocol):
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
     def holding(self, token: int, lengths: Lengths, /) -> At: ...
     def summed(self, lengths: Lengths, /) -> Sums: ...
+    def known(self) -> tuple[object, Json] | None: ...
 
 
 class Lengths:
     """The length of every sample of every leaf, and the sums made of them."""
 
-    def __init__(self, by_leaf: Sequence[Ints]) -> None:
-        self.by_leaf = tuple(by_leaf)
+    def __init__(self, by_leaf: Sequence[Sizes], most: int | None = None) -> None:
+        self.by_leaf, self.most = tuple(by_leaf), most
+        self.least = dict[int, int]()  # the least length of a leaf, where it is known
+        self.means = dict[int, float]()  # of ops that were searched in
         self._ends = dict[int, Ints]()
         self._sums = dict[int, Sums]()
 
@@ -69,6 +73,8 @@ class Lengths:
 
     def until(self, leaf: int, place: int) -> int:
         """How many tokens lie before a sample of a leaf."""
+        if not place:
+            return 0
         block = place // _BLOCK
         return int(self._blocks(leaf)[block]) + int(self.by_leaf[leaf][block * _BLOCK : place].sum(dtype=np.int64))
 
@@ -83,14 +89,16 @@ class Lengths:
     def _blocks(self, leaf: int) -> Ints:
         """The tokens before every so many samples of a leaf, and in all."""
         if leaf not in self._ends:
-            lengths = self.by_leaf[leaf]
-            if len(lengths) and (least := int(lengths.argmin())) >= 0 and lengths[least] < 0:
-                raise negative(least, int(lengths[least]))
-            firsts = np.arange(0, len(lengths), _BLOCK)
-            self._ends[leaf] = bounds_of(np.add.reduceat(lengths, firsts, dtype=np.int64) if len(firsts) else firsts)
+            parts, start = [np.zeros(0, np.int64)], 0
+            for part in chunks(self.by_leaf[leaf]):
+                if (least := int(part.argmin())) >= 0 and part[least] < 0:
+                    raise negative(start + least, int(part[least]))
+                parts.append(np.add.reduceat(part, np.arange(0, len(part), _BLOCK), dtype=np.int64))
+                start += len(part)
+            self._ends[leaf] = bounds_of(np.concatenate(parts))
         return self._ends[leaf]
 
-    def sums(self, op: Summed) -> Added:
+    def sums(self, op: Summed) -> Adding:
         """The sums over an op that tells none."""
         return self.exactly(op)
 
@@ -112,7 +120,19 @@ class Lengths:
 
     def cut(self, most: int) -> Lengths:
         """The same of samples that keep so many tokens at most."""
-        return Lengths([np.minimum(lengths, most) for lengths in self.by_leaf])
+        return Lengths([Capped(lengths, most) for lengths in self.by_leaf], most)
+
+    def none_empty(self, leaf: int) -> bool:
+        """Whether every sample of a leaf has a token."""
+        if leaf not in self.least:
+            parts = (int(part.min(initial=1)) for part in chunks(self.by_leaf[leaf]))
+            self.least[leaf] = min(parts, default=1)
+        return self.least[leaf] > 0
+
+    def any_token(self, leaf: int) -> bool:
+        """Whether any sample of a leaf has one."""
+        sizes = self.by_leaf[leaf]
+        return bool(sizes[:_GRAIN].any()) or any(part.any() for part in chunks(sizes))
 
     def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
         """Add what a few samples hold, by looking at each."""
@@ -126,14 +146,14 @@ class _About(Lengths):
     """Lengths whose sums are means."""
 
     def __init__(self, exact: Lengths) -> None:
-        super().__init__(exact.by_leaf)
+        super().__init__(exact.by_leaf, exact.most)
         self.exact = exact
         self._means = dict[int, Means]()
 
     def _blocks(self, leaf: int) -> Ints:
         return self.exact._blocks(leaf)
 
-    def sums(self, op: Summed) -> Added:
+    def sums(self, op: Summed) -> Adding:
         if id(op) not in self._means:
             self._means[id(op)] = Means(op, self.exact)
         return self._means[id(op)]
@@ -142,11 +162,11 @@ class _About(Lengths):
 class _Nearly(_About):
     """Lengths whose sums are exact at every so many samples only."""
 
-    def sums(self, op: Summed) -> Added:
+    def sums(self, op: Summed) -> Adding:
         return Between(self.exact.exactly(op))
 
 
-class Added(Protocol):
+class Adding(Protocol):
     """Sums, however exact."""
 
     def before(self, position: int, out: Ints, times: int) -> None: ...
@@ -247,9 +267,14 @@ class Sums:
             self._all = {epoch: (found := edges.sum(axis=1))}
         return found
 
+    def whole(self) -> Ints:
+        """The tokens of each leaf in a pass, where all are alike."""
+        held = next(iter(self._passes.values()), None)  # any is as good: none is added up for it
+        return (self._in_pass(0) if held is None else held)[-1]
+
     def _until(self, epoch: int) -> Ints:
         if self.alike:
-            return self.edge(0, -(-self.span // self._grain)) * epoch if epoch else self._totals[0]
+            return self.whole() * epoch if epoch else self._totals[0]
         while len(self._totals) <= epoch:
             self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1)[-1])
         return self._totals[epoch]
@@ -268,17 +293,33 @@ class Sums:
         return found
 
     def _added_up(self, epoch: int) -> Ints:
+        """The same, of lengths that are looked up one by one, on all cores; kept, where they are of a source."""
+        what = self._told(epoch)
+        found = kept(what, lambda: self._looked_up(epoch))
+        for leaf in self.op.leaves if len(self.op.leaves) == 1 else ():
+            self.lengths.least[leaf] = found.least
+        return found.sums.reshape(-1, len(self._leaves))
+
+    def _told(self, epoch: int) -> Mapping[str, Json] | None:
+        """By what the sums of a pass are known again."""
+        if (known := self.op.known()) is None:
+            return None
+        source, order = known
+        return identified(source, {"order": order, "pass": epoch, "grain": self._grain, "most": self.lengths.most})
+
+    def _looked_up(self, epoch: int) -> Added:
         grain, many = self._grain, len(self._leaves)
-        sums = np.zeros((-(-self.span // grain) + 1, many), np.int64)
-        step = max(_CHUNK // grain, 1) * grain
-        with Progress("add up lengths", self.span, "samples") as progress:
-            for start in range(0, self.span, step):
-                places = np.arange(start, min(start + step, self.span))
-                rows = self.op.locate(places + epoch * self.span, np.zeros_like(places))
-                cell = places // grain * many + self._place[rows.leaf]
-                first = start // grain * many
-                part = np.zeros((-(-len(places) // grain)) * many, np.int64)
-                np.add.at(part, cell - first, self.lengths.of(rows))
-                sums[1 + start // grain :][: len(part) // many] = part.reshape(-1, many)
-                progress.more(len(places))
-        return np.cumsum(sums, axis=0, out=sums)
+        sums, least, at = np.zeros((-(-self.span // grain) + 1, many), np.int64), 1 << 62, 1
+
+        def look(start: int, stop: int) -> tuple[Ints, int]:
+            places = np.arange(start, stop)
+            rows = self.op.locate(places + epoch * self.span, np.zeros_like(places))
+            part = np.zeros((-(-len(places) // grain)) * many, np.int64)
+            lengths = self.lengths.of(rows)
+            np.add.at(part, (places - start) // grain * many + self._place[rows.leaf], lengths)
+            return part.reshape(-1, many), int(lengths.min(initial=1 << 62))
+
+        for part, low in in_order("add up lengths", self.span, look, max(_CHUNK // grain, 1) * grain):
+            sums[at : at + len(part)] = part
+            at, least = at + len(part), min(least, low)
+        return Added(np.cumsum(sums, axis=0, out=sums), least)

@@ -57,6 +57,10 @@ class BucketShuffle:
         """The rows that were dealt to places, bucket after bucket."""
         return permute(places, n, key ^ 3)
 
+    def bucket_of(self, rows: Ints, n: int, key: int) -> Ints:
+        """The bucket to which each row was dealt."""
+        return unpermute(rows, n, key ^ 3) // self.rows
+
     def _runs(self, bucket: Ints, many: int, key: int, epoch: Ints, how: Permute) -> Ints:
         """Buckets where their run goes."""
         run, whole = bucket // self.together, many // self.together

@@ -12,6 +12,7 @@ from ..base.hints import chosen, few, guided, near
 from ..base.ints import whole, within_reach
 from ..base.progress import Progress
 from ..base.rows import Rows
+from ..base.sizes import total
 from ..errors import ConfigError, IndexedError
 from ..graph.build import Builder
 from ..graph.compiled import Compiled
@@ -491,8 +492,7 @@ class Questions(Shows):
         ):
             lengths = leaf.source.lengths() if is_source(leaf.source) else None
             if lengths is not None:
-                total, rows = int(lengths.sum()), max(len(lengths), 1)
-                out[leaf.name] = packed if self._marks else samples * total // rows
+                out[leaf.name] = packed if self._marks else samples * total(lengths) // max(len(lengths), 1)
         if not out:
             raise ConfigError("plan.counts(unit='tokens'): no source knows the lengths of its samples without reading")
         return out

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from penstock import __version__
 from penstock.base.seams import world
+from penstock.base.sizes import total
 from penstock.base.spelling import fingerprint
 from penstock.dataset import Dataset
 from penstock.errors import ConfigError, IndexedError, StateError
@@ -228,8 +229,8 @@ class Target:
         out = dict[str, int]()
         for leaf, lengths in zip(self._builder.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):  # there are none where they are not known
-                total = _of_pass(self._op, leaf.number, known) if self.sizes[leaf.name] < len(lengths) else None
-                out[leaf.name] = (int(lengths.sum()) if total is None else total) + extra * self.sizes[leaf.name]
+                part = _of_pass(self._op, leaf.number, known) if self.sizes[leaf.name] < len(lengths) else None
+                out[leaf.name] = (total(lengths) if part is None else part) + extra * self.sizes[leaf.name]
         return out
 
     def tokens(self, steps: int) -> dict[str, int]:

@@ -13,7 +13,7 @@ import numpy as np
 from ..base import machine, seams
 from ..base.seams import Stat
 from ..stores import Range, Reach, Stores, is_far
-from ..types import Ints, Json
+from ..types import Ints, Json, Sizes
 from . import sidecar
 from .block import OfColumns, joined
 from .identity import Digest, file_digest, row_digest
@@ -158,7 +158,7 @@ class Chain:
         name: str,
         paths: Sequence[Path],
         cache: str | Path | None = None,
-        lengths: Callable[[], Ints] | None = None,
+        lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
@@ -166,7 +166,7 @@ class Chain:
         self._digest: Digest | None = None
         self.asked: Asked | None = None
         self._find_lengths, self.column = lengths, column
-        self._lengths: Ints | None = None
+        self._lengths: Sizes | None = None
         self.format = format
         self.files = files
         self._columns = outline.columns
@@ -254,7 +254,7 @@ class Chain:
                 ranges += file.ranges(indices[parts == part] - self._starts[part])
         return store.ahead(ranges)
 
-    def lengths(self) -> Ints | None:
+    def lengths(self) -> Sizes | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""
         if self._lengths is None and self._find_lengths is not None:
             self._lengths = self._find_lengths()

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.progress import Progress
+from ..base.sizes import ByIndex, Spans
 from ..errors import ConfigError, DataError
-from ..types import Ints, Json
+from ..types import Ints, Json, Sizes
 from .chain import by_part, starts_of
 from .hub import slicer
 from .identity import Digest, content
@@ -30,7 +31,8 @@ class Memory:
     Ranges and one-dimensional arrays give Python scalars, arrays of more dimensions give rows that are views, Hugging
     Face datasets and others with `__getitems__` are asked for many rows at once, pyarrow tables give rows as dicts,
     tensors and array stores (anything with `shape` and `dtype`) are indexed with a list. Where the object has `lengths`
-    (an array or a method) the source knows them. Memory-mapped arrays are pickled by file name.
+    (an array or a method), or tells those of an array of indices (`length_of`), the source knows them. Memory-mapped
+    arrays are pickled by file name.
 
     >>> Memory(range(10, 20)).read(np.array([3, 0]))
     [13, 10]
@@ -60,8 +62,11 @@ class Memory:
         """The samples at `indices`."""
         return self._read(self._seq, indices)
 
-    def lengths(self) -> Ints | None:
-        """The sizes of all samples, where the object has them: int64[len]."""
+    def lengths(self) -> Sizes | None:
+        """The sizes of all samples, where the object has them: int64[len], or what is indexed like that."""
+        tell: Any = getattr(self._seq, "length_of", None)
+        if callable(tell):
+            return ByIndex(tell, self._rows)
         found = getattr(self._seq, "lengths", None)
         found = found() if callable(found) else found
         if found is None:
@@ -101,7 +106,7 @@ class Tokens:
     known, so packing can be planned ahead.
 
     >>> store = Tokens(np.arange(6, dtype=np.uint16), np.array([0, 4, 4, 6]))
-    >>> store.read(np.array([2, 1])), store.lengths()
+    >>> store.read(np.array([2, 1])), store.lengths()[:]
     ([array([4, 5], dtype=uint16), array([], dtype=uint16)], array([4, 0, 2]))
     """
 
@@ -143,9 +148,9 @@ class Tokens:
         starts, stops = self._offsets[indices].tolist(), self._offsets[indices + 1].tolist()
         return [tokens[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
-    def lengths(self) -> Ints:
-        """The number of tokens of every document: int64[len]."""
-        return np.diff(self._offsets)
+    def lengths(self) -> Sizes:
+        """The number of tokens of every document, as what lies between offsets."""
+        return Spans(self._offsets)
 
     def joined(self) -> npt.NDArray[Any]:
         """The tokens of all documents end to end, as a view."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ConfigError
-from ..types import Ints
+from ..types import Ints, Sizes
 from .chain import Chain, outline_of
 from .folders import files
 from .memory import Memory
@@ -44,7 +44,7 @@ class OwnFile:
         """The rows at `indices`."""
         return self._rows.read(indices)
 
-    def lengths(self) -> Ints | None:
+    def lengths(self) -> Sizes | None:
         """The sizes of all rows, where the file knows them."""
         return self._rows.lengths()
 
@@ -75,7 +75,7 @@ def open_own(
 
 
 def _lengths(files: Sequence[OwnFile]) -> Ints:
-    return np.concatenate([lengths for file in files if (lengths := file.lengths()) is not None])
+    return np.concatenate([lengths[:] for file in files if (lengths := file.lengths()) is not None])
 
 
 def _called(format: Format) -> str:

@@ -16,7 +16,7 @@ from ..base.progress import Progress
 from ..base.random import keys_of
 from ..errors import ConfigError, DataError
 from ..stores import Reach
-from ..types import Ints, Json
+from ..types import Ints, Json, Sizes
 from . import sidecar
 from .chain import Asked, Chain, Decoding, File
 from .identity import Digest, content, file_digest, row_digest
@@ -82,7 +82,7 @@ class Selected:
         """Begin to fetch what rows need that are read soon; whether there was room for that."""
         return self._chain.ahead(self._rows[indices])
 
-    def lengths(self) -> Ints | None:
+    def lengths(self) -> Sizes | None:
         """The sizes of these rows, where those of the files are known."""
         lengths = self._chain.lengths()
         return None if lengths is None else lengths[self._rows]

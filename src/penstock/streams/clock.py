@@ -15,7 +15,7 @@ import numpy as np
 from ..base.machine import processor_time, thread
 from ..base.rows import Rows
 from ..base.seams import world
-from ..types import Ints, Json, Source
+from ..types import Ints, Json, Sizes, Source
 
 READ = "read"
 """The step that reading a source is."""
@@ -135,7 +135,7 @@ class TimedSource:
     def read(self, indices: Ints, /) -> list[Any]:
         return self._clock.reading(self._name, lambda: self._source.read(indices))
 
-    def lengths(self) -> Ints | None:
+    def lengths(self) -> Sizes | None:
         return self._source.lengths()
 
     def describe(self) -> Json:

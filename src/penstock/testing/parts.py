@@ -47,8 +47,8 @@ def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None
         if found := difference(sample, read.read(np.array([index]))[0]):
             raise AssertionError(f"{name}.read gives another sample of index {index} among others than alone: {found}")
     lengths = read.lengths()
-    if lengths is not None and np.shape(lengths) != (n,):
-        raise AssertionError(f"{name}.lengths gave {np.shape(lengths)}: one integer for each of {n} samples is needed")
+    if lengths is not None and ((shape := np.shape(lengths[:])) != (n,) or len(lengths) != n):
+        raise AssertionError(f"{name}.lengths gave {shape}: one integer for each of {n} samples is needed")
     for index, sample in zip(asked.tolist(), together, strict=True):
         if lengths is not None and size is not None and size(sample) != lengths[index]:
             raise AssertionError(f"{name}.lengths says {lengths[index]} of index {index}, its size is {size(sample)}")

@@ -9,9 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ...base.sizes import Chained, Ends
 from ...errors import DataError
 from ...stores import Range, is_far
-from ...types import Ints
+from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import File, ranges_of
 from ..held import Held, Shared
@@ -64,7 +65,7 @@ class KeptEnds:
 class Measured(Protocol):
     """A file that knows how long its rows are."""
 
-    def lengths(self) -> Ints: ...
+    def lengths(self) -> Sizes: ...
 
 
 class FarTokens:
@@ -104,9 +105,9 @@ class TokenFile:
         tokens, (starts, stops) = self._tokens(), bounds(self._ends.get(), indices)
         return [tokens[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
-    def lengths(self) -> Ints:
-        """The number of tokens of every document."""
-        return np.diff(self._ends.get(), prepend=0)
+    def lengths(self) -> Sizes:
+        """The number of tokens of every document; none is held."""
+        return Ends(self._ends.get, len(self))
 
     def joined(self) -> npt.NDArray[Any] | FarTokens:
         """The tokens of all documents end to end, as a view."""
@@ -180,10 +181,10 @@ def of_one_type(file: File, first: File, first_path: Path, path: Path) -> None:
         )
 
 
-def lengths_of_files(files: Sequence[File]) -> Ints:
+def lengths_of_files(files: Sequence[File]) -> Sizes:
     """The number of tokens of every document of these files."""
-    found = [np.zeros(0, np.int64)]
+    found = list[Sizes]()
     for file in files:
         assert isinstance(file, Measured)
         found.append(file.lengths())
-    return np.concatenate(found)
+    return found[0] if len(found) == 1 else Chained(tuple(found))

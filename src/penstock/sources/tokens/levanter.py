@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from ...base import seams
 from ...base.progress import Progress
+from ...base.sizes import Ends
 from ...errors import ConfigError, DataError, missing_extra
 from ...stores import is_far, located
-from ...types import Ints
+from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import Chain, File, Outline
 from ..held import Held, Shared
@@ -48,9 +49,9 @@ class CacheFile:
         starts, stops = bounds(self._ends.get(), indices)
         return joined.many(starts.tolist(), stops.tolist())
 
-    def lengths(self) -> Ints:
-        """The number of tokens of every document."""
-        return np.diff(self._ends.get(), prepend=0)
+    def lengths(self) -> Sizes:
+        """The number of tokens of every document; none is held."""
+        return Ends(self._ends.get, len(self))
 
     def joined(self) -> Stored:
         """The tokens of all documents end to end."""

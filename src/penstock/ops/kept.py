@@ -1,0 +1,103 @@
+"""Sums of lengths that took long: kept in the cache, made by one process of a machine, mapped by all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ..base import machine, seams
+from ..base.progress import Progress
+from ..base.spelling import canonical
+from ..errors import PenstockError
+from ..sources import sidecar
+from ..sources.identity import Known
+from ..types import Ints, Json, Source
+
+WORTH = 1 << 20  # samples from which on sums are kept
+_CHUNK = 1 << 20  # samples looked up at a time
+_THREADS = 16
+
+T = TypeVar("T")
+
+
+class Added(NamedTuple):
+    """Sums of the lengths of samples, and the least of these."""
+
+    sums: Ints
+    least: int
+
+
+def identified(source: object, what: Mapping[str, Json]) -> Mapping[str, Json] | None:
+    """By what sums over a source are known again; None where it does not say what its data is, or is small."""
+    if not isinstance(source, Known) or not isinstance(source, Source) or len(source) < WORTH:
+        return None
+    digest = source.digest()
+    data: Json = dict(digest) if isinstance(digest, Mapping) else digest
+    return {"data": data, "rows": len(source), **what} if digest else None
+
+
+def kept(what: Mapping[str, Json] | None, make: Callable[[], Added], cache: str | Path | None = None) -> Added:
+    """The sums that are known by this: mapped as they were kept, or made now and kept. What is found damaged is made
+    again; where there is no place to keep them they are held in memory.
+    """
+    if what is None:
+        return make()
+    made, origin = list[Added](), _origin(canonical(dict(what)), cache)
+
+    def body(_: bool) -> tuple[int, bytes]:
+        made.append(make())
+        return made[0].least, made[0].sums.astype("<i8", copy=False).tobytes()
+
+    if origin is not None:
+        for rebuild in (False, True):
+            with suppress(PenstockError):
+                place = sidecar.kept(origin.with_name("sums"), sidecar.TOTALS, origin, body, rebuild=rebuild)
+                made.clear()
+                least, found = sidecar.body(place, sidecar.TOTALS, origin)
+                return Added(np.frombuffer(found, "<i8"), least)
+            if made:
+                break
+    return made[0] if made else make()
+
+
+def _origin(text: bytes, cache: str | Path | None) -> Path | None:
+    """A small file that says what is kept beside it; None where there is no place for it."""
+    name = hashlib.blake2b(text, digest_size=12).hexdigest()
+    at = sidecar.folder(Path("/sums") / name, cache) / "what.json"
+    try:
+        if not at.exists() or at.read_bytes() != text:
+            with sidecar.locked(at.parent) as alone, seams.world.disk.create(at, alone) as file:
+                file.write(text)
+    except OSError:
+        return None
+    return at
+
+
+def in_order(what: str, many: int, work: Callable[[int, int], T], chunk: int = _CHUNK) -> Iterator[T]:
+    """The results of work on samples, a chunk after the other, on all cores, with progress."""
+    starts = range(0, many, chunk)
+    workers = min(machine.cores(), _THREADS, len(starts))
+    with Progress(what, many, "samples") as progress:
+        if workers < 2:
+            for start in starts:
+                yield work(start, min(start + chunk, many))
+                progress.more(min(chunk, many - start))
+            return
+        hands, waiting = seams.world.sched.spawn(workers), deque[Any]()
+        try:
+            for start in starts:
+                waiting.append(hands.submit(lambda a=start: work(a, min(a + chunk, many))))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+                    progress.more(chunk)
+            while waiting:
+                yield waiting.popleft().result()
+                progress.more(chunk)
+        finally:
+            hands.close()
