@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..base.seams import Stat
+from ..base.spans import Spans, Stored, join_spans
 from ..types import Ints, Json
 from . import sidecar
 from .identity import Digest, file_digest, row_digest
@@ -149,6 +150,18 @@ class Chain:
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`, each file visited once."""
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
+
+    def spans(self, indices: Ints, /) -> Spans | None:
+        """The rows at `indices` as places in files of tokens; None where they are others."""
+        parts = np.searchsorted(self._starts, indices, side="right") - 1
+        order, found = np.argsort(parts, kind="stable"), list[Spans]()
+        for some in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
+            file = self.files[int(parts[some[0]])] if len(some) else None
+            spans = file.spans(indices[some] - self._starts[parts[some]]) if isinstance(file, Stored) else None
+            if spans is None:
+                return None
+            found.append(spans)
+        return join_spans(found, order)
 
     def lengths(self) -> Ints | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ...base.spans import Spans
 from ...errors import DataError
 from ...types import Ints
 from .. import sidecar
@@ -81,6 +82,11 @@ class TokenFile:
         """The documents at `indices`, as views."""
         tokens, (starts, stops) = self._tokens(), bounds(self._ends.get(), indices)
         return [tokens[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    def spans(self, indices: Ints, /) -> Spans:
+        """The documents at `indices`, as places in the file."""
+        starts, stops = bounds(self._ends.get(), indices)
+        return Spans([self._tokens()], np.zeros(len(indices), np.int64), starts, stops)
 
     def lengths(self) -> Ints:
         """The number of tokens of every document."""
