@@ -21,6 +21,7 @@ from .tokens import Lengths
 
 _NEAR = 1024  # documents looked at one by one
 _MOST = 1 << 18  # documents located at a time
+_SAMPLED = 256  # rows
 _HELD = 16  # tokens whose documents are remembered
 
 
@@ -46,8 +47,12 @@ class JoinedOp(PackedOp):
 
     def __init__(self, flow: Op, length: int, counted: Counted, node: int) -> None:
         super().__init__(flow, counted, node)
-        self.length = length
+        self.length = self.row_length = length
         self._held = dict[int, At]()
+
+    def sampled(self) -> Rows:
+        many = _SAMPLED if self.size is None else min(_SAMPLED, self.size)
+        return self.locate(np.arange(many), np.zeros(many, np.int64))
 
     def _start(self, row: int) -> int:
         """The token from which on documents are needed for a row; all before are in rows before."""

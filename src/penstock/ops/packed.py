@@ -24,19 +24,22 @@ from .tokens import Lengths
 
 class Counted(NamedTuple):
     """How documents are counted where they are packed: by their lengths, `extra` tokens more each, and all of that
-    multiples of `multiple`.
+    multiples of `multiple`. Without the padding they have the `plain` lengths, and `added` tokens more.
     """
 
     lengths: Lengths
-    extra: int = 0
-    multiple: int = 1
+    extra: int
+    multiple: int
+    plain: Lengths
+    added: int
 
     @classmethod
     def by(cls, size: Sizer | None, lengths: Lengths) -> Counted:
         """As a sizer says."""
-        if size is None or size.multiple == 1:
-            return cls(lengths, size.extra if size else 0)
-        return cls(Lengths([size.counted(each) for each in lengths.by_leaf]), 0, size.multiple)
+        extra, multiple = (size.extra, size.multiple) if size else (0, 1)
+        if size is None or multiple == 1:
+            return cls(lengths, extra, 1, lengths, extra)
+        return cls(Lengths([size.counted(each) for each in lengths.by_leaf]), 0, multiple, lengths, extra)
 
 
 class PackedOp(Groups):
@@ -44,11 +47,24 @@ class PackedOp(Groups):
 
     def __init__(self, flow: Op, counted: Counted, node: int) -> None:
         super().__init__(flow)
-        (self.lengths, self.extra, self.multiple), self.node = counted, node
+        (self.lengths, self.extra, self.multiple, self.plain, self.extra_each), self.node = counted, node
 
     def drawn(self, position: int) -> int:
         """How many samples of the flow below had to be seen to decide on the groups before a position."""
         raise NotImplementedError
+
+    row_length: int | None = None
+    """The tokens of a row; None of batches."""
+
+    def sampled(self) -> Rows:
+        """A window of its rows, the first of the first pass, without packing the whole."""
+        raise NotImplementedError
+
+    def plain_tokens(self, documents: int) -> int:
+        """The tokens of the first so many documents, without padding."""
+        out = np.zeros(len(self.plain.by_leaf), np.int64)
+        self.flow.tokens(documents, self.plain, out)
+        return int(out.sum()) + documents * self.extra_each
 
     def parts(self, documents: Rows, start: Ints, stop: Ints, bounds: Ints) -> Rows:
         """Groups of documents, each from token `start` to `stop`."""
