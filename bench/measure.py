@@ -15,7 +15,7 @@ import numpy as np
 from .parallel import WORKS
 from .reading import READS
 from .table import CASES, Row
-from .work import Docs, Ints, Mixed, scratch
+from .work import Docs, Ints, Mixed, MixedDocs, scratch
 
 Found = dict[str, Any]
 
@@ -192,6 +192,8 @@ def work_of(row: Row, scale: Scale) -> Any:
     n = CASES[row.case].params[0]
     if row.case.startswith("mix"):
         return Mixed(n)
+    if row.case.startswith("tokens"):
+        return MixedDocs(2048, scale.docs, sources=n)
     return Docs(n, scale.docs) if row.case.startswith("pack") else Ints(n)
 
 

@@ -39,6 +39,12 @@ NOTES = {
         "blocks of joined documents that were written beforehand: no document boundaries, no copying of documents."
         for n in (2048, 8192)
     },
+    **{
+        f"tokens{n}": "The floor copies documents of an order drawn beforehand into rows. Penstock and Grain also "
+        "write segment ids and positions. The indexes of Megatron are made in NumPy as its helpers make them: every "
+        "row is of one source. torchtitan's loop is a list of tokens that grows and is cut."
+        for n in (1, 3, 60)
+    },
     "resume": "Milliseconds from an open pipeline and a state in memory to the first batch, in a new process; *wrong "
     "batch* where it is not the one that the uninterrupted run gave. Nobody runs 10^9 steps: there the position in a "
     "state is written over, and the batch is compared with random access at that step. Rows with one source do less "

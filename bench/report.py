@@ -121,6 +121,13 @@ COLUMNS: dict[str, list[Column]] = {
         ("million tokens a second, wall", plain("per_s", 1e-6)),
         ("fill", plain("fill")),
     ],
+    "tokens": [
+        ("of the floor", ranged("ratio")),
+        ("of the floor, by wall time", plain("ratio_wall")),
+        ("million tokens a second, wall", plain("per_s", 1e-6)),
+        ("first batch, ms", plain("first_batch_s", 1e3)),
+        ("fill", plain("fill")),
+    ],
     "resume": [
         *((f"ms to the batch, step {step:,}", right(step)) for step in CASES["resume"].params),
         *((f"state, bytes at {step:,}", plain(f"state_{step}")) for step in CASES["resume"].params[1::2]),

@@ -69,6 +69,17 @@ CASES = {
             )
             for length in (2048, 8192)
         ),
+        *(
+            Case(
+                f"tokens{n}",
+                "stream",
+                f"Tokens of {n} source{'s' * (n > 1)}: mixed, shuffled, packed",
+                "The documents of the packing tables, dealt to as many sources, each shuffled, mixed by weight, packed "
+                "into rows of 2,048 tokens, batches of 8 rows of int32.",
+                (n,),
+            )
+            for n in (1, 3, 60)
+        ),
         Case(
             "move64",
             "stream",

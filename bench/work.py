@@ -157,6 +157,42 @@ class Docs:
                         buffer, place = np.empty(size, np.int32), 0
 
 
+@dataclass(frozen=True)
+class MixedDocs(Docs):
+    """The same documents as `sources` sources of as many, to be mixed by weight."""
+
+    sources: int = 3
+
+    @property
+    def weights(self) -> list[float]:
+        return [1.0] if self.sources == 1 else Mixed(self.sources).weights
+
+    @property
+    def names(self) -> list[str]:
+        return [f"s{i}" for i in range(self.sources)]
+
+    @property
+    def cuts(self) -> list[int]:
+        """The first document of each source, and their number."""
+        return [self.count * i // self.sources for i in range(self.sources + 1)]
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Documents drawn by weight, those of each source in an order of their own, again and again."""
+        import numpy as np
+
+        rng, cuts = np.random.default_rng(self.seed), self.cuts
+        weights = np.asarray(self.weights)
+        drawn = rng.choice(self.sources, self.count, p=weights / weights.sum())
+        found = np.empty(self.count, np.int64)
+        for i in range(self.sources):
+            where = np.flatnonzero(drawn == i)
+            passes = -(-len(where) // (cuts[i + 1] - cuts[i]))
+            own = [rng.permutation(np.arange(cuts[i], cuts[i + 1])) for _ in range(max(passes, 1))]
+            found[where] = np.concatenate(own)[: len(where)]
+        return found.tolist()
+
+
 class Texts:
     """The documents as a map-style source of mappings, for the peers that take one."""
 

@@ -97,6 +97,35 @@ def grouped(work):
     return (np.asarray(batch["tokens"]) for batch in rows)
 
 
+@PEER.row("tokens1", "interleave_datasets, streaming, the group_texts recipe", fill=lists)
+@PEER.row("tokens3", "interleave_datasets, streaming, the group_texts recipe", quick=True, fill=lists)
+@PEER.row("tokens60", "interleave_datasets, streaming, the group_texts recipe", fill=lists)
+def tokens(work):
+    import numpy as np
+    import pyarrow as pa
+
+    datasets = quiet()
+    values = pa.array(np.asarray(work.tokens))
+
+    def stream(i):
+        ends = pa.array(work.offsets[work.cuts[i] : work.cuts[i + 1] + 1])
+        table = pa.table({"tokens": pa.LargeListArray.from_arrays(ends, values)})
+        ds = datasets.Dataset(datasets.table.InMemoryTable(table)).to_iterable_dataset()
+        return ds.shuffle(seed=work.seed + i, buffer_size=1000).with_format("numpy")
+
+    def group(batch):
+        whole = np.concatenate([np.asarray(x, dtype=np.int32) for x in batch["tokens"]])
+        count = len(whole) // work.length
+        return {"tokens": list(whole[: count * work.length].reshape(count, work.length))}
+
+    parts, chances = [stream(i) for i in range(work.sources)], even(work)
+    mixed = datasets.interleave_datasets(
+        parts, probabilities=chances, seed=work.seed, stopping_strategy="all_exhausted"
+    )
+    rows = mixed.map(group, batched=True, batch_size=1000, remove_columns=["tokens"]).batch(work.rows)
+    return (np.asarray(batch["tokens"]) for batch in rows)
+
+
 @PEER.row("resume", "interleave_datasets of 3, streaming, batch 8")
 def resume_mix():
     return Held(woven(Mixed(3, batch=8), 8))

@@ -142,6 +142,20 @@ def best_fit(work):
     return fitted(work, "BestFitPackIterDataset")
 
 
+@PEER.row("tokens1", "MapDataset.mix, ConcatThenSplit", fill=fill)
+@PEER.row("tokens3", "MapDataset.mix, ConcatThenSplit", quick=True, fill=fill)
+@PEER.row("tokens60", "MapDataset.mix, ConcatThenSplit", fill=fill)
+def tokens(work):
+    import grain
+    from grain.experimental import ConcatThenSplitIterDataset
+
+    whole = grain.MapDataset.source(Texts(work))
+    pairs = enumerate(zip(work.cuts, work.cuts[1:], strict=False))
+    parts = [whole.slice(slice(a, b)).shuffle(seed=work.seed + i).repeat() for i, (a, b) in pairs]
+    mixed = grain.MapDataset.mix(parts, work.weights).to_iter_dataset(inline())
+    return ConcatThenSplitIterDataset(mixed, length_struct={"tokens": work.length}).batch(work.rows)
+
+
 def held(ds, **more):
     return Held(
         ds,

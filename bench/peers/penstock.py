@@ -120,6 +120,31 @@ def best_fit(work):
     return rows_of(work, "best_fit")
 
 
+def tokens_of(work, method):
+    import penstock as ps
+
+    flows = {
+        name: ps.from_tokens(work.tokens, work.offsets[a : b + 1], name=name).shuffle()
+        for name, a, b in zip(work.names, work.cuts, work.cuts[1:], strict=False)
+    }
+    mixed = ps.mix(flows, dict(zip(work.names, work.weights, strict=True)), seed=work.seed)
+    return mixed.pack(work.length, method=method, dtype="int32").batch(work.rows)
+
+
+@PEER.row("tokens1", "mix, shuffle, concat_split", fill=fill)
+@PEER.row("tokens3", "mix, shuffle, concat_split", quick=True, fill=fill)
+@PEER.row("tokens60", "mix, shuffle, concat_split", fill=fill)
+def tokens_cut(work):
+    return tokens_of(work, "concat_split")
+
+
+@PEER.row("tokens1", "mix, shuffle, best_fit", fill=fill)
+@PEER.row("tokens3", "mix, shuffle, best_fit", fill=fill)
+@PEER.row("tokens60", "mix, shuffle, best_fit", fill=fill)
+def tokens_whole(work):
+    return tokens_of(work, "best_fit")
+
+
 def at(steps_to_samples):
     """A state as it would be after this many steps: the position of one that was saved, written over."""
 

@@ -134,6 +134,34 @@ def joined(work):
     return join((x.numpy() for x in DataLoader(data, None, shuffle=True, generator=seeded())), work)
 
 
+@PEER.row("tokens1", "a list of tokens that grows and is cut, as in torchtitan")
+@PEER.row("tokens3", "a list of tokens that grows and is cut, as in torchtitan", quick=True)
+@PEER.row("tokens60", "a list of tokens that grows and is cut, as in torchtitan")
+def buffered(work):
+    import random
+    from itertools import chain, repeat
+
+    import numpy as np
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Rows(IterableDataset):
+        def __iter__(self):
+            rng, held = random.Random(work.seed), []
+            orders = [chain.from_iterable(map(self.order, repeat(i))) for i in range(work.sources)]
+            while True:
+                (source,) = rng.choices(range(work.sources), work.weights)
+                held.extend(work.document(next(orders[source])).tolist())
+                while len(held) >= work.length:
+                    row, held = torch.LongTensor(held[: work.length]), held[work.length :]
+                    yield row
+
+        def order(self, i):
+            return np.random.permutation(np.arange(work.cuts[i], work.cuts[i + 1])).tolist()
+
+    return (batch.numpy() for batch in DataLoader(Rows(), work.rows))
+
+
 @PEER.row("resume", "torchdata nodes, mix of 3, batch 8")
 def resume_nodes():
     import torchdata.nodes as tn

@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -236,3 +238,13 @@ def test_errors_are_json_where_it_is_asked(mixture: Path, penstock: Penstock) ->
 
 def test_the_version_is_told(penstock: Penstock) -> None:
     assert penstock("--version").output == f"penstock {ps.__version__}\n"
+
+
+def test_plan_tells_how_full_packed_rows_are(tmp_path: Path, penstock: Penstock) -> None:
+    lengths = [3, 40, 7, 12, 30] * 20
+    pq.write_table(pa.table({"ids": [list(range(n)) for n in lengths]}), tmp_path / "a.parquet")
+    path = tmp_path / "m.yaml"
+    path.write_text("horizon: {epochs: 1}\npack: {length: 32}\nsources: {a: {path: a.parquet, lengths: ids}}\n")
+    found = said(penstock, "plan", path)["packing"]
+    assert 0.99 < found["fill"] < 1 and 0.2 < found["split"] < 0.8 and found["cut"] == 0 and found["sampled"] > 50
+    assert "packing: " in (shown := penstock("plan", path).output) and "99.14% full" in shown

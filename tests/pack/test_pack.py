@@ -620,7 +620,7 @@ def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
     from penstock.pack.plan import Columns, Pieces
 
     def columns() -> Columns:
-        return Columns([np.arange(4)] * 3, [0, 0, 0], [4, 4, 4])
+        return Columns([np.arange(4)] * 3, np.zeros(3, np.int64), np.full(3, 4))
 
     one, other = columns(), columns()
     neighbours = build_plain([Pieces(one, 0, 1), Pieces(one, 1, 2)], 4, None, 0, 1, [2])

@@ -82,7 +82,7 @@ def test_rows_built_together_are_those_built_one_by_one(
     documents = [np.arange(size).astype(kind) for size in sizes]
     packing = Packing(length, "best_fit", pad=pad, dtype=dtype)
     made = plan(packing.fold(), sizes)
-    columns = Columns([documents[i] for i in made.item.tolist()], made.start.tolist(), made.stop.tolist())
+    columns = Columns([documents[i] for i in made.item.tolist()], made.start, made.stop)
     rows = [Pieces(columns, a, b) for a, b in pairwise(made.bounds.tolist())]
     want, wrong = list[Any](), ""
     try:

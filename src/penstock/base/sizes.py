@@ -34,10 +34,10 @@ class ByIndex:
 
 
 @dataclass(frozen=True)
-class Spans:
+class Between:
     """Lengths as what lies between offsets, of which there is one more; they are not copied.
 
-    >>> Spans(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
+    >>> Between(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
     [5, 4]
     """
 

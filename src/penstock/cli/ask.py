@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,10 +53,15 @@ def plan(
         "sources": shares.as_json(rows),
         "picture": str(out) if out else None,
     }
+    packing = target.plan.packing() if target.packed else None
+    if packing is not None:
+        found["packing"] = asdict(packing)
 
     def tell(console: Any) -> None:
         amount = f"{sum(row.tokens or 0 for row in rows):,} tokens" if target.packed else f"{samples:,} samples"
         put(console, shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed))
+        if packing is not None:
+            say(console, f"packing: {shares.packing(packing)}")
         if not target.whole:
             say(console, "\nRows are packed while it runs, so a step has no fixed samples: all counts are of samples.")
         _remark(console, rows, every)

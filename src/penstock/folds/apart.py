@@ -75,6 +75,8 @@ def group_in(sample: object, by: str) -> str:
         raise DataError(
             f"pack(group_by={by!r}): a document has no {by!r} that says with which others it goes"
         ) from None
-    if isinstance(found, bytes | str | int | np.integer | np.bool_):
+    if isinstance(found, bytes | str | int) or (
+        np.asarray(found).dtype.kind in "iub" and not np.ndim(cast(int, found))
+    ):
         return str(found)
     raise DataError(f"pack(group_by={by!r}): {by!r} of a document is a {type(found).__name__}, not a text or a number")

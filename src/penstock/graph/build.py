@@ -38,7 +38,7 @@ from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
-from ..pack import ConcatSplit
+from ..pack import Apart, ConcatSplit
 from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
 from ..types import Ints, Order, is_source
@@ -196,6 +196,8 @@ class Builder:
                 names = [leaf.name for leaf in self.leaves]
                 if why_not(flow) is not None:
                     return HoldOp(inner, fold, size, key, names)
+                if isinstance(fold, Apart) and len(inner.leaves) == 1:
+                    fold = fold.fold
                 counted, mark = Counted.by(size, self.lengths), self.mark()
                 if by_sums(fold) and (inner.size is None or inner.alike):
                     self._refuse_empty(inner, counted.extra)

@@ -38,7 +38,7 @@ class FitOp(JoinedOp):
     def __init__(
         self, flow: Op, fold: BestFit | Apart, key: int, counted: Counted, node: int, names: Sequence[str]
     ) -> None:
-        self._groups = ranks(flow, names) if isinstance(fold, Apart) and len(flow.leaves) > 1 else None
+        self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self.windows = Windows(fold, counted.multiple, 1 if self._groups is None else len(flow.leaves))
         if self.windows.long == "cut":
             counted = counted._replace(lengths=counted.lengths.cut(self.windows.length - counted.extra))

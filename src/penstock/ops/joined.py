@@ -22,6 +22,7 @@ from .tally import Tally
 from .tokens import Lengths
 
 _MOST = 1 << 18  # documents located at a time
+_SAMPLED = 256  # rows
 _HELD = 16  # tokens whose documents are remembered
 
 
@@ -40,8 +41,13 @@ class JoinedOp(PackedOp):
 
     def __init__(self, flow: Op, length: int, counted: Counted, node: int) -> None:
         super().__init__(flow, counted, node)
-        self.length, self.meter = length, Metered(flow, self.lengths, self.extra)
+        self.length = self.row_length = length
+        self.meter = Metered(flow, self.lengths, self.extra)
         self._held = dict[int, At]()
+
+    def sampled(self) -> Rows:
+        many = _SAMPLED if self.size is None else min(_SAMPLED, self.size)
+        return self.locate(np.arange(many), np.zeros(many, np.int64))
 
     def _start(self, row: int) -> int:
         """The token from which on documents are needed for a row; all before are in rows before."""

@@ -13,13 +13,14 @@ from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
-from ..pack import Apart, BestFit, FirstFit, Layout, fitted, inner_of, plan, settled
+from ..pack import Apart, BestFit, ConcatSplit, FirstFit, Layout, fitted, inner_of, plan, settled
 from ..types import Fold, Ints
 from .op import OneInput, Op
 from .packed import Counted, PackedOp, lapped, ranks
 from .passes import PassesOp
 from .tally import Tally
 
+_SAMPLED = 1 << 14  # documents
 _LOCATED = 1 << 22  # documents looked up at a time
 
 
@@ -50,6 +51,8 @@ class PackOp(PackedOp):
     def __init__(self, flow: Op, fold: Fold, key: int, counted: Counted, node: int, names: Sequence[str]) -> None:
         super().__init__(flow, counted, node)
         self.fold, self.key = fold, key
+        inner = inner_of(fold)
+        self.row_length = inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._plans = dict[int, Pass]()
 
@@ -113,6 +116,23 @@ class PackOp(PackedOp):
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry alone."""
         return key_of_pass(self.key, epoch) if isinstance(self.fold, BestFit) and self.fold.windowed else self.key
+
+    @property
+    def began(self) -> bool:
+        """Whether a pass was planned."""
+        return "_first" in self.__dict__
+
+    def sampled(self) -> Rows:
+        if cast(int, self.flow.size) <= _SAMPLED:
+            places = np.arange(self.size)
+            return self.locate(places, np.zeros_like(places))
+        places = np.arange(_SAMPLED)
+        documents = self.flow.locate(places, np.zeros_like(places))
+        sizes = self.lengths.of(documents) + self.extra
+        made = plan(self.fold, sizes, self._key(0), self.multiple, self._group(documents))
+        bounds = made.bounds[: max(len(made) * 9 // 10, 1) + 1]
+        pieces = slice(0, int(bounds[-1]))  # rows at the end would have gone on to be filled
+        return self.parts(documents.take(made.item[pieces]), made.start[pieces], made.stop[pieces], bounds)
 
     def drawn(self, position: int) -> int:
         """How many samples of the flow below had to be seen to decide on the groups before a position."""

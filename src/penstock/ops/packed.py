@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,29 +13,33 @@ import numpy as np
 
 from ..base.ints import FAR
 from ..base.rows import HOLE, Rows
+from ..base.spans import Spans, Stored, join_spans
 from ..errors import DataError
 from ..pack import Columns, Missing, Pieces
 from ..streams.step import Failed, listed
-from ..types import Ints, Sizer
+from ..types import Ints, Sizer, Source
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
 
 
 class Counted(NamedTuple):
     """How documents are counted where they are packed: by their lengths, `extra` tokens more each, and all of that
-    multiples of `multiple`.
+    multiples of `multiple`. Without the padding they have the `plain` lengths, and `added` tokens more.
     """
 
     lengths: Lengths
-    extra: int = 0
-    multiple: int = 1
+    extra: int
+    multiple: int
+    plain: Lengths
+    added: int
 
     @classmethod
     def by(cls, size: Sizer | None, lengths: Lengths) -> Counted:
         """As a sizer says."""
-        if size is None or size.multiple == 1:
-            return cls(lengths, size.extra if size else 0)
-        return cls(Lengths([size.counted(each) for each in lengths.by_leaf]), 0, size.multiple)
+        extra, multiple = (size.extra, size.multiple) if size else (0, 1)
+        if size is None or multiple == 1:
+            return cls(lengths, extra, 1, lengths, extra)
+        return cls(Lengths([size.counted(each) for each in lengths.by_leaf]), 0, multiple, lengths, extra)
 
 
 class PackedOp(Groups):
@@ -42,11 +47,24 @@ class PackedOp(Groups):
 
     def __init__(self, flow: Op, counted: Counted, node: int) -> None:
         super().__init__(flow)
-        (self.lengths, self.extra, self.multiple), self.node = counted, node
+        (self.lengths, self.extra, self.multiple, self.plain, self.extra_each), self.node = counted, node
 
     def drawn(self, position: int) -> int:
         """How many samples of the flow below had to be seen to decide on the groups before a position."""
         raise NotImplementedError
+
+    row_length: int | None = None
+    """The tokens of a row; None of batches."""
+
+    def sampled(self) -> Rows:
+        """A window of its rows, the first of the first pass, without packing the whole."""
+        raise NotImplementedError
+
+    def plain_tokens(self, documents: int) -> int:
+        """The tokens of the first so many documents, without padding."""
+        out = np.zeros(len(self.plain.by_leaf), np.int64)
+        self.flow.tokens(documents, self.plain, out)
+        return int(out.sum()) + documents * self.extra_each
 
     def parts(self, documents: Rows, start: Ints, stop: Ints, bounds: Ints) -> Rows:
         """Groups of documents, each from token `start` to `stop`."""
@@ -57,14 +75,14 @@ class PackedOp(Groups):
     def values(self, rows: Rows) -> Sequence[Any]:
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
-        starts, stops = rows.marks[self.node][first].tolist(), rows.marks[~self.node][first].tolist()
+        starts, stops = rows.marks[self.node][first], rows.marks[~self.node][first]
         columns = Columns(self._documents(inner, rows.levels[0]), starts, stops)
         return [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
 
-    def _documents(self, rows: Rows, groups: Ints) -> list[Any]:
+    def _documents(self, rows: Rows, groups: Ints) -> Sequence[Any]:
         """The documents of groups; one that cannot be read is shown by the first of its group that can."""
         if HOLE not in rows.marks:
-            return listed(self.flow.values(rows))
+            return listed(self.flow.values(rows)) if (found := self._spans(rows)) is None else found
         gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
         there = np.flatnonzero(~gone)
         found = dict(zip(there.tolist(), self.flow.values(rows.take(there)) if len(there) else [], strict=True))
@@ -76,6 +94,28 @@ class PackedOp(Groups):
                     shown = self._another(rows.slice(i, i + 1))
                 values.append(found[i] if i in found else Missing(self._length(rows, i), shown))
         return values
+
+    @cached_property
+    def _stored(self) -> dict[int, Source | None]:
+        """What the documents of each leaf lie in: what is packed by lengths that are known is read and nothing else."""
+        return {int(op.leaf or 0): op.source for op in _reads(self.flow)}
+
+    def _spans(self, rows: Rows) -> Spans | None:
+        """Where documents lie; None where they do not lie end to end, or cannot be read, which reading them tells."""
+        if rows.levels or not len(rows):
+            return None
+        order = np.argsort(rows.leaf, kind="stable")
+        found = list[Spans]()
+        try:
+            for some in np.split(order, np.flatnonzero(np.diff(rows.leaf[order])) + 1):
+                source = self._stored[int(rows.leaf[some[0]])]
+                spans = source.spans(rows.index[some]) if isinstance(source, Stored) else None
+                if spans is None:
+                    return None
+                found.append(spans)
+        except Exception:
+            return None
+        return join_spans(found, order)
 
     def _length(self, rows: Rows, i: int) -> int:
         flat = rows.firsts()[i]
@@ -110,6 +150,14 @@ class PackedOp(Groups):
     @property
     def alike(self) -> bool:
         return False
+
+
+def _reads(op: Op) -> Iterator[Op]:
+    """The sources below."""
+    if not op.inputs:
+        yield op
+    for each in op.inputs:
+        yield from _reads(each)
 
 
 def ranks(flow: Op, names: Sequence[str]) -> Ints:

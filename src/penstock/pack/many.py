@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..base.spans import Spans
 from ..folds.pack import Piece
 from ..types import Ints
 from .plan import Pieces
@@ -16,17 +17,20 @@ from .plan import Pieces
 Array = npt.NDArray[Any]
 
 _RAMP = np.arange(1 << 16, dtype=np.int32)
-_BLOCK = 1 << 14  # tokens that are laid into one array: more would be memory that is new every time
+_COLUMNS: tuple[str, ...] = ("tokens", "segment_ids", "positions")
+_BLOCK = 1 << 15  # tokens that are laid into one array: more would be memory that is new every time
 
 
 class Laid(NamedTuple):
-    """Parts of documents, in the order of their rows: `tails` is the padding after each, `bounds` where rows begin."""
+    """What rows are made of, end to end: parts of documents, and the padding between them. Of each its `tokens`, its
+    `places` in the document, its `number` in the row, `counts` tokens; `bounds` is where rows begin.
+    """
 
-    pieces: list[Array]
-    starts: list[int]
-    tokens: Ints
-    tails: Ints
-    bounds: Ints
+    tokens: list[Array]
+    places: list[Array]
+    number: npt.NDArray[np.int32]
+    counts: Ints
+    bounds: list[int]
 
 
 def build_plain(
@@ -36,18 +40,23 @@ def build_plain(
 
     None where that takes more: features, lists, mixed dtypes, or anything that is wrong and must be named.
     """
-    if (found := _documents(groups, length, multiple)) is None:
+    if (found := _laid(groups, length, multiple, dtype, pad)) is None:
         return None
-    first = found.pieces[0].dtype
-    kind = first if dtype is None else np.dtype(dtype)
-    if not np.can_cast(first, kind, "same_kind") or (found.tails.any() and not _holds(kind, pad)):
-        return None
+    kind = found.tokens[0].dtype if dtype is None else np.dtype(dtype)
     made, row = list[dict[str, Array]](), 0
     for edges in _blocks(sizes, length):
         rows = edges[-1]
-        block = _laid(found, row, row + rows, kind, pad)
-        columns = {name: column.reshape(rows, length) for name, column in block.items()}
-        made += [{name: column[a:b] for name, column in columns.items()} for a, b in pairwise(edges)]
+        a, b = found.bounds[row], found.bounds[row + rows]
+        tokens = np.empty(rows * length, kind)
+        np.concatenate(found.tokens[a:b], out=tokens, casting="same_kind")
+        columns: tuple[Array, ...] = (
+            tokens,
+            found.number[a:b].repeat(found.counts[a:b]),
+            np.concatenate(found.places[a:b]),
+        )
+        block = [column.reshape(rows, length) for column in columns]
+        for a, b in pairwise(edges):
+            made.append(dict(zip(_COLUMNS, [column[a:b] for column in block], strict=True)))
         row += rows
     return made
 
@@ -62,7 +71,7 @@ def _blocks(sizes: Sequence[int], length: int) -> list[list[int]]:
     return blocks
 
 
-def _documents(groups: Sequence[Sequence[Piece]], length: int, multiple: int) -> Laid | None:
+def _laid(groups: Sequence[Sequence[Piece]], length: int, multiple: int, dtype: Any, pad: Any) -> Laid | None:
     """What lies in the rows, if these are neighbours of one plan, and it is plain vectors of what was expected."""
     first, last = groups[0], groups[-1]
     if not isinstance(first, Pieces) or not isinstance(last, Pieces):
@@ -71,48 +80,65 @@ def _documents(groups: Sequence[Sequence[Piece]], length: int, multiple: int) ->
     rows = [group for group in groups if isinstance(group, Pieces) and group.columns is first.columns]
     if len(rows) < len(groups) or any(row.stop != behind.start for row, behind in pairwise(rows)):
         return None
-    docs, starts, stops = (column[first.start : last.stop] for column in first.columns)
-    if list(map(type, docs)).count(np.ndarray) < len(docs) or max(stops) >= len(_RAMP):
+    some, (values, starts, stops) = slice(first.start, last.stop), first.columns
+    starts, stops = starts[some], stops[some]
+    if int(stops.max()) >= len(_RAMP) or (pieces := _pieces(values, some, starts, stops)) is None:
         return None
-    if [doc.dtype for doc in docs].count(docs[0].dtype) < len(docs) or [doc.ndim for doc in docs].count(1) < len(docs):
-        return None
-    pieces = [doc[start:stop] for doc, start, stop in zip(docs, starts, stops, strict=True)]
-    tokens = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    takes = np.subtract(stops, starts)
-    tails = takes - tokens
+    counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    takes = stops - starts
+    tails = takes - counts
     if tails.any() and (tails.min() < 0 or tails.max() >= multiple):
         return None
     bounds = np.asarray([*(row.start for row in rows), last.stop], np.int64) - first.start
     left = length - np.add.reduceat(takes, bounds[:-1])
-    if left.min() < 0:
+    kind = pieces[0].dtype if dtype is None else np.dtype(dtype)
+    if left.min() < 0 or not np.can_cast(pieces[0].dtype, kind, "same_kind"):
         return None
-    tails[bounds[1:] - 1] += left
-    return Laid(pieces, starts, tokens, tails, bounds)
-
-
-def _laid(found: Laid, first: int, last: int, kind: np.dtype[Any], pad: Any) -> dict[str, Array]:
-    """The columns of some rows, end to end."""
-    begins = found.bounds[first : last + 1]
-    a, b = int(begins[0]), int(begins[-1])
-    pieces, takes, tails = found.pieces[a:b], found.tokens[a:b], found.tails[a:b]
-    ramps = [_RAMP[start : start + many] for start, many in zip(found.starts[a:b], takes.tolist(), strict=True)]
     # The number of a document in its row: counted over all rows, less those before its row.
-    numbers = np.arange(1, b - a + 1, dtype=np.int32) - np.repeat((begins[:-1] - a).astype(np.int32), np.diff(begins))
-    if tails.any():
-        numbers = np.stack([numbers, np.zeros_like(numbers)], axis=1).ravel()
-        takes = np.stack([takes, tails], axis=1).ravel()
-        most = int(tails.max())
-        pieces = _tailed(pieces, tails.tolist(), np.full(most, pad, kind))
-        ramps = _tailed(ramps, tails.tolist(), np.zeros(most, np.int32))
-    tokens = np.empty(int(takes.sum()), kind)
-    np.concatenate(pieces, out=tokens, casting="same_kind")
-    return {"tokens": tokens, "segment_ids": np.repeat(numbers, takes), "positions": np.concatenate(ramps)}
+    number = np.arange(1, len(pieces) + 1, dtype=np.int32)
+    number -= np.repeat(bounds[:-1].astype(np.int32), np.diff(bounds))
+    places = [_RAMP[a:b] for a, b in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
+    laid = Laid(pieces, places, number, counts, bounds.tolist())
+    tails[bounds[1:] - 1] += left
+    if not tails.any():
+        return laid
+    return _padded(laid, tails, pad, kind) if _holds(kind, pad) else None
 
 
-def _tailed(pieces: list[Array], tails: list[int], padding: Array) -> list[Array]:
-    """The pieces, each with padding of a length after it."""
-    parts = ((piece, padding[:many]) if many else (piece,) for piece, many in zip(pieces, tails, strict=True))
-    return [part for both in parts for part in both]
+def _padded(laid: Laid, tails: Ints, pad: Any, kind: np.dtype[Any]) -> Laid:
+    """The same with so much padding after each part."""
+    after = np.flatnonzero(tails) + 1
+    counts, most = tails[after - 1], int(tails.max())
+    bounds = np.asarray(laid.bounds)
+    return Laid(
+        _between(laid.tokens, after.tolist(), counts.tolist(), np.full(most, pad, kind)),
+        _between(laid.places, after.tolist(), counts.tolist(), np.zeros(most, np.int32)),
+        np.insert(laid.number, after, 0),
+        np.insert(laid.counts, after, counts),
+        (bounds + np.searchsorted(after, bounds, side="right")).tolist(),
+    )
+
+
+def _between(pieces: list[Array], after: list[int], counts: list[int], padding: Array) -> list[Array]:
+    """The pieces, and so much padding before some of them."""
+    out, done = list[Array](), 0
+    for place, count in zip(after, counts, strict=True):
+        out += pieces[done:place]
+        out.append(padding[:count])
+        done = place
+    return out + pieces[done:]
+
+
+def _pieces(values: Sequence[Any], some: slice, starts: Ints, stops: Ints) -> list[Array] | None:
+    """Parts of documents, if these are vectors of one type."""
+    if isinstance(values, Spans):
+        return values.parts(some, starts, stops) if values.plain else None
+    docs: Sequence[Any] = values[some]
+    if list(map(type, docs)).count(np.ndarray) < len(docs):
+        return None
+    if [doc.dtype for doc in docs].count(docs[0].dtype) < len(docs) or [doc.ndim for doc in docs].count(1) < len(docs):
+        return None
+    return [doc[start:stop] for doc, start, stop in zip(docs, starts.tolist(), stops.tolist(), strict=True)]
 
 
 def _holds(kind: np.dtype[Any], pad: Any) -> bool:

@@ -196,13 +196,13 @@ class Pieces(Sequence[Part]):
         return self._part(places) if isinstance(places, int) else [self._part(place) for place in places]
 
     def _part(self, place: int) -> Part:
-        value, start, stop = (column[place] for column in self.columns)
-        return Part(Item(0, 0, value), start, stop)
+        values, starts, stops = self.columns
+        return Part(Item(0, 0, values[place]), int(starts[place]), int(stops[place]))
 
 
 class Columns(NamedTuple):
     """Documents and the ranges of their tokens."""
 
-    values: list[Any]
-    starts: list[int]
-    stops: list[int]
+    values: Sequence[Any]
+    starts: Ints
+    stops: Ints

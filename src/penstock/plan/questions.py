@@ -32,6 +32,7 @@ from ..streams.journal import JournalEntry, SampleDraw
 from ..types import Ints, is_source
 from .audit import Audit, Walk
 from .ends import exhaustions
+from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, Sample, Samples, differs
 from .replaced import Replaced
 from .seen import Seen, seen
@@ -293,6 +294,25 @@ class Questions(Shows):
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
         return self._tokens(tally)
+
+    def packing(self) -> PackedShares:
+        """How full packed rows are, how many there are, and how many documents are split or cut: from lengths alone,
+        and of one window, without packing the whole. Of `batch_by_tokens` and `bucket_by_length`, how full batches are
+        when they are padded.
+
+        Raises:
+            ConfigError: if nothing is packed, or not from known lengths.
+
+        >>> import penstock as ps, numpy as np
+        >>> store = ps.from_tokens(np.arange(90), np.arange(0, 91, 9))
+        >>> told = store.pack(16, "best_fit", overflow="never").plan.packing()
+        >>> told.rows, told.tokens, told.fill, told.split
+        (10, 90, 0.5625, 0.0)
+        """
+        packs = _packs(self._op)
+        if not packs:
+            raise ConfigError("plan.packing(): nothing is packed here from lengths that are known beforehand")
+        return packing_of(packs[0])
 
     def epochs(self, position: int) -> dict[str, float]:
         """How often each source has been seen before a position: samples delivered over the samples it has to give.

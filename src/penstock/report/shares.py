@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.base.ints import distinct
+from penstock.plan import PackedShares
 
 from .remarks import Row, remarks
 from .target import Target
@@ -199,3 +200,10 @@ def course(target: Target, steps: int) -> Course:
     names, sizes = [names[i] for i in order], [sizes[i] for i in order]
     groups = [target.groups.get(name, name) for name in names]
     return Course(names, sizes, grid, np.asarray(counts, np.int64)[:, order], sorted(marks)[:12], unit, groups)
+
+
+def packing(told: PackedShares) -> str:
+    """How full rows are and what becomes of documents, in a line."""
+    amount = "" if told.rows is None else f"{told.rows:,} rows of {told.tokens:,} tokens in a pass, "
+    lost = f", {told.cut:.2%} cut" if told.cut else ""
+    return f"{amount}{told.fill:.2%} full, {told.split:.2%} of the documents split{lost}"

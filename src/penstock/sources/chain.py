@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base import machine, seams
 from ..base.seams import Stat
+from ..base.spans import Spans, Stored, join_spans
 from ..stores import Range, Reach, Stores, is_far
 from ..types import Ints, Json, Sizes
 from . import sidecar
@@ -253,6 +254,18 @@ class Chain:
             if isinstance(file, Ranged):
                 ranges += file.ranges(indices[parts == part] - self._starts[part])
         return store.ahead(ranges)
+
+    def spans(self, indices: Ints, /) -> Spans | None:
+        """The rows at `indices` as places in files of tokens; None where they are others."""
+        parts = np.searchsorted(self._starts, indices, side="right") - 1
+        order, found = np.argsort(parts, kind="stable"), list[Spans]()
+        for some in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
+            file = self.files[int(parts[some[0]])] if len(some) else None
+            spans = file.spans(indices[some] - self._starts[parts[some]]) if isinstance(file, Stored) else None
+            if spans is None:
+                return None
+            found.append(spans)
+        return join_spans(found, order)
 
     def lengths(self) -> Sizes | None:
         """The sizes of all rows, found when first asked for; `None` where nobody knows them without reading."""

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.progress import Progress
-from ..base.sizes import ByIndex, Spans
+from ..base.sizes import Between, ByIndex
+from ..base.spans import Spans
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
 from .chain import by_part, starts_of
@@ -114,8 +115,7 @@ class Tokens:
         self._kept = (tokens, offsets)
         self._digest: Digest | None = None
         # A plain array over the same memory: slicing a np.memmap costs ten times as much.
-        self._tokens = np.asarray(tokens)
-        bounds = np.asarray(offsets)
+        self._tokens, bounds = np.asarray(tokens), np.asarray(offsets)
         if self._tokens.ndim != 1 or bounds.ndim != 1 or bounds.dtype.kind not in "iu" or not bounds.size:
             raise ConfigError(
                 "Tokens needs a flat array of tokens and one integer offset more than there are documents; got shapes "
@@ -144,13 +144,18 @@ class Tokens:
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The documents at `indices`, as views."""
-        tokens = self._tokens
-        starts, stops = self._offsets[indices].tolist(), self._offsets[indices + 1].tolist()
+        tokens, starts, stops = self._tokens, self._offsets[indices].tolist(), self._offsets[indices + 1].tolist()
         return [tokens[start:stop] for start, stop in zip(starts, stops, strict=True)]
+
+    def spans(self, indices: Ints, /) -> Spans:
+        """The documents at `indices`, as places in the array."""
+        return Spans(
+            [self._tokens], np.zeros(len(indices), np.int64), self._offsets[indices], self._offsets[indices + 1]
+        )
 
     def lengths(self) -> Sizes:
         """The number of tokens of every document, as what lies between offsets."""
-        return Spans(self._offsets)
+        return Between(self._offsets)
 
     def joined(self) -> npt.NDArray[Any]:
         """The tokens of all documents end to end, as a view."""
@@ -158,8 +163,7 @@ class Tokens:
 
     def digest(self) -> Digest:
         """What the tokens are, and where documents begin."""
-        if self._digest is None:
-            self._digest = self.digest_of(len(self))
+        self._digest = self._digest or self.digest_of(len(self))
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:

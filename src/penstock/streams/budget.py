@@ -73,7 +73,7 @@ def bytes_of(value: Any, deep: int = _DEEP) -> int:
         return _PLAIN + size
     if not deep:
         return _PLAIN
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):  # asking for a mapping takes longer than all else here
         return _PLAIN + sum(bytes_of(each, deep - 1) for each in cast("Mapping[Any, Any]", value).values())
     if isinstance(value, list | tuple) and value:
         some = cast("Sequence[Any]", value)[:_LOOKED_AT] if deep == _DEEP else cast("Sequence[Any]", value)[:_DEEPER]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.sizes import Chained, Ends
+from ...base.spans import Spans
 from ...errors import DataError
 from ...stores import Range, is_far
 from ...types import Ints, Sizes
@@ -104,6 +105,14 @@ class TokenFile:
         """The documents at `indices`, as views."""
         tokens, (starts, stops) = self._tokens(), bounds(self._ends.get(), indices)
         return [tokens[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    def spans(self, indices: Ints, /) -> Spans | None:
+        """The documents at `indices`, as places in the file; None where it lies in a store."""
+        tokens = self._tokens()
+        if isinstance(tokens, FarTokens):
+            return None
+        starts, stops = bounds(self._ends.get(), indices)
+        return Spans([tokens], np.zeros(len(indices), np.int64), starts, stops)
 
     def lengths(self) -> Sizes:
         """The number of tokens of every document; none is held."""
