@@ -22,6 +22,7 @@ from .check import lint
 from .convert import convert
 from .edit import edit
 from .find import find as find_
+from .replay import replay
 from .report import report
 from .run import run
 from .say import Json, answer, failed, guarded, say
@@ -129,5 +130,20 @@ def index(
 
 
 app.command("find")(find_)
-for command in (ask.plan, ask.at, ask.diff, ask.simulate, audit, blame, seen, leaks, report, lint, run, edit, convert):
+for command in (
+    ask.plan,
+    ask.at,
+    ask.diff,
+    ask.simulate,
+    audit,
+    blame,
+    seen,
+    leaks,
+    replay,
+    report,
+    lint,
+    run,
+    edit,
+    convert,
+):
     app.command()(command)
