@@ -179,6 +179,25 @@ def test_simulate_puts_the_change_beside_the_plan(mixture: Path, penstock: Penst
     assert "changed" in penstock("simulate", mixture, "--weight", "code=0.9").output
 
 
+def test_simulate_changes_stages_caps_and_the_horizon(mixture: Path, penstock: Penstock) -> None:
+    stages = "stages:\n  - {name: first, until: 50%}\n  - {name: last, interpolation: linear, weights: {math: 0.1}}\n"
+    mixture.write_text(mixture.read_text().replace("max_epochs: 0.5", "max_epochs: 5") + stages)
+    settings = ("--set", "stages.last.weights.math=2.7", "--set", "stages.1.until=20%", "--set", "horizon.steps=200")
+    changed = said(penstock, "simulate", mixture, *settings, "--set", "sources.code.max_epochs=0.1")["changed"]
+    text = mixture.read_text().replace("steps: 300", "steps: 200").replace("until: 50%", "until: 20%")
+    text = text.replace("{math: 0.1}", "{math: 2.7}").replace("weight: 0.5", "weight: 0.5, max_epochs: 0.1")
+    other = mixture.with_name("other.yaml")
+    other.write_text(text)
+    plan = said(penstock, "plan", other)
+    assert changed["sources"] == plan["sources"] and changed["steps"] == plan["steps"] == 200
+    for wrong, needle in (
+        ("stages.mid.until=1%", "there is no 'mid'"), ("sources.cod.weight=1", "did you mean 'code'"),
+        ("stages", "PLACE=VALUE"), ("seed=x", "seed"), ("sead=3", "did you mean 'seed'"),
+    ):  # fmt: skip
+        refused = penstock("simulate", mixture, "--set", wrong)
+        assert refused.exit_code == 2 and needle in refused.stderr, refused.stderr
+
+
 def test_simulate_refuses_what_makes_no_sense(mixture: Path, penstock: Penstock) -> None:
     for change, needle in (("cod=1", "'code'"), ("code", "NAME=NUMBER"), ("code=much", "'much' is no number")):
         result = penstock("simulate", mixture, "--weight", change)

@@ -50,6 +50,21 @@ def test_its_lines_are_a_run(mixture: Path, penstock: Penstock, tmp_path: Path) 
     assert keyed["key"] == f"{keyed['source']} {keyed['index']}"
 
 
+def test_steps_are_replayed_as_they_were(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    keys, out = tmp_path / "keys.jsonl", tmp_path / "samples.jsonl"
+    penstock("run", mixture, "--dump", keys)
+    done = penstock("replay", mixture, "--steps", "40:60", "--against", keys, "-o", out, "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["same"]
+    samples = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(samples) == 160 == len(lines(penstock("replay", mixture, "--steps", "40:60")))
+    assert all(one["value"] == {"text": f"{one['source']} {one['index']}"} for one in samples)
+    mixture.write_text(mixture.read_text().replace("seed: 7", "seed: 8"))
+    done = penstock("replay", mixture, "--steps", "40:60", "--against", keys)
+    assert done.exit_code == 1 and "not what" in done.output
+    keys.write_text("{}\n")
+    assert "line 1" in penstock("replay", mixture, "--steps", "40:60", "--against", keys).stderr
+
+
 def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     for asked, needle in (
         (("--steps", "7"), "FIRST:STOP"),

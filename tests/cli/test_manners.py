@@ -34,6 +34,7 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "blame": (("FILE", "--steps", "0:20"), 0),
     "seen": (("FILE", "--before", "40"), 0),
     "leaks": (("FILE", "OTHER", "--by", "place"), 1),
+    "replay": (("FILE", "--steps", "3:5", "-o", "OUT.jsonl"), 0),
     "report": (("FILE", "-o", "OUT.html"), 0),
     "lint": (("FILE", "WRONG"), 1),
     "run": (("FILE", "--steps", "5"), 0),
@@ -91,6 +92,14 @@ def spelled(world: dict[str, str], words: tuple[str, ...]) -> list[str]:
     return [word.replace(stem, world[stem]) if (stem := word.partition(".")[0]) in world else word for word in words]
 
 
+def test_starting_loads_little() -> None:
+    code = "import sys, penstock; before = set(sys.modules); import penstock.cli.app; print(*set(sys.modules) - before)"
+    ready = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=ready, capture_output=True, text=True, timeout=600)
+    loaded = {".".join(name.split(".")[:2]) for name in done.stdout.split() if name.startswith("penstock.")}
+    assert loaded == {"penstock.cli"}, "what a command needs it imports when it is called"
+
+
 def test_every_command_is_here() -> None:
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     groups = {group.name: group.typer_instance for group in app.registered_groups if group.typer_instance}
@@ -146,7 +155,6 @@ INSIDE = {
     "convert": "penstock.compat.mixtures.convert",
     "index": "penstock.sources.index_files",
     "lint": "penstock.mixture_files.lint",
-    "run": "penstock.cli.run.opened",
     "edit": "penstock.report.opened",
     "prepare": "penstock.cli.prepare.write",
     "info": "penstock.cli.info.open_files",

@@ -4,6 +4,7 @@ its run gives.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,8 @@ from hypothesis import settings
 import penstock as ps
 from penstock.mixture_files import lint, read_model
 from penstock.report import Target, opened, shares
+from penstock.report.blame import blame
+from penstock.report.stretch import Look
 from penstock.sources import Chain
 from penstock.sources.select import Selected
 
@@ -92,6 +95,8 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
     seen = dict.fromkeys(plan.sources, 0)
     where = dict[tuple[str, int], set[int]]()
     audit = _by_step(plan.audit(range(steps)).table().to_pylist())
+    begun, part = Counter[tuple[str, int]](), range(steps // 2, steps // 2 + steps // 10)
+    within = dict.fromkeys(plan.sources, 0)
     with ps.Loader(target.dataset) as loader:
         given = 0
         for step, batch in enumerate(loader):
@@ -101,6 +106,8 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
             for sample in plan.at(step):
                 seen[sample.source] += (sample.stop or 0) - (sample.start or 0)
                 where.setdefault((sample.source, sample.index), set()).add(step)
+                begun[sample.source, sample.index] += sample.start == 0
+                within[sample.source] += (sample.stop or 0) - (sample.start or 0) if step in part else 0
             assert batch["tokens"].shape == (BATCH, LENGTH)
             if step % 50 == 49:
                 assert plan.counts(step + 1, unit="tokens") == seen
@@ -108,6 +115,12 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
     assert given == steps == plan.size, "it ends at its horizon"
     for source, index in sorted(where)[:: max(1, len(where) // 40)]:
         assert plan.find(source, index, range(steps)) == sorted(where[source, index])
+    told = plan.seen(steps)
+    assert told.repeats() == dict(sorted(Counter(n for n in begun.values() if n).items()))
+    assert sum(told.documents.values()) == sum(n > 0 for n in begun.values())
+    here = Look(target, 1).measured(part).share  # what blame compares
+    assert here == pytest.approx(np.asarray(list(within.values())) / sum(within.values()))
+    assert all(one.here > one.usual for one in blame(target, part) if "first drawn" in one.text)
     rows = {row.source: row for row in shares.rows(target, steps)}
     assert {name: row.tokens for name, row in rows.items()} == seen
     total = sum(seen.values())

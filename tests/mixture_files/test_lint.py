@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from penstock.mixture_files import lint
 from yardstick import clocked
@@ -166,3 +169,25 @@ def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
     assert said[3].startswith("it is read about 200.")
     assert said[4] == f"'s007' is here twice, first on line {at['s007']}"
     assert took < 8_000, f"{took:.0f} ms for 500 sources"
+
+
+def test_a_shuffle_that_reads_a_row_group_a_sample(write: Any, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in range(2):
+        rows = {"text": [f"{part} {i} " + "x" * 200 for i in range(1_000)], "more": ["y" * 900] * 1_000}
+        pq.write_table(pa.table(rows), data / f"wide-{part}.parquet", row_group_size=500, use_dictionary=False)
+    path = write('sources: {a: {path: "wide-*.parquet"}}\nhorizon: {samples: 10}')
+    assert found(path) == [], "it stays in memory"
+    monkeypatch.setattr(sys.modules["penstock.mixture_files.lint"], "HELD", 100_000)
+    ((line, severity, key, said),) = found(path)
+    assert (line, severity, key) == (1, "warning", "sources.a.path")
+    assert re.search(r"about 5\d\d KiB a sample, a row group for 1\.\d+ KiB: shuffle: {rows: 500, window: 8}", said)
+    for mended in ("shuffle: {rows: 500, window: 8}", "shuffle: none", "shuffle: {buckets: 64}"):
+        assert found(write(f'sources: {{a: {{path: "wide-*.parquet", {mended}}}}}\nhorizon: {{samples: 10}}')) == []
+    ((_, _, _, said),) = found(write('sources: {a: {path: "wide-*.parquet", columns: [text]}}\nhorizon: {samples: 10}'))
+    assert re.search(r"about 1\d\d KiB a sample", said)
+
+
+def test_a_source_that_is_nearly_empty(write: Any, data: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2, 3]}), data / "few.parquet")
+    (problem,) = found(write("sources: {a: {path: few.parquet}}\nhorizon: {samples: 3}"))
+    assert problem[1:3] == ("warning", "sources.a") and "it has only 3 rows" in problem[3]

@@ -25,6 +25,7 @@ from .edit import edit
 from .find import find as find_
 from .info import info, preview
 from .prepare import prepare
+from .replay import replay
 from .report import report
 from .run import run
 from .say import Json, answer, failed, guarded, say
@@ -143,6 +144,7 @@ for command in (
     blame,
     seen,
     leaks,
+    replay,
     report,
     lint,
     run,

@@ -175,6 +175,9 @@ def diff(
 
 
 Changes = Annotated[list[str] | None, typer.Option("--weight", help="NAME=WEIGHT, as often as needed.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="PLACE=VALUE: stages.anneal.weights.math=30, horizon.steps=5k.")
+]
 Caps = Annotated[list[str] | None, typer.Option("--max-epochs", help="NAME=EPOCHS, as often as needed.")]
 
 
@@ -183,6 +186,7 @@ def simulate(
     mixture: Mixture,
     weight: Changes = None,
     max_epochs: Caps = None,
+    settings: Settings = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Another batch size.")] = None,
     stop: Annotated[str | None, typer.Option(help="Another stop rule.")] = None,
     steps: Steps = None,
@@ -190,14 +194,14 @@ def simulate(
     every: Every = False,
     as_json: Json = False,
 ) -> None:
-    """What would be: the plan with other weights, caps, batch size, stop rule or horizon, beside the plan as it is."""
+    """What would be: the plan with other weights, caps, stages, schedules or any other setting, beside it as it is."""
     from penstock.report import shares
     from penstock.report.target import opened
 
-    from .change import changed
+    from .change import changed, changed_by
 
     before = opened(mixture)
-    model = changed(before.model, weight or [], max_epochs or [])
+    model = changed_by(changed(before.model, weight or [], max_epochs or []), settings or [])
     if batch is not None:
         if model.batch is None:
             raise ConfigError(f"--batch {batch}: {mixture} makes no batches")

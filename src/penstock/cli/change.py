@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+from yaml import safe_load
 
 from penstock.base.hints import few, near
 from penstock.errors import ConfigError
-from penstock.mixture_files import MixtureFile
+from penstock.mixture_files import MixtureFile, read_model
+from penstock.mixture_files.write import text_of, tree_of
 
 
 def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> MixtureFile:
@@ -35,6 +41,62 @@ def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> 
         ]
         model = replace(model, schedule=None, temperature=None, stages=(), groups=None)
     return replace(model, sources=tuple(sources))
+
+
+def changed_by(model: MixtureFile, given: Sequence[str]) -> MixtureFile:
+    """The description with settings set by their place, as `stages.anneal.weights.math=30`.
+
+    >>> from penstock.mixture_files import SourceEntry
+    >>> model = MixtureFile((SourceEntry("a", path=("a.jsonl",), weight=1.0),), horizon=("steps", 300))
+    >>> found = changed_by(model, ["horizon.steps=400", "sources.a.max_epochs=2", "batch={size: 8}"])
+    >>> found.horizon, found.sources[0].max_epochs, found.batch.size
+    (('steps', 400), 2, 8)
+    """
+    if not given:
+        return model
+    with TemporaryDirectory() as folder:
+        path, tree = Path(folder) / "changed.yaml", tree_of(model, Path(folder))
+        for text in given:
+            key, sign, value = text.partition("=")
+            if not sign or not key:
+                raise ConfigError(f"--set {text}: write PLACE=VALUE, such as stages.anneal.weights.math=30")
+            *above, last = key.split(".")
+            inside = tree
+            for name in above:
+                inside = _inside(inside, name, text)
+            _put(inside, last, safe_load(value), text)
+        path.write_text(text_of(tree), encoding="utf-8")
+        found, problems = read_model(path)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if found is None or errors:
+        raise ConfigError("--set: " + "; ".join(f"{problem.key}: {problem.message}" for problem in errors))
+    return found
+
+
+def _inside(tree: object, name: str, text: str) -> Any:
+    """What a place holds: of a mapping by name, of a list by number from 1 on, or by the name of a stage."""
+    if isinstance(tree, dict):
+        table = cast("dict[Any, Any]", tree)
+        names = {str(key): key for key in table}
+        if name in names:
+            return table[names[name]]
+        hint = near(name, names) or f"; there are {few(names)}"
+        raise ConfigError(f"--set {text}: there is no {name!r}{hint}")
+    listed: list[Any] = cast("list[Any]", tree) if isinstance(tree, list) else []
+    for number, one in enumerate(listed, 1):
+        if name == str(number) or (isinstance(one, dict) and cast(Any, one).get("name") == name):
+            return cast(Any, one)
+    raise ConfigError(f"--set {text}: there is no {name!r}")
+
+
+def _put(tree: object, name: str, value: Any, text: str) -> None:
+    if not isinstance(tree, dict):
+        raise ConfigError(f"--set {text}: {name!r} has no place there")
+    names, table = {str(key): key for key in cast("dict[Any, Any]", tree)}, cast("dict[Any, Any]", tree)
+    if value is None:
+        table.pop(names.get(name, name), None)
+    else:
+        table[names.get(name, name)] = value
 
 
 def _numbers(model: MixtureFile, option: str, given: Sequence[str]) -> dict[str, float]:

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from penstock.errors import ConfigError
-from penstock.mixture_files.exclude import read_keys
-from penstock.runtime.saves import read_states, write_state
 
 from .say import Json, Mixture, answer, guarded, say
 
@@ -29,7 +27,9 @@ def edit(
     as_json: Json = False,
 ) -> None:
     """Leave out steps or samples from here on. A sample's place goes to the next of its source; the rest stays."""
+    from penstock.mixture_files.exclude import read_keys
     from penstock.report import opened
+    from penstock.runtime.saves import read_states, write_state
 
     target = opened(mixture, state=state)
     keys = [_key(text) for text in exclude or []]

@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from penstock.base.machine import resident
 from penstock.loader import Loader
-from penstock.report.target import Target
 
 from .say import put, say
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+
+    from penstock.report.target import Target
 
 SHOWN = 12  # sources on the screen
 Redraw: TypeAlias = Callable[[Loader], None]

@@ -10,19 +10,20 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 import penstock as ps
 from penstock.base.hints import chosen
 from penstock.base.seams import world
-from penstock.mixture_files.horizon import steps_of
-from penstock.report import Target, opened
 from penstock.streams.journal import POLICIES, OnError
 
 from .live import Meter, Redraw, live
 from .say import Json, Mixture, Steps, answer, guarded, stop
+
+if TYPE_CHECKING:
+    from penstock.report import Target
 
 
 @guarded
@@ -42,6 +43,8 @@ def run(
     Ctrl-C ends it well: the state is saved, and the next run with --state goes on from there.
     """
     from rich.console import Console
+
+    from penstock.report.target import opened
 
     chosen(on_error, POLICIES, "--on-error {}")
     target = opened(mixture)
@@ -133,6 +136,8 @@ def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
 
 def _end(target: Target) -> int:
     """The items of the run that the file describes: steps of one rank where it makes batches."""
+    from penstock.mixture_files.horizon import steps_of
+
     if target.whole or (steps := steps_of(target.model)) is None:
         return target.horizon(None)
     return steps

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,12 @@ MOST_EPOCHS = 4.0
 """Passes over one source beyond which a run is warned of: up to about four, repeated text is worth nearly as much as
 new text (Muennighoff et al., 2023)."""
 
+HELD = 256 << 20
+"""Bytes of decoded row groups that stay in memory."""
+
 _ROUND = (1.0, 100.0)
+_FEW_ROWS = 8  # of a source that is probably cut off
+_TIMES = 20  # times what a row takes that are read for it
 
 
 def lint(path: str | Path, most_epochs: float = MOST_EPOCHS) -> list[Problem]:
@@ -201,12 +206,29 @@ class _Lint:
         if kind not in ("parquet", "arrow"):
             return _sliced(source, model, _lines(found, kind, model.cache)) if kind in ("jsonl", "text") else None
         try:
-            rows, columns = _footers(tuple(found), kind)
+            rows, columns, slow = _footers(tuple(found), kind, source.columns)
         except (PenstockError, OSError) as error:
             self.notes.error(node, f"{at}.path", str(error))
             return None
         self.columns(source, model, columns, at)
+        if slow is not None:
+            self.slow(source, model, slow, at)
+        if 0 < rows < _FEW_ROWS:
+            self.notes.warn(node, at, f"it has only {rows} {'row' if rows == 1 else 'rows'}: is this all of it?")
         return _sliced(source, model, rows)
+
+    def slow(self, source: SourceEntry, model: MixtureFile, groups: RowGroups, at: str) -> None:
+        """A shuffle of single rows of Parquet decodes a row group for each of them, unless they all stay in memory."""
+        how, key = source.shuffle or model.shuffle, "shuffle" if source.shuffle else ""
+        if groups.bytes <= HELD or groups.each < _TIMES * groups.row or (how is not None and how.kind != "full"):
+            return
+        if how is not None and (how.rows is not None or how.buckets is not None):
+            return
+        said = (
+            f"shuffled row by row it reads about {_size(groups.each)} a sample, a row group for {_size(groups.row)}: "
+            f"shuffle: {{rows: {groups.rows}, window: 8}} reads it group by group"
+        )
+        self.notes.warn(_mark(source, key or "path"), f"{at}.{key or 'path'}", said)
 
     def columns(self, source: SourceEntry, model: MixtureFile, has: list[str], at: str) -> None:
         asked = [("columns", column) for column in source.columns or ()]
@@ -266,16 +288,48 @@ def _shared() -> Shared:
     return Shared(Held(1), Held(1))
 
 
-def _footers(paths: tuple[Path, ...], kind: str) -> tuple[int, list[str]]:
-    rows, columns = 0, list[str]()
+class RowGroups(NamedTuple):
+    """What the footers of Parquet files tell of the columns that are read: all bytes, those of a row group and of a
+    row, as they lie in memory, and the rows of a group.
+    """
+
+    bytes: int
+    each: float
+    row: float
+    rows: int
+
+
+def _size(size: float) -> str:
+    power = min(3, max(0, (int(size).bit_length() - 1) // 10))
+    return f"{size / 1024**power:,.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
+
+
+def _footers(
+    paths: tuple[Path, ...], kind: str, asked: Sequence[str] | None
+) -> tuple[int, list[str], RowGroups | None]:
+    rows, columns, groups, size = 0, list[str](), 0, 0
     for path in paths:
         if kind == "arrow":
             file = Arrow(path, columns=None, shared=_shared())
             rows, columns = rows + len(file), columns or list(file.columns)
-        else:
-            try:
-                footer: Any = arrow("pyarrow.parquet").read_metadata(str(path))
-            except (arrow().ArrowException, ValueError) as error:
-                raise OSError(f"{path}: cannot be read: {error}") from error
-            rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
-    return rows, columns
+            continue
+        try:
+            footer: Any = arrow("pyarrow.parquet").read_metadata(str(path))
+        except (arrow().ArrowException, ValueError) as error:
+            raise OSError(f"{path}: cannot be read: {error}") from error
+        rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
+        groups += footer.num_row_groups
+        size += sum(_bytes(footer.row_group(number), asked) for number in range(footer.num_row_groups))
+    if kind == "arrow" or not rows or not groups:
+        return rows, columns, None
+    return rows, columns, RowGroups(size, size / groups, size / rows, -(-rows // groups))
+
+
+def _bytes(group: Any, asked: Sequence[str] | None) -> int:
+    """The bytes of a row group in memory, of the columns that are read."""
+    parts = (group.column(number) for number in range(group.num_columns))
+    return sum(
+        part.total_uncompressed_size
+        for part in parts
+        if asked is None or part.path_in_schema.partition(".")[0] in asked
+    )

@@ -1,0 +1,116 @@
+"""`penstock replay`: steps of a run once more, as they were, sample by sample."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import typer
+
+from penstock.base.seams import world
+from penstock.errors import ConfigError, DataError
+from penstock.types import is_source
+
+from .say import Json, Mixture, State, answer, guarded, say, stretch
+
+
+@guarded
+def replay(
+    mixture: Mixture,
+    steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps to take again.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A .jsonl file for the samples; default: lines here.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="What `penstock run --dump` wrote: is it the same?")
+    ] = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells of others."""
+    from penstock.report.target import opened
+
+    if as_json and out is None and against is None:
+        raise ConfigError("--json prints what was done, and the samples are printed too: say where to, with -o")
+    target = opened(mixture, state=state)
+    taken = stretch(target, steps)
+    lines = _lines(target, taken, None if state else target.ranks)
+    given = None if against is None else _given(against)
+    seen, samples, different = dict[int, list[tuple[Any, ...]]](), 0, list[int]()
+
+    def kept() -> Iterator[bytes]:
+        nonlocal samples
+        for line in lines:
+            seen.setdefault(line["step"], []).append((line["source"], line["epoch"], line["index"]))
+            samples += 1
+            yield (json.dumps(line, default=_plain) + "\n").encode()
+
+    if out is not None:
+        with world.disk.create(out, False) as file:
+            file.writelines(kept())
+    elif against is None:
+        for line in kept():
+            sys.stdout.buffer.write(line)
+        return
+    else:
+        for _ in kept():
+            pass
+    if given is not None:
+        different = [step for step in taken if step in given and given[step] != seen.get(step, [])]
+    found = {
+        "mixture": str(mixture),
+        "first": taken.start,
+        "stop": taken.stop,
+        "samples": samples,
+        "same": not different,
+        "different": different,
+        "out": str(out) if out else None,
+    }
+
+    def tell(console: Any) -> None:
+        say(
+            console, f"{target.unit}s {taken.start:,} to {taken.stop:,}, {samples:,} samples{f': {out}' if out else ''}"
+        )
+        if given is not None:
+            told = f"not what {against} tells, first in step {different[0]:,}" if different else f"as {against} tells"
+            say(console, told)
+
+    answer(found, tell, as_json)
+    raise typer.Exit(1 if different else 0)
+
+
+def _lines(target: Any, steps: range, world_size: int | None) -> Iterator[dict[str, Any]]:
+    """Every sample with what its source reads."""
+    sources = {leaf.name: leaf.source for leaf in target.leaves}
+    for batch in target.plan.audit(steps, world_size).batches():
+        for line in batch.to_pylist():
+            source = sources[line["source"]]
+            value = source.read(np.asarray([line["index"]]))[0] if is_source(source) else None
+            yield {name: one for name, one in line.items() if one is not None} | {"value": value}
+
+
+def _given(path: Path) -> dict[int, list[tuple[Any, ...]]]:
+    """The keys of every step, as a run wrote them down."""
+    out = dict[int, list[tuple[Any, ...]]]()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            found = json.loads(line)
+            out[found["step"]] = [tuple(key) for key in found["keys"]]
+        except (ValueError, KeyError, TypeError):
+            raise DataError(
+                "this is no line that `penstock run --dump` writes", where=f"{path}, line {number}"
+            ) from None
+    return out
+
+
+def _plain(value: Any) -> Any:
+    """What JSON lacks."""
+    if isinstance(value, np.ndarray | np.generic):
+        return cast("Any", value).tolist()
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else repr(value)
