@@ -164,3 +164,36 @@ def test_an_interpolation_for_each_two_neighbours() -> None:
         Schedule(points, ["step"])
     with pytest.raises(ConfigError, match="did you mean 'linear'"):
         Schedule(points, ["step", "lineer", "step"])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("width", [0.1, 1 / 3, 0.5, 0.77, 1.0])
+@pytest.mark.parametrize("sizes", [None, [5, 1, 30, 2]])
+def test_a_window_moves_over_sources(width: float, sizes: list[float] | None) -> None:
+    """At every step the weights are how much of each source the window covers."""
+    names, until = ["d", "b", "a", "c"], 10_000
+    schedule = Schedule.window(names, until, width, sizes=sizes)
+    wide = sizes or [1.0] * 4
+    total = math.fsum(wide)
+    for step in (*range(0, until + 1, 97), until, 3 * until):
+        start = min(step / until, 1) * (1 - width) * total
+        low, weights = 0.0, schedule.weights(step)
+        for name, size in zip(names, wide, strict=True):
+            inside = max(0.0, min(low + size, start + width * total) - max(low, start))
+            assert abs(weights[name] - inside / (width * total)) < 2e-3
+            low += size
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "said"),
+    [
+        (["a", "b"], {"width": 0.0}, "above 0, at most 1"),
+        (["a", "b"], {"width": 1.1}, "above 0, at most 1"),
+        (["a", "b"], {"sizes": [1]}, "a size above 0 for each of 2"),
+        (["a", "b"], {"sizes": [1, 0]}, "a size above 0 for each of 2"),
+        (["a", "a"], {}, "named once"),
+        ([], {}, "at least one"),
+    ],
+)
+def test_windows_that_cannot_be(names: list[str], options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Schedule.window(names, 10, **options)

@@ -93,6 +93,58 @@ class Schedule:
             object.__setattr__(self, field, by_name(given))
         self._check_never_empty()
 
+    @classmethod
+    def window(
+        cls,
+        names: Sequence[str],
+        until: int,
+        width: float = 0.5,
+        *,
+        sizes: Sequence[float] | None = None,
+        unit: Clock = "samples",
+    ) -> Schedule:
+        """A curriculum: a window that moves evenly over sources, from the first to the last.
+
+        The sources lie side by side, each as wide as it is large; what is in the window is drawn from by how much of it
+        is. It covers the first ones at 0, the last ones from `until` on. Of sources that are parts of one by a column
+        (difficulty, pass rate), it is a window over that column; finer parts make it finer.
+
+        Args:
+            names: the sources, in the order in which the run comes to them.
+            until: the step where the window has arrived.
+            width: the part of everything that it covers at a time.
+            sizes: how large each source is, in rows; all alike without it.
+            unit: what `until` counts: "samples", "tokens" or "steps".
+
+        Raises:
+            ConfigError: for a width that is not above 0 and at most 1, sizes that are not above 0, and names that are
+                named twice.
+
+        >>> s = Schedule.window(["easy", "medium", "hard"], 100, width=1 / 3)
+        >>> [round(s.weights(step)["medium"], 2) for step in (0, 25, 50, 75, 100)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+        """
+        wide = [1.0] * len(names) if sizes is None else list(sizes)
+        if not 0 < width <= 1 or len(wide) != len(names) or not all(isfinite(one) and one > 0 for one in wide):
+            raise ConfigError(
+                f"Schedule.window(width={width}): above 0, at most 1; and a size above 0 for each of {len(names)} names"
+            )
+        if len(set(names)) != len(names) or not names:
+            raise ConfigError("Schedule.window: every source is named once, and there is at least one")
+        _step(until, "until")
+        total, covered = fsum(wide), width * fsum(wide)
+        ends = [fsum(wide[:number]) for number in range(len(wide) + 1)]
+        way = total - covered
+        starts = {0.0, way} | {edge for end in ends for edge in (end, end - covered) if 0 < edge < way}
+        points = {
+            round(until * (start / way)) if way else 0: {
+                name: max(0.0, min(high, start + covered) - max(low, start))
+                for name, (low, high) in zip(names, pairwise(ends), strict=True)
+            }
+            for start in sorted(starts)
+        }
+        return cls(tuple(points.items()), "linear", unit)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The sources, sorted."""
