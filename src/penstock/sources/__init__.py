@@ -47,7 +47,7 @@ Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
 
 _INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance")
 _FILES = 128  # mapped at a time
-DECODED = 256 << 20
+DECODED = 192 << 20
 """Bytes of decoded row groups that a source holds, and of indexes of tars."""
 
 
