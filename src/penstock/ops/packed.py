@@ -21,6 +21,8 @@ from ..types import Ints, Sizer, Source
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
 
+_FEW = 16  # documents of each source
+
 
 class Counted(NamedTuple):
     """How documents are counted where they are packed: by their lengths, `extra` tokens more each, and all of that
@@ -104,6 +106,8 @@ class PackedOp(Groups):
         """Where documents lie; None where they do not lie end to end, or cannot be read, which reading them tells."""
         if rows.levels or not len(rows):
             return None
+        if len(rows) < _FEW * len(self._stored):
+            return None  # by the source, that takes longer than reading them
         order = np.argsort(rows.leaf, kind="stable")
         found = list[Spans]()
         try:

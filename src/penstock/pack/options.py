@@ -109,7 +109,7 @@ class Packing:
             windows = option == "rows" and self.method == "concat_split" and self.group_by == SOURCE
             if getattr(self, option) is not None and self.method != "best_fit" and not windows:
                 raise ConfigError(f"pack: {option} is for best_fit, not for {self.method}")
-        if self.rows is not None:
+        if self.rows is not None and self.method == "concat_split":
             whole(self.rows, "pack(rows={})", 4)
         if held and "split" in (self.overflow, self.rows and "split"):
             raise ConfigError(f"pack: {held[0]} is for overflow='never', whose rows are planned one after the other")
