@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Json, answer, guarded, say
+from .say import Json, answer, guarded
 
 
 @guarded
@@ -30,9 +30,9 @@ def convert(
     dump(model, out)
 
     def tell(console: Any) -> None:
-        say(console, f"{out}: {len(model.names)} sources")
+        console.print(f"{out}: {len(model.names)} sources", markup=False, soft_wrap=True)
         for problem in left_out:
-            say(console, f"  not carried over: {problem}", "yellow")
+            console.print(f"  not carried over: {problem}", style="yellow", markup=False, soft_wrap=True)
 
     found = {"mixture": str(out), "sources": list(model.names), "left_out": [asdict(one) for one in left_out]}
     answer(found, tell, as_json)
