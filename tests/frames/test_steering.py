@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.frames.steering import Controller, FileWatched, LossRatio, OnlineMixing, Steering, limited, replay
 
 NAMES = ("code", "text", "math")
-EQUAL = dict.fromkeys(NAMES, 1.0)
+EQUAL: dict[str, float] = dict.fromkeys(NAMES, 1.0)
 Keys = list[list[tuple[str, int, int]]]
 
 

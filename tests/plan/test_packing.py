@@ -58,7 +58,8 @@ def test_what_is_told_of_few_rows_is_what_they_are(sizes: list[int], length: int
 
 def test_a_pass_is_told_of_without_packing_it() -> None:
     sizes = np.random.default_rng(1).integers(1, 400, 60_000)
-    for method, options in (("first_fit", {}), ("best_fit", {"overflow": "never"}), ("best_fit", {})):
+    ways: list[tuple[Any, dict[str, Any]]] = [("first_fit", {}), ("best_fit", {"overflow": "never"}), ("best_fit", {})]
+    for method, options in ways:
         packed = store(sizes).shuffle(seed=1).pack(512, method, **options)
         told = packed.plan.packing()
         assert told.sampled < 30_000 and told.rows == pytest.approx(len(packed), rel=0.01)

@@ -131,6 +131,24 @@ class IsEmpty:
         return (self.sizes[where] == 0).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class Made:
+    """Lengths made of other lengths, those that are asked for.
+
+    >>> Made(np.arange(5), lambda lengths: lengths * 2)[1:3].tolist()
+    [2, 4]
+    """
+
+    sizes: Sizes
+    make: Callable[[Ints], Ints]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, where: Any, /) -> Any:
+        return self.make(self.sizes[where])
+
+
 def chunks(sizes: Sizes) -> Iterator[Ints]:
     """All lengths, some at a time."""
     for start in range(0, len(sizes), CHUNK):

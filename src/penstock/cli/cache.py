@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.graph.shown import counted
 from penstock.stores import home
 from penstock.stores.blocks import Blocks
 
-from .say import Json, answer, counted, guarded, say
+from .say import Json, answer, guarded, say
 
 cache = typer.Typer(no_args_is_help=True, help="What this machine keeps of data that lies in stores.")
 

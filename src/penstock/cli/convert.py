@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.errors import ConfigError
+from penstock.graph.shown import counted
 
-from .say import Json, answer, counted, guarded, say
+from .say import Json, answer, guarded, say
 
 
 @guarded

@@ -12,12 +12,13 @@ import typer
 
 import penstock as ps
 from penstock.base.seams import world
+from penstock.graph.shown import counted
 from penstock.report.values import jsonable, shown
 from penstock.sources import Chain, checked, open_files
 from penstock.sources.held import Held
 from penstock.sources.store import says_itself
 
-from .say import Json, answer, counted, guarded, say
+from .say import Json, answer, guarded, say
 from .verify import Cache, Format, Paths
 
 _OWN = ("tfrecord", "array_record")  # formats with checksums of their own
@@ -41,7 +42,7 @@ def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json
         "columns": _columns(chain),
         "checksums": _checksums(chain, cache),
         "written_by_penstock": len(paths) == 1 and says_itself(paths[0]),
-        "tokens": None if lengths is None or not len(lengths) else _lengths(lengths, chain.column),
+        "tokens": None if lengths is None or not len(lengths) else _lengths(np.asarray(lengths[:]), chain.column),
         "row_groups": None if cost is None else {"rows": cost.rows, "bytes": cost.group},
     }
 

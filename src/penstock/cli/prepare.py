@@ -12,10 +12,11 @@ import typer
 import penstock as ps
 from penstock.base.hints import chosen
 from penstock.errors import ConfigError, missing_extra
+from penstock.graph.shown import counted
 from penstock.sources import loose
 from penstock.writing import ShardFormat, write
 
-from .say import Json, answer, counted, guarded, say
+from .say import Json, answer, guarded, say
 from .verify import Cache, Engine, Format, Workers, engine_of
 
 KINDS = ("auto", "data", "files", "list", "hub")

@@ -81,15 +81,6 @@ def _broken(line: str, width: int, inside: str) -> list[str]:
     return wrap(line, width, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False)
 
 
-def counted(many: int, name: str) -> str:
-    """So many of something.
-
-    >>> counted(1, "file"), counted(2_000, "file")
-    ('1 file', '2,000 files')
-    """
-    return f"{many:,} {name}{'s' * (many != 1)}"
-
-
 def put(console: Console, table: Table) -> None:
     """A table, where there is room for it; else what its columns say, row by row."""
     from rich.measure import measure_renderables

@@ -8,9 +8,10 @@ from typing import Annotated, Any, cast
 import typer
 
 from penstock.base.hints import chosen
+from penstock.graph.shown import counted
 from penstock.runtime.executors import EXECUTORS, ExecutorName
 
-from .say import Json, answer, counted, guarded, say
+from .say import Json, answer, guarded, say
 
 Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")]
 Format = Annotated[str | None, typer.Option(help="What the files are, where their names do not tell.")]

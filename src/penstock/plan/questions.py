@@ -226,7 +226,7 @@ class Questions(Shows):
         [2, 6]
         """
         within = self._range(within, "plan.finds")
-        at, step = within.start, _SCAN
+        at, step = within.start, _MANY
         with Progress("look for a sample", len(within), "positions") as progress:
             while at < within.stop:
                 found = self.find(source, index, range(at, min(at + step, within.stop)))

@@ -35,7 +35,7 @@ class Seen:
 
     names: tuple[str, ...]
     times: tuple[Times, ...]
-    lengths: tuple[Ints | None, ...]
+    lengths: tuple[Sizes | None, ...]
 
     @property
     def samples(self) -> dict[str, int]:
@@ -56,7 +56,7 @@ class Seen:
     def tokens(self) -> dict[str, int]:
         """The tokens of the different documents given, by source, of those whose lengths are known."""
         both = zip(self.names, self.times, self.lengths, strict=True)
-        return {name: int(sizes[times > 0].sum()) for name, times, sizes in both if sizes is not None}
+        return {name: int(sizes[np.flatnonzero(times)].sum()) for name, times, sizes in both if sizes is not None}
 
     def repeats(self, source: str | None = None) -> dict[int, int]:
         """A histogram: how many documents were given once, twice and so on; those never given are left out.
