@@ -21,7 +21,12 @@ _FILES_ONLY = ("format", "columns", "dtype", "eos", "where", "slice", "shuffle",
 def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
     """The description of a file, as far as it could be read; what is wrong goes to `notes`."""
     tree = read_included(Path(path), notes)
-    return None if tree is None else _Check(notes).mixture(tree, "", (Path(path).resolve(),))
+    return None if tree is None else parsed(tree, Path(path), notes)
+
+
+def parsed(tree: Node, path: Path, notes: Notes) -> MixtureFile | None:
+    """The description of what was read of a file, or would stand in it."""
+    return _Check(notes).mixture(tree, "", (path.resolve(),))
 
 
 @dataclass

@@ -81,7 +81,7 @@ def _mixer(top: Part, names: Names) -> Iterator[SourceEntry]:
     key = next(key for key in _MIXERS if top.has(key))
     node, given = top.table[key], top.get(key)
     table: dict[str, Any] = given if isinstance(node.value, dict) else {}
-    flat: list[Any] = given.split() if isinstance(given, str) else [] if table else given
+    flat: list[Any] = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
     pairs = [*table.items(), *zip(flat[::2], flat[1::2], strict=False)]
     splits = top.texts("dataset_mixer_list_splits") or top.texts("dataset_train_splits")
     for number, (called, amount) in enumerate(pairs):
