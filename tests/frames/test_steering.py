@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.frames.steering import Controller, FileWatched, LossRatio, OnlineMixing, Steering, limited, replay
 
-NAMES = ("code", "text", "math")
+NAMES: tuple[str, ...] = ("code", "text", "math")
 EQUAL: dict[str, float] = dict.fromkeys(NAMES, 1.0)
 Keys = list[list[tuple[str, int, int]]]
 

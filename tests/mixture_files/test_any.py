@@ -61,6 +61,12 @@ FOREIGN = [
     "sources", "source_name", "target_ratio", "paths", "streams", "local", "proportion", "repeat", "choose", "split",
     "input_cfg", "type", "manifest_filepath", "file_name", "num_samples", "dataset", "interleave_probs", "datasets",
     "shards", "shards_idx", "field", "sequence_len", "sample_packing", "max_repetition_ratio", "format", "source",
+    "id", "name", "hf_name", "hf_kwargs", "data_files", "max_duration", "train_loader", "parameters", "max_steps",
+    "num_epochs", "num_train_epochs", "gradient_accumulation_steps", "per_device_train_batch_size", "global_batch_size",
+    "val_size", "val_set_size", "supervised_data", "mixture_weights", "train_batch_size", "seed", "columns", "packing",
+    "data_stages", "dataset_folder", "dataset_weights", "dataset_read_path", "start_training_step", "tokens", "general",
+    "hf_dataset_or_datasets", "hf_dataset_splits", "parallelism", "model_config", "train_data_weights", "data_path",
+    "data_prefix", "dataset_mixture", "dataset_mixer", "dataset_mixer_list_splits", "config", "memmap_dtype", "stage",
 ]  # fmt: skip
 SEEDS: dict[str, dict[str, Any]] = {
     "energon": {"__class__": "MetadatasetV2", "splits": {"train": {"blend": [{"path": "x", "weight": 1}]}}},
@@ -70,6 +76,10 @@ SEEDS: dict[str, dict[str, Any]] = {
     "nemo": {"input_cfg": [{"type": "nemo", "manifest_filepath": "x"}]},
     "llamafactory": {"a": {"file_name": "x.json"}},
     "axolotl": {"datasets": [{"path": "x.jsonl"}]},
+    "megatron": {"data_path": [0.5, "x", 1, "y"], "model": {"data": {}}},
+    "nanotron": {"data_stages": [{"data": {"dataset": {"dataset_folder": ["x"]}}}], "tokens": {"sequence_length": 8}},
+    "handbook": {"dataset_mixture": {"datasets": [{"id": "a/b", "weight": 0.5}]}, "num_train_epochs": 2},
+    "python": {},  # is no YAML
 }
 
 

@@ -8,7 +8,7 @@ from ..base.hints import chosen
 from ..dataset import Dataset
 from ..errors import ConfigError
 from .build import build
-from .check import parse
+from .check import parse, parsed
 from .keys import schema
 from .lint import lint
 from .model import (
@@ -24,9 +24,9 @@ from .model import (
     Stage,
     Tokenising,
 )
-from .reading import Notes, Problem
+from .reading import Notes, Problem, read_text
 from .unbuild import model_of
-from .write import write
+from .write import text_of, tree_of, write
 
 __all__ = [
     "Batching",
@@ -46,6 +46,7 @@ __all__ = [
     "model_of",
     "read_model",
     "schema",
+    "unfit",
 ]
 
 
@@ -114,6 +115,15 @@ def read_model(path: str | Path) -> tuple[MixtureFile | None, list[Problem]]:
     notes = Notes()
     model = parse(path, notes)
     return model, sorted(notes.problems)
+
+
+def unfit(model: MixtureFile, path: str | Path) -> list[Problem]:
+    """What would be wrong in a file of a description, which lay at `path`; nothing of one that was read."""
+    notes = Notes()
+    tree = read_text(text_of(tree_of(model, Path(path).absolute().parent)), str(path), notes)
+    if tree is not None and parsed(tree, Path(path), notes) != model and not notes.problems:
+        return [Problem(str(path), 1, "", "error", "it would be read as another mixture")]
+    return sorted(notes.problems)
 
 
 def said(problems: list[Problem]) -> str:

@@ -23,7 +23,12 @@ def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
     """The description of a file, as far as it could be read; what is wrong goes to `notes`."""
     path = located(path)
     tree = read_included(path, notes)
-    return None if tree is None else _Check(notes).mixture(tree, "", (path.resolve(),))
+    return None if tree is None else parsed(tree, path, notes)
+
+
+def parsed(tree: Node, path: Path, notes: Notes) -> MixtureFile | None:
+    """The description of what was read of a file, or would stand in it."""
+    return _Check(notes).mixture(tree, "", (path.resolve(),))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from ..base.rows import Rows
 from ..ops.op import Op
 from ..sources.rows import arrow
 from ..streams.step import Leaf
-from ..types import Ints, is_source
+from ..types import Ints, Sizes, is_source
 
 Times: TypeAlias = npt.NDArray[np.int32]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ...errors import ConfigError
-from ...mixture_files import MixtureFile, Problem
+from ...mixture_files import MixtureFile, Problem, unfit
 from ...mixture_files.reading import Node, Notes, read_file
 from . import axolotl, energon, foundry, handbook, levanter, llamafactory, megatron, nanotron, nemo, olmo, python
 from .parts import Files, Left
@@ -88,6 +88,10 @@ def convert(
         raise ConfigError("\n".join([str(error), *why])) from None
     if unused := left.files.unused():
         raise ConfigError(f"files: nothing in {path} is called {unused[0]!r}; its sources are {', '.join(model.names)}")
+    if wrong := unfit(model, path):
+        raise ConfigError(
+            "\n".join(f"{path}: what it says makes no mixture: {one.key}: {one.message}" for one in wrong)
+        )
     return model, sorted(set(left.problems))
 
 

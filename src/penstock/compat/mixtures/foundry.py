@@ -150,7 +150,7 @@ def _duration(top: Part, values: _Values) -> Horizon:
     given = values.value(top.get("max_duration"))
     if given in (None, ""):
         return None
-    if isinstance(given, int):  # batches
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:  # batches
         return "steps", given
     found = _DURATION.fullmatch(str(given).replace(" ", ""))
     number = float(found[1].replace("_", "")) if found else 0

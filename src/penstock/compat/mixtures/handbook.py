@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
@@ -81,7 +81,8 @@ def _mixer(top: Part, names: Names) -> Iterator[SourceEntry]:
     key = next(key for key in _MIXERS if top.has(key))
     node, given = top.table[key], top.get(key)
     table: dict[str, Any] = given if isinstance(node.value, dict) else {}
-    flat: list[Any] = given.split() if isinstance(given, str) else [] if table else given
+    listed = cast("list[Any]", given) if isinstance(given, list) else []
+    flat = given.split() if isinstance(given, str) else listed
     pairs = [*table.items(), *zip(flat[::2], flat[1::2], strict=False)]
     splits = top.texts("dataset_mixer_list_splits") or top.texts("dataset_train_splits")
     for number, (called, amount) in enumerate(pairs):

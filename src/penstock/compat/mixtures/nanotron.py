@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +10,7 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, Scheduling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node
 from ...sources.paths import TokenType
-from .parts import Hub, Left, Names, Part, name_of_path, nothing
+from .parts import Hub, Left, Names, Part, flat, name_of_path, nothing
 from .trainers import shared
 
 _LOADING = ("num_loading_workers", "seed")
@@ -73,11 +73,11 @@ def _stage(
     weights: list[float] | None = None
     if node is not None and isinstance(node.value, dict):
         folders = list(node.value)
-        weights = [float(cast("float", one.value)) for one in node.value.values()]
+        weights = _numbers(dataset, "dataset_folder", [one.value for one in node.value.values()])
     else:
-        folders = [given] if isinstance(given, str) else list(given or ())
+        folders = [folder for folder in flat([given]) if isinstance(folder, str)]
         listed: Any = dataset.get("dataset_weights")
-        weights = None if listed is None else [float(one) for one in listed]
+        weights = None if listed is None else _numbers(dataset, "dataset_weights", flat([listed]))
     read = dataset.texts("dataset_read_path")
     size = dataset.count("token_size_in_bytes")
     dtype = _dtype(size, dataset.count("vocab_size") or vocabulary)
@@ -93,6 +93,16 @@ def _stage(
         if dataset.get(key):
             dataset.leave(key)
     return row if weights else _by_size(row)
+
+
+def _numbers(dataset: Part, key: str, given: Iterable[Any]) -> list[float] | None:
+    """Weights, where all are such."""
+    listed = list(given)
+    found = [float(one) for one in listed if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0]
+    if len(found) == len(listed) and found:
+        return found
+    dataset.leave(key, "its weights are no numbers of at least 0")
+    return None
 
 
 def _by_size(row: Mapping[str, float]) -> dict[str, float] | None:
@@ -118,19 +128,20 @@ def _texts(
 ) -> dict[str, float] | None:
     """Datasets of the hub, whose texts are tokenised while the run goes on."""
     node, given = dataset.table["hf_dataset_or_datasets"], dataset.get("hf_dataset_or_datasets")
-    weights = [float(one) for one in given.values()] if isinstance(node.value, dict) else None
+    weights = _numbers(dataset, "hf_dataset_or_datasets", given.values()) if isinstance(node.value, dict) else None
     column = dataset.text("text_column_name") or "text"
     split = dataset.get("hf_dataset_splits")
     config = dataset.text("hf_dataset_config_name")
     dataset.skip("dataset_overwrite_cache", "dataset_processing_num_proc_per_process")
     row = dict[str, float]()
-    for number, one in enumerate([given] if isinstance(given, str) else given):
+    several = list(given) if isinstance(node.value, dict) else list(flat([given]))
+    for number, one in enumerate(str(each) for each in several):
         if one not in sources:
             place = Hub(str(one), config, split if isinstance(split, str) else None)
             name = names.of(place.short)
             tokenise = Tokenising(tokenizer, column) if tokenizer else None
             sources[one] = SourceEntry(name, dataset.hub("hf_dataset_or_datasets", name, place), tokenise=tokenise)
-        row[sources[one].name] = weights[number] if weights else 1.0
+        row[sources[one].name] = weights[number] if weights and number < len(weights) else 1.0
     dataset.rest()
     return row if weights else _by_size(row)
 
