@@ -65,9 +65,9 @@ class Memory:
 
     def lengths(self) -> Sizes | None:
         """The sizes of all samples, where the object has them: int64[len], or what is indexed like that."""
-        tell: Any = getattr(self._seq, "length_of", None)
-        if callable(tell):
-            return ByIndex(cast(Any, tell), self._rows)
+        tell: Callable[[Ints], Ints] | None = getattr(self._seq, "length_of", None)
+        if tell is not None:
+            return ByIndex(tell, self._rows)
         found = getattr(self._seq, "lengths", None)
         found = found() if callable(found) else found
         if found is None:

@@ -1,0 +1,78 @@
+"""Far questions, warm: 60 sources of 200,000 documents, row 10^12; medians, in milliseconds of processor time.
+
+python tools/far.py [--unit tokens]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+
+SOURCES, DOCUMENTS, FAR = 60, 200_000, 10**12
+
+
+def dataset(method: Any, unit: Any) -> ps.Dataset:
+    """The packed mixture."""
+    flows, weights = dict[str, ps.Dataset](), dict[str, float]()
+    for i in range(SOURCES):
+        sizes = np.random.default_rng(i).lognormal(np.log(600) - 0.5, 1.0, DOCUMENTS).astype(np.int64) + 1
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        tokens = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint16), (int(offsets[-1]),), (0,))
+        flows[f"s{i:02}"], weights[f"s{i:02}"] = ps.from_tokens(tokens, offsets, name=f"s{i:02}").shuffle(), 1 + i % 7
+    return ps.mix(flows, weights, seed=1, unit=unit).pack(8192, method)
+
+
+def asked(ask: Callable[[int], Any], times: int) -> float:
+    """The milliseconds of one question, of the processor; each is another, so that nothing is remembered."""
+    found = list[float]()
+    for i in range(times):
+        began = time.process_time()
+        ask(i)
+        found.append((time.process_time() - began) * 1e3)
+    return round(median(found), 2)
+
+
+def figures(method: str, unit: str, times: int = 9) -> dict[str, float]:
+    """What is told of a method."""
+    ds = dataset(method, unit)
+    plan, apart = ds.plan, 97  # in the passes whose sums are there
+    row = plan.at(FAR)
+    out = {"at": asked(lambda i: plan.at(FAR + (i + 1) * apart), times)}
+    keys = [plan.at(FAR + (i + 100) * apart)[0] for i in range(times)]
+    rows = [range(FAR + (i + 100) * apart, FAR + (i + 100) * apart + 1) for i in range(times)]
+    plan.at(FAR)
+    out["find"] = asked(lambda i: plan.find(keys[i].source, keys[i].index, within=rows[i]), times)
+    states = list[Any]()
+    with ps.Loader(ds) as loader:
+        for i in range(times):
+            loader.seek(FAR + (i + 300) * apart)
+            states.append(loader.state_dict())
+
+        def resume(i: int) -> None:
+            loader.load_state_dict(states[i])
+            next(iter(loader))
+
+        resume(0)
+        out["resume"] = asked(resume, times)
+    assert row
+    return out
+
+
+def main() -> None:
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--unit", default="samples")
+    unit = given.parse_args().unit
+    for method in ("concat_split", "best_fit"):
+        print(json.dumps({"method": method, "unit": unit, **figures(method, unit)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
