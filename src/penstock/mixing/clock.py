@@ -240,6 +240,11 @@ class Clocked:
             self._located(i, j[mine], mine, out)
         return out
 
+    def soonest(self, leaf: Ints, j: Ints) -> int:
+        """Which of some draws comes first."""
+        times = [self._when(int(i), int(self.base[self.members[i]]) + int(k)) for i, k in zip(leaf, j, strict=True)]
+        return int(np.argmin(times))  # of equal times the first member's is first, as the draws are merged
+
     def _located(self, i: int, j: Ints, where: Ints, out: Ints) -> None:
         """The same of sorted draws of one member: many that lie close together are merged, others searched for."""
         first, last = self._one(i, int(j[0])), self._one(i, int(j[-1])) if len(j) > 1 else 0
@@ -260,7 +265,7 @@ class Clocked:
         draw = int(self.base[self.members[i]]) + j
         if draw >= FAR:
             return FAR
-        time = float(self._times(i, draw, self.meters[i].tokens(draw), self.meters[i].lengths(draw, draw + 1))[0])
+        time = self._when(i, draw)
         if not np.isfinite(time):
             return FAR
         base, found = self.base[self.members].tolist(), j
@@ -268,6 +273,13 @@ class Clocked:
             if other != i:
                 found += self._upto(other, time, other < i)[0] - base[other]
         return min(found, FAR)
+
+    def _when(self, i: int, draw: int) -> float:
+        """When a draw of a member comes."""
+        if draw >= FAR:
+            return np.inf
+        meter = self.meters[i]
+        return float(self._times(i, draw, meter.tokens(draw), meter.lengths(draw, draw + 1))[0])
 
     # ------------------------------------------------------------ accounts
 

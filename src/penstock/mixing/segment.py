@@ -238,6 +238,10 @@ class Segment:
                     j[mine] = np.maximum(after(up[mine], row[mine], j[mine]) - 1, j[mine])
             node = n + up
 
+    def soonest(self, leaf: Ints, j: Ints) -> int:
+        """Which of some draws comes first."""
+        return int(self.locate(leaf, j).argmin())
+
     def _light_ones(self, at: Ints, row: Ints, j: Ints) -> Ints:
         """How many elements a node has had once its `j`-th light one has come."""
         share, lead, rest = (table[at, row] for table in self.tables[:3])

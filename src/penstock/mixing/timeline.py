@@ -209,8 +209,8 @@ class Timeline:
             return Grown(segments, state.position, None)
         segment, kept, stop = self._segment(state, span, active)
         ending = self._ending(segment, active, later & ~active)
-        drops = self._drops(segment, active)
-        stop = min(stop, ending, int(drops.min()) + 1)
+        source, last = self._drop(segment, active)
+        stop = min(stop, ending, last + 1)
         if stop >= FAR:
             return Grown((*segments, segment), FAR, None)
         if stop == 0:
@@ -218,7 +218,9 @@ class Timeline:
         end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
         if stop == ending:
             return Grown((*segments, segment), end, None)
-        after = State(end, counts, segment.residuals(stop, counts), state.out | (drops < stop), kept)
+        out = state.out.copy()
+        out[source] |= last < stop
+        after = State(end, counts, segment.residuals(stop, counts), out, kept)
         return Grown((*segments, segment), end, after)
 
     def _endless(self) -> bool:
@@ -288,19 +290,20 @@ class Timeline:
         edges = distinct(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
 
-    def _drops(self, segment: AnySegment, active: Flags) -> Ints:
-        """The local position of the last draw that each source may have."""
-        out = np.full(len(active), FAR)
+    def _drop(self, segment: AnySegment, active: Flags) -> tuple[int, int]:
+        """The source that first makes the last draw that it may have, and the local position of that."""
         mine = np.flatnonzero(active & (self.rules.most < FAR))
-        out[mine] = _positions(segment, mine, self.rules.most[mine] - segment.base[mine] - 1)
-        return out
+        if not len(mine):
+            return 0, FAR
+        i, last = _first(segment, mine, self.rules.most[mine] - segment.base[mine] - 1)
+        return int(mine[i]), last
 
     def _ending(self, segment: AnySegment, active: Flags, waiting: Flags) -> int:
         """The local position at which the pass ends, `FAR` if not by the stop rule."""
         goal = self.rules.goal
         mine = np.flatnonzero(active & (goal < FAR))
         if self.rules.stop == "first_exhausted" and len(mine):
-            return int(_positions(segment, mine, np.maximum(goal - segment.base, 0)[mine]).min())
+            return _first(segment, mine, np.maximum(goal - segment.base, 0)[mine])[1]
         if self.rules.stop == "all_exhausted_oversample":
             lacking = goal > segment.base
             if (lacking & waiting).any():
@@ -328,6 +331,13 @@ def _weighted(span: Span) -> Flags:
 
 def _positions(segment: AnySegment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
+
+
+def _first(segment: AnySegment, sources: Ints, j: Ints) -> tuple[int, int]:
+    """Which of some draws comes first, and its local position."""
+    members = np.searchsorted(segment.members, sources)
+    i = segment.soonest(members, j)
+    return i, int(segment.locate(members[i : i + 1], j[i : i + 1])[0])
 
 
 def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:

@@ -8,12 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from ..base.rows import Rows
+from ..base.rows import Rows, bounds_of
 from ..types import Ints
 from .tally import Tally
 from .tokens import At, Lengths, Summed
 
 NEAR = 1024  # documents looked at one by one
+_TOGETHER = 256  # documents of a block that is remembered
+_HELD = 64  # blocks
 
 
 class Sought(Summed, Protocol):
@@ -93,6 +95,40 @@ class Metered:
         if not self.extra:
             return self.flow.holding(token, self._lengths)
         return searched(lambda k, lengths: int(self.by_leaf(k, lengths).sum()), self._lengths, token, self.mean)
+
+
+class Metering(Metered):
+    """The same of a flow that is drawn from without an end, asked for the same neighbourhoods again and again: blocks
+    of documents are remembered, with the tokens before each.
+    """
+
+    def __init__(self, flow: Sought, lengths: Lengths) -> None:
+        super().__init__(flow, lengths)
+        self._blocks = dict[int, tuple[Ints, Ints]]()
+
+    def _block(self, number: int) -> tuple[Ints, Ints]:
+        """The tokens of the documents of a block, and those before each of them and after the last."""
+        held = self._blocks
+        if (found := held.get(number)) is None:
+            sizes = super().lengths(number * _TOGETHER, (number + 1) * _TOGETHER)
+            found = sizes, bounds_of(sizes) + super().tokens(number * _TOGETHER)
+            while len(held) >= _HELD:  # threads look at neighbouring places
+                held.pop(next(iter(held)), None)
+            held[number] = found
+        return found
+
+    def tokens(self, document: int, /) -> int:
+        number, place = divmod(document, _TOGETHER)
+        return int(self._block(number)[1][place])
+
+    def lengths(self, start: int, stop: int, /) -> Ints:
+        if stop - start > _TOGETHER:
+            return super().lengths(start, stop)
+        number, place = divmod(start, _TOGETHER)
+        sizes = self._block(number)[0][place : place + stop - start]
+        if len(sizes) < stop - start:
+            sizes = np.concatenate([sizes, self._block(number + 1)[0][: stop - start - len(sizes)]])
+        return sizes
 
 
 def holding(flow: Sought, token: int, lengths: Lengths) -> At:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,7 @@ class Portion(FixedSet):
     others: bool = False
 
     def size(self, below: int | None, /) -> int | None:
-        n = finite(below)
-        picked = int(self._before(np.asarray([n]))[0])
-        return n - picked if self.others else picked
+        return _size(self, finite(below))
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = finite(self.size(below))
@@ -53,7 +52,7 @@ class Portion(FixedSet):
         places = np.where(inside, positions, 0)
         stretch = self._stretch(places)
         mine = (self._picked(stretch) == places) != self.others
-        return np.where(inside & mine, places - self._before(places) if self.others else stretch, -1)
+        return np.where(inside & mine, places - self.before(places) if self.others else stretch, -1)
 
     def complement(self) -> Portion:
         """All that it does not give."""
@@ -68,13 +67,24 @@ class Portion(FixedSet):
     def _picked(self, stretch: Ints) -> Ints:
         """The place that is picked of each stretch."""
         first, end = stretch * self.of // self.some, (stretch + 1) * self.of // self.some
-        chance = hash64(key_of(self.seed, "portion"), stretch) >> np.uint64(32)
+        chance = hash64(_key(self.seed), stretch) >> np.uint64(32)
         return first + (chance * (end - first).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
 
-    def _before(self, places: Ints) -> Ints:
+    def before(self, places: Ints) -> Ints:
         """How many are picked before each place."""
         stretch = self._stretch(places)
         return stretch + (self._picked(stretch) < places)
+
+
+@lru_cache(maxsize=1024)
+def _size(portion: Portion, n: int) -> int:
+    picked = int(portion.before(np.asarray([n]))[0])
+    return n - picked if portion.others else picked
+
+
+@lru_cache(maxsize=64)
+def _key(seed: int) -> int:
+    return key_of(seed, "portion")
 
 
 def fraction_of(given: Any, where: str) -> Fraction:
