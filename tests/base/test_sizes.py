@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amounts import examples
-from penstock.base.sizes import Between, ByIndex, Capped, Chained, Ends, IsEmpty, total
+from penstock.base.sizes import ByIndex, Capped, Chained, Ends, IsEmpty, Spaced, total
 
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
@@ -19,7 +19,7 @@ SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 @given(SIZES, SIZES, st.data())
 def test_all_are_indexed_like_arrays(one: list[int], two: list[int], data: st.DataObject) -> None:
     first, second = np.asarray(one), np.asarray(two)
-    spans = Between(np.concatenate([[3], 3 + np.cumsum(first)]))
+    spans = Spaced(np.concatenate([[3], 3 + np.cumsum(first)]))
     ends = Ends(lambda: np.cumsum(second), len(second))
     both = np.concatenate([first, second])
     cases: list[tuple[Any, Any]] = [

@@ -34,10 +34,10 @@ class ByIndex:
 
 
 @dataclass(frozen=True)
-class Between:
+class Spaced:
     """Lengths as what lies between offsets, of which there is one more; they are not copied.
 
-    >>> Between(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
+    >>> Spaced(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
     [5, 4]
     """
 
@@ -132,10 +132,10 @@ class IsEmpty:
 
 
 @dataclass(frozen=True)
-class Made:
+class Derived:
     """Lengths made of other lengths, those that are asked for.
 
-    >>> Made(np.arange(5), lambda lengths: lengths * 2)[1:3].tolist()
+    >>> Derived(np.arange(5), lambda lengths: lengths * 2)[1:3].tolist()
     [2, 4]
     """
 

@@ -240,10 +240,13 @@ class Clocked:
             self._located(i, j[mine], mine, out)
         return out
 
-    def soonest(self, leaf: Ints, j: Ints) -> int:
-        """Which of some draws comes first."""
-        times = [self._when(int(i), int(self.base[self.members[i]]) + int(k)) for i, k in zip(leaf, j, strict=True)]
-        return int(np.argmin(times))  # of equal times the first member's is first, as the draws are merged
+    def soonest(self, sources: Ints, j: Ints) -> tuple[int, int]:
+        """Which of the `j`-th draws of some sources in the segment comes first, and its local position."""
+        members = np.searchsorted(self.members, sources).tolist()
+        draws = (self.base[sources] + j).tolist()
+        # Of equal times that of the first member is first, as draws are merged.
+        i = int(np.argmin([self._when(member, draw) for member, draw in zip(members, draws, strict=True)]))
+        return i, self._one(members[i], int(j[i]))
 
     def _located(self, i: int, j: Ints, where: Ints, out: Ints) -> None:
         """The same of sorted draws of one member: many that lie close together are merged, others searched for."""

@@ -238,9 +238,10 @@ class Segment:
                     j[mine] = np.maximum(after(up[mine], row[mine], j[mine]) - 1, j[mine])
             node = n + up
 
-    def soonest(self, leaf: Ints, j: Ints) -> int:
-        """Which of some draws comes first."""
-        return int(self.locate(leaf, j).argmin())
+    def soonest(self, sources: Ints, j: Ints) -> tuple[int, int]:
+        """Which of the `j`-th draws of some sources in the segment comes first, and its local position."""
+        found = self.locate(np.searchsorted(self.members, sources), j)
+        return int(found.argmin()), int(found.min())
 
     def _light_ones(self, at: Ints, row: Ints, j: Ints) -> Ints:
         """How many elements a node has had once its `j`-th light one has come."""

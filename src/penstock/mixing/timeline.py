@@ -218,8 +218,7 @@ class Timeline:
         end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
         if stop == ending:
             return Grown((*segments, segment), end, None)
-        out = state.out.copy()
-        out[source] |= last < stop
+        out = state.out | ((np.arange(len(active)) == source) & (last < stop))
         after = State(end, counts, segment.residuals(stop, counts), out, kept)
         return Grown((*segments, segment), end, after)
 
@@ -295,7 +294,7 @@ class Timeline:
         mine = np.flatnonzero(active & (self.rules.most < FAR))
         if not len(mine):
             return 0, FAR
-        i, last = _first(segment, mine, self.rules.most[mine] - segment.base[mine] - 1)
+        i, last = segment.soonest(mine, self.rules.most[mine] - segment.base[mine] - 1)
         return int(mine[i]), last
 
     def _ending(self, segment: AnySegment, active: Flags, waiting: Flags) -> int:
@@ -303,7 +302,7 @@ class Timeline:
         goal = self.rules.goal
         mine = np.flatnonzero(active & (goal < FAR))
         if self.rules.stop == "first_exhausted" and len(mine):
-            return _first(segment, mine, np.maximum(goal - segment.base, 0)[mine])[1]
+            return segment.soonest(mine, np.maximum(goal - segment.base, 0)[mine])[1]
         if self.rules.stop == "all_exhausted_oversample":
             lacking = goal > segment.base
             if (lacking & waiting).any():
@@ -331,13 +330,6 @@ def _weighted(span: Span) -> Flags:
 
 def _positions(segment: AnySegment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
-
-
-def _first(segment: AnySegment, sources: Ints, j: Ints) -> tuple[int, int]:
-    """Which of some draws comes first, and its local position."""
-    members = np.searchsorted(segment.members, sources)
-    i = segment.soonest(members, j)
-    return i, int(segment.locate(members[i : i + 1], j[i : i + 1])[0])
 
 
 def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:

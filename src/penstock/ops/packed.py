@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.ints import FAR
 from ..base.rows import HOLE, Rows
-from ..base.sizes import Made
+from ..base.sizes import Derived
 from ..base.spans import Spans, Stored, join_spans
 from ..errors import DataError
 from ..pack import Columns, Missing, Pieces
@@ -42,7 +42,7 @@ class Counted(NamedTuple):
         extra, multiple = (size.extra, size.multiple) if size else (0, 1)
         if size is None or multiple == 1:
             return cls(lengths, extra, 1, lengths, extra)
-        return cls(Lengths([Made(each, size.counted) for each in lengths.by_leaf]), 0, multiple, lengths, extra)
+        return cls(Lengths([Derived(each, size.counted) for each in lengths.by_leaf]), 0, multiple, lengths, extra)
 
 
 class PackedOp(Groups):

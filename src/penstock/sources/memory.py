@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, cast
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.progress import Progress
-from ..base.sizes import Between, ByIndex
+from ..base.sizes import ByIndex, Spaced
 from ..base.spans import Spans
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
@@ -20,6 +19,7 @@ from .chain import by_part, starts_of
 from .hub import slicer
 from .identity import Digest, content
 from .rows import rows_of
+from .travel import packed, unpacked
 
 _PASSED = 64  # rows of a stream passed over before it is told
 _RUN = 4  # neighbours from which on a slice is worth it
@@ -54,10 +54,10 @@ class Memory:
         return self._rows
 
     def __getstate__(self) -> Any:
-        return _packed(self._seq)
+        return packed(self._seq)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(_unpacked(state))
+        self.__init__(unpacked(state))
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`."""
@@ -137,10 +137,10 @@ class Tokens:
         return len(self._offsets) - 1
 
     def __getstate__(self) -> Any:
-        return tuple(_packed(array) for array in self._kept)
+        return tuple(packed(array) for array in self._kept)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(*(_unpacked(array) for array in state))
+        self.__init__(*(unpacked(array) for array in state))
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The documents at `indices`, as views."""
@@ -155,7 +155,7 @@ class Tokens:
 
     def lengths(self) -> Sizes:
         """The number of tokens of every document, as what lies between offsets."""
-        return Between(self._offsets)
+        return Spaced(self._offsets)
 
     def joined(self) -> npt.NDArray[Any]:
         """The tokens of all documents end to end, as a view."""
@@ -327,29 +327,3 @@ def _table(table: Any) -> _Read:
 def _name(thing: Any) -> str:
     named = cast(Any, thing if hasattr(thing, "__qualname__") and hasattr(thing, "__module__") else type(thing))
     return f"{named.__module__}.{named.__qualname__}"
-
-
-# ---------------------------------------------------------------- memory-mapped arrays travel by name
-
-
-class _Mapping(tuple[Any, ...]):
-    """File, type, shape, offset and memory order of a mapped array."""
-
-
-def _packed(seq: Any) -> Any:
-    # A slice of a mapping reports the offset of the whole, so only whole mappings can go by name.
-    if not isinstance(seq, np.memmap):
-        return seq
-    array = cast(Any, seq)
-    if not isinstance(array.base, mmap.mmap) or array.mode == "c" or not array.filename:
-        return array
-    order = "C" if array.flags.c_contiguous else "F"
-    return _Mapping((str(array.filename), array.dtype, array.shape, array.offset, order))
-
-
-def _unpacked(state: Any) -> Any:
-    if isinstance(state, _Mapping):
-        name, dtype, shape, offset, order = state
-        array: Any = np.memmap(name, dtype, "r", offset, shape, order)
-        return array
-    return state
