@@ -156,7 +156,7 @@ INSIDE = {
     "index": "penstock.sources.index_files",
     "lint": "penstock.mixture_files.lint",
     "edit": "penstock.report.opened",
-    "prepare": "penstock.cli.prepare.write",
+    "prepare": "penstock.writing.write",
     "info": "penstock.cli.info.open_files",
     "preview": "penstock.read",
     "verify": "penstock.writing.verify",

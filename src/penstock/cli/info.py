@@ -13,7 +13,6 @@ import typer
 import penstock as ps
 from penstock.base.seams import world
 from penstock.graph.shown import counted
-from penstock.report.values import jsonable, shown
 from penstock.sources import Chain, checked, open_files
 from penstock.sources.held import Held
 from penstock.sources.store import says_itself
@@ -108,6 +107,8 @@ def preview(
     as_json: Json = False,
 ) -> None:
     """Some samples in the terminal: texts cut to its width, arrays by type and shape, media told and not dumped."""
+    from penstock.report.values import jsonable, shown
+
     dataset = ps.read(list(paths), format=format, cache=cache)
     if at >= len(dataset):
         raise ps.ConfigError(f"--at {at}: there are {len(dataset):,} samples")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -13,11 +13,12 @@ import penstock as ps
 from penstock.base.hints import chosen
 from penstock.errors import ConfigError, missing_extra
 from penstock.graph.shown import counted
-from penstock.sources import loose
-from penstock.writing import ShardFormat, write
 
 from .say import Json, answer, guarded, say
 from .verify import Cache, Engine, Format, Workers, engine_of
+
+if TYPE_CHECKING:
+    from penstock.writing import ShardFormat
 
 KINDS = ("auto", "data", "files", "list", "hub")
 
@@ -44,13 +45,15 @@ def prepare(
     as_json: Json = False,
 ) -> None:
     """Write data as shards: resumable at any moment, with the same bytes whoever wrote them, in however many tries."""
+    from penstock.writing import write
+
     chosen(kind, KINDS, "--from {}")
     executor = engine_of(engine)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     dataset = _opened(kind, paths, format, names, cache, split)
     if shuffle is not None:
         dataset = dataset.shuffle(seed=shuffle)
-    form = cast(ShardFormat, to) if to else _form(dataset)
+    form = cast("ShardFormat", to) if to else _form(dataset)
     files = write(dataset, out, form, shard, max_bytes, executor, workers)
     size = sum(file.stat().st_size for file in files)
 
@@ -69,6 +72,8 @@ def _opened(
     cache: Path | None,
     split: str | None,
 ) -> ps.Dataset:
+    from penstock.sources import loose
+
     first = Path(paths[0]).expanduser()
     if kind == "auto":
         kind = "files" if len(paths) == 1 and format is None and loose.is_media(first) else "data"
@@ -87,7 +92,7 @@ def _hub(name: str, split: str) -> ps.Dataset:
     try:
         datasets: Any = importlib.import_module("datasets")
     except ModuleNotFoundError:
-        raise missing_extra("datasets", "hub", "penstock prepare --from hub") from None
+        raise missing_extra("datasets", "hf", "penstock prepare --from hub") from None
     return ps.from_sequence(datasets.load_dataset(name, split=split), name=name.rpartition("/")[2])
 
 

@@ -126,7 +126,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             # Who read us has had enough, as `head` has; what is still to be flushed has no place to go.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
-        except (PenstockError, OSError, IndexError) as error:
+        except (PenstockError, OSError, IndexError, ImportError) as error:
             raise failed(str(error), 2, type(error).__name__, bool(kwargs.get("as_json"))) from None
         except KeyboardInterrupt:
             raise failed("stopped", 130, "KeyboardInterrupt", bool(kwargs.get("as_json"))) from None
