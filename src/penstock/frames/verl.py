@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, cast
 
-from ..errors import ConfigError, missing_extra
+from ..errors import ConfigError
 from ..mixture_files import load
 
 
@@ -26,7 +26,9 @@ def _classes() -> Mapping[str, Any]:
         from verl.experimental.dataset.sampler import AbstractSampler  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
         from verl.utils.dataset.rl_dataset import RLHFDataset  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
-        raise missing_extra("verl", "verl", "penstock.frames.verl") from None
+        raise ImportError(
+            "penstock.frames.verl needs the package 'verl', which is installed with what trains"
+        ) from None
     from .torch import MapDataset, Sampler
 
     prompts, sampler = cast("Any", RLHFDataset), cast("Any", AbstractSampler)
