@@ -16,7 +16,7 @@ class Lent:
     """The same processes, which do not end with a loader."""
 
     def __init__(self, owner: Processes) -> None:
-        self.submit = owner.submit
+        self.submit, self.reach = owner.submit, owner.reach
 
     def close(self) -> None:
         pass

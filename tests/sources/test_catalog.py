@@ -317,7 +317,7 @@ def test_one_of_four_ranks_touches_the_files_and_the_others_none(tmp_path: Path)
         looked, opened, reads = (sorted(one[place] for one in said) for place in range(3))
         assert opened[:3] == [0, 0, 0] and opened[3] == (files if makes else 0)
         # One makes the catalog, one (the same or another) the digest of 64 rows; else each reads its own sample.
-        assert looked[1] < 10 and (looked[3] > files if makes else looked[3] < 10)
+        assert looked[1] < 20 and (looked[3] > files if makes else looked[3] < 20)
         assert looked[2] < 300 and reads[1] < 5
         assert all(one[3:] == said[0][3:] for one in said)
     assert len(list((tmp_path / "cache").rglob("*penstock*"))) < 10

@@ -96,7 +96,9 @@ class Chained:
                 found = [part[max(start - at, 0) : max(stop - at, 0)] for at, part in each if at < stop]
                 return np.concatenate([np.zeros(0, np.int64), *found])
             where = np.arange(start, stop, step)
-        index: Ints = where
+        index: Ints = np.atleast_1d(where)
+        if np.ndim(where) == 0:
+            return self[index][0]
         part, out = np.searchsorted(self._starts, index, side="right") - 1, np.empty(len(index), np.int64)
         for i in np.flatnonzero(np.bincount(part, minlength=1)).tolist():
             mine = part == i

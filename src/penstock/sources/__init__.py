@@ -85,7 +85,7 @@ def open_files(
     >>> folder.cleanup()
     """
     with _looking(cache):
-        for path in [paths] if isinstance(paths, str | Path) else paths:
+        for path in _given(paths):
             if is_far(path) and not {*str(path)} & {*"*?[{"}:
                 located(path).is_file()  # what is an object is not asked for what may lie in folders
         return _opened(paths, format, columns, cache, lengths, split, where, dtype, eos)

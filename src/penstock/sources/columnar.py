@@ -30,21 +30,20 @@ _GROUPS = 64  # row groups of a file up to which all are asked for their sizes; 
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 
 
-def footer_of(path: Path) -> tuple[Any, list[int], dict[str, int]]:
-    """What opening a Parquet file needs: the columns that it holds, the rows of its row groups; and the bytes of every
-    column before it was compressed."""
+def footer_of(path: Path) -> tuple[Any, list[int], int]:
+    """What opening a Parquet file needs: the columns that it holds, the rows of its row groups; and about the bytes of
+    one before it was compressed.
+    """
     with _named(path):
         with opened(path) as file:
             footer = arrow("pyarrow.parquet").read_metadata(file)
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         if footer.num_rows != sum(sizes):
             raise ValueError(f"its footer names {footer.num_rows:,} rows, its row groups hold {sum(sizes):,}")
-        sums: dict[str, int] = {}
-        for group in map(footer.row_group, range(footer.num_row_groups if footer.num_row_groups < _GROUPS else 1)):
-            for chunk in map(group.column, range(group.num_columns)):
-                name = chunk.path_in_schema.split(".")[0]
-                sums[name] = sums.get(name, 0) + chunk.total_uncompressed_size
-    return footer.schema.to_arrow_schema(), sizes, sums
+        # What is told of a single column is not looked at: where that is damaged, Arrow ends the process.
+        looked_at = min(footer.num_row_groups, _GROUPS)
+        group = sum(footer.row_group(n).total_byte_size for n in range(looked_at)) // max(looked_at, 1)
+    return footer.schema.to_arrow_schema(), sizes, group
 
 
 class Parquet(OfColumns):
@@ -63,13 +62,12 @@ class Parquet(OfColumns):
         self._shared, self._stat = shared, sidecar.stat(path)
         self._data = data or Checked(path, path, shared.files)
         self._compare_footer()
-        schema, sizes, sums = footer_of(path)
+        schema, sizes, group = footer_of(path)
         self.columns = _wanted(schema.names, columns, path)
         self.types = _types(schema, self.columns)
         self._form = Form(arrow().schema([schema.field(name) for name in self.columns]))
         self._starts = starts_of(sizes)
-        looked_at = len(sizes) if len(sizes) < _GROUPS else 1
-        self._group = sum(sums.get(name, 0) for name in self.columns) // max(looked_at, 1)
+        self._group = group * len(self.columns) // max(len(schema.names), 1)
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -307,7 +307,7 @@ def _listed(pattern: str) -> list[Entry]:
     try:
         return seams.world.store.list(pattern)
     except OSError as error:
-        raise StorageError(f"{error.filename or pattern} cannot be listed: {error.strerror or error}") from error
+        raise StorageError(f"{told(error.filename or pattern)} cannot be listed: {error.strerror or error}") from error
 
 
 def _around(pattern: str) -> str:
