@@ -306,8 +306,10 @@ def _inside(folder: Path) -> list[Entry]:
 def _listed(pattern: str) -> list[Entry]:
     try:
         return seams.world.store.list(pattern)
+    except StorageError:  # of a store, without what is secret in a URL
+        raise
     except OSError as error:
-        raise StorageError(f"{told(error.filename or pattern)} cannot be listed: {error.strerror or error}") from error
+        raise StorageError(f"{error.filename or pattern} cannot be listed: {error.strerror or error}") from error
 
 
 def _around(pattern: str) -> str:
