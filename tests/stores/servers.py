@@ -109,9 +109,9 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             sent = body if cut is None else body[:cut]
-            self.wfile.write(sent)
-            with self.server.lock:
+            with self.server.lock:  # before who asked has it, and looks at the sum
                 self.server.sent += len(sent)
+            self.wfile.write(sent)
         if cut is not None:
             self.close_connection = True
 
