@@ -121,7 +121,7 @@ class Board:
     def _shares(self) -> dict[str, float]:
         recent = Counter[str]()
         for record in self._recent:
-            recent.update(record.samples)
+            recent.update(record.by_source)  # shares are of tokens, as the plan's are
         whole = max(1, recent.total())
         return {name: recent[name] / whole for name in self.sizes}
 
