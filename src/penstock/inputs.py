@@ -13,6 +13,7 @@ import numpy.typing as npt
 from .base.contract import fulfilled
 from .base.hints import chosen, guided, no_dataset
 from .base.ints import whole
+from .base.weights import by_name, plain
 from .dataset import Dataset, datasets_of
 from .errors import ConfigError
 from .graph.build import Builder
@@ -23,7 +24,7 @@ from .graph.lengths import weighed
 from .graph.nodes import Mix, Read, leaf_of
 from .mixing import SHARE_OF, ShareOf, Stop
 from .mixing.rules import By, Weighted
-from .schedule import COUNTED, Counted, Schedule, by_name, plain
+from .schedule import COUNTED, Counted, Schedule
 from .sources import Chain, held_as_columns, hub, open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens

@@ -170,3 +170,17 @@ def test_a_mixture_goes_through_json_but_for_its_lengths() -> None:
     bound = saved.with_meters(found)
     assert bound.at(np.arange(5))[0].tolist() == found.at(np.arange(5))[0].tolist()
     assert pickle.loads(pickle.dumps(found)).at(np.arange(5))[1].tolist() == found.at(np.arange(5))[1].tolist()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_soonest_of_some_draws_is_the_first_that_is_located(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    sizes = [dice.integers(1, 9, int(dice.integers(3, 40))).tolist() for _ in range(5)]
+    found = mixture(sizes, dice.random(5).tolist())
+    segment = found._segment(0)  # pyright: ignore[reportPrivateUsage]
+    assert segment is not None
+    for _ in range(20):
+        sources = np.sort(dice.permutation(5)[: int(dice.integers(1, 6))])
+        j = dice.integers(0, 300, len(sources))
+        places = segment.locate(np.searchsorted(segment.members, sources), j)
+        assert segment.soonest(sources, j) == (int(places.argmin()), int(places.min()))

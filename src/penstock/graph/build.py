@@ -33,7 +33,7 @@ from ..ops.pack import PackOp
 from ..ops.packed import Counted
 from ..ops.passes import PassesOp
 from ..ops.read import ReadOp
-from ..ops.seek import Metering
+from ..ops.seek import BlockMeter
 from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
@@ -231,7 +231,7 @@ class Builder:
         at = path if isinstance(rule, Weighted | By) else None
         sizes = tuple(each.size for each in inputs)
         if isinstance(rule, Weighted):
-            meters = tuple(Metering(each, self.lengths) for each in inputs) if rule.clock else None
+            meters = tuple(BlockMeter(each, self.lengths) for each in inputs) if rule.clock else None
             self.mixtures[path] = found = history(rule, flow.names, sizes, path, flow.flows, meters)
             self.mixed[path] = by_pass(found, inputs, len(self.leaves), path)
             return self.mixed[path]

@@ -12,13 +12,14 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from ..base.random import key_of
+from ..base.weights import check_names
 from ..errors import ConfigError, StateError
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
 from ..ops.mix import MixOp
 from ..ops.op import Op
 from ..ops.passes import PassesOp
-from ..schedule import Schedule, check_names
+from ..schedule import Schedule
 from ..types import Ints
 from .nodes import Flow, Path, keyed_by
 

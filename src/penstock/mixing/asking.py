@@ -15,8 +15,9 @@ import numpy as np
 
 from ..base.hints import chosen, few, near
 from ..base.random import keys_of
+from ..base.weights import check_names, check_weights
 from ..errors import ConfigError
-from ..schedule import Schedule, Span, check_names, check_weights
+from ..schedule import Schedule, Span
 from ..types import Ints
 from .events import Adopt, Event, Exhausted
 from .exact import FAR

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ..base.weights import by_name
 from ..errors import StateError
-from ..schedule import Schedule, by_name
+from ..schedule import Schedule
 from ..types import Json
 
 

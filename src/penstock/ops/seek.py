@@ -97,7 +97,7 @@ class Metered:
         return searched(lambda k, lengths: int(self.by_leaf(k, lengths).sum()), self._lengths, token, self.mean)
 
 
-class Metering(Metered):
+class BlockMeter(Metered):
     """The same of a flow that is drawn from without an end, asked for the same neighbourhoods again and again: blocks
     of documents are remembered, with the tokens before each.
     """

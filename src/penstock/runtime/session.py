@@ -19,6 +19,7 @@ from ..base.ints import whole, within_reach
 from ..base.machine import kept_from_children
 from ..base.progress import Progress
 from ..base.spelling import fingerprint
+from ..base.weights import plain
 from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
 from ..graph.adopt import told as told_of
@@ -30,7 +31,7 @@ from ..graph.nodes import Flow, Path
 from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved
 from ..mixing import SetWeights
-from ..schedule import Schedule, plain
+from ..schedule import Schedule
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
 from ..streams.job import Executor

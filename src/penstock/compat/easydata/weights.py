@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from ...base.weights import check_weights
 from ...errors import ConfigError
-from ...schedule import Interpolation, Schedule, check_weights
+from ...schedule import Interpolation, Schedule
 
 
 def check_sum(weights: Mapping[str, float], where: str) -> None:

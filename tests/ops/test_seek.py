@@ -1,0 +1,26 @@
+"""Where tokens lie in a flow: what is remembered in blocks is what is worked out anew."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import penstock as ps
+from penstock.graph.build import Builder
+from penstock.ops.seek import BlockMeter, Metered
+
+
+def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:
+    dice = np.random.default_rng(0)
+    sizes = dice.integers(0, 50, 700)
+    tokens = np.zeros(int(sizes.sum()), np.int32)
+    flow = ps.from_tokens(tokens, np.concatenate([[0], np.cumsum(sizes)])).shuffle(seed=1).repeat().flow
+    builder = Builder(flow)
+    op, lengths = builder.op(flow), builder.lengths
+    plain, blocks = Metered(op, lengths), BlockMeter(op, lengths)
+    # Far more blocks than are remembered, in no order, over the ends of blocks and of passes.
+    for start in dice.integers(0, 60_000, 400).tolist():
+        stop = start + int(dice.integers(0, 600))
+        assert blocks.tokens(start) == plain.tokens(start)
+        assert blocks.lengths(start, stop).tolist() == plain.lengths(start, stop).tolist()
+    assert blocks.lengths(0, 256).tolist() == plain.lengths(0, 256).tolist()
+    assert blocks.lengths(255, 511).tolist() == plain.lengths(255, 511).tolist()
