@@ -2,9 +2,13 @@
 
 `python tools/mutants.py --count 300 --seed 1 --jobs 2`, from a checkout, in an environment that has `cosmic-ray`
 beside the development tools. Cosmic Ray makes the mutants; those that differ in an annotation or a text alone are not
-drawn. Every mutant is run in a forked process over a copy of the sources: the quickest tests first, as a run without
-a mutant has timed them, and the first failure kills it; so does taking twice as long as without a mutant. A line is
-printed for each, with the difference where it survived.
+drawn. Every mutant is run in a forked process over a copy of the sources: the quickest tests first, as a run without a
+mutant has timed them (with `pytest-xdist`, on all jobs). The first failure kills it; so does taking twice as long as
+without a mutant. Tests that fail without a mutant are named and left out. A line is printed for each mutant, with the
+difference where it survived.
+
+`--draw FILE` only writes the mutants, `--drawn FILE` runs them, also where there is no `cosmic-ray`; with
+`--within SECONDS` a mutant that lives so long stays open, and `--left FILE` takes those for a longer run.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+TOO_LONG = "took too long"
 CORE = ("mixing", "streams", "ops", "runtime", "graph")
 # What only compares with peers, reads, draws or talks is left out.
 TESTS = """test_golden.py test_schedule.py mixing orders folds pack ops streams graph runtime plan test_loader.py
@@ -109,35 +114,42 @@ def meaning(source: str) -> str | None:
 
 
 class Timed:
-    """A plugin of pytest: notes how long every test takes, or has the quickest run first."""
+    """A plugin of pytest: notes how long every test takes and which fail."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.seconds = file, dict[str, float]()
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self.file.exists():
-            known = json.loads(self.file.read_text())
-            items.sort(key=lambda item: known.get(item.nodeid, 0.0))
+        self.file, self.seconds, self.failed = file, dict[str, float](), list[str]()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if report.failed:
+            self.failed.append(report.nodeid)
 
-    def pytest_sessionfinish(self) -> None:
-        if not self.file.exists():
-            self.file.write_text(json.dumps(self.seconds))
+    def pytest_sessionfinish(self, session: Any) -> None:
+        if not hasattr(session.config, "workerinput"):
+            self.file.write_text(json.dumps([self.seconds, self.failed]))
 
 
-def survives(mutant: Mutant | None, module: Path, folder: Path, limit: float) -> tuple[bool, str, float]:
+class Quickest:
+    """A plugin of pytest: the quickest tests first, without those that fail anyway."""
+
+    def __init__(self, seconds: dict[str, float], failed: set[str]) -> None:
+        self.seconds, self.failed = seconds, failed
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if item.nodeid not in self.failed]
+        items.sort(key=lambda item: self.seconds.get(item.nodeid, 0.0))
+
+
+def survives(mutant: Mutant, folder: Path, quickest: Quickest, limit: float) -> tuple[bool, str, float]:
     """Whether all tests pass in a copy with the mutant in it, what ended them, and the seconds it took."""
-    target = folder / "src/penstock" / module
+    target = folder / "src/penstock" / mutant.module
     was = target.read_text()
-    if mutant:
-        target.write_text(mutant.code)
+    target.write_text(mutant.code)
     began, said = time.monotonic(), folder / "said.txt"
     child = os.fork()
     if child == 0:
         os.setsid()
-        run_tests(folder, said)
+        run_tests(folder, said, ["-x"], quickest)
     try:
         while time.monotonic() - began < limit:
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -151,12 +163,24 @@ def survives(mutant: Mutant | None, module: Path, folder: Path, limit: float) ->
             time.sleep(0.05)
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        return False, f"over {limit:.0f} s", time.monotonic() - began
+        return False, TOO_LONG, time.monotonic() - began
     finally:
         target.write_text(was)
 
 
-def run_tests(folder: Path, said: Path) -> None:
+def without(folder: Path, jobs: int) -> Timed:
+    """The tests without a mutant, on several processes: how long each takes and which fail."""
+    timed = Timed(folder.parent / "seconds.json")
+    child = os.fork()
+    if child == 0:
+        run_tests(folder, folder / "said.txt", ["-n", str(jobs)], timed)
+    os.waitpid(child, 0)
+    assert timed.file.exists(), f"the tests do not run: {(folder / 'said.txt').read_text()[-2000:]}"
+    timed.seconds, timed.failed = json.loads(timed.file.read_text())
+    return timed
+
+
+def run_tests(folder: Path, said: Path, options: list[str], plugin: object) -> None:
     """In the forked process: the tests over the copy, and the end."""
     with said.open("w") as out:
         os.dup2(out.fileno(), 1)
@@ -171,7 +195,7 @@ def run_tests(folder: Path, said: Path) -> None:
     try:
         code = pytest.main(
             [
-                "-x",
+                *options,
                 "-q",
                 "-p",
                 "no:cacheprovider",
@@ -179,7 +203,7 @@ def run_tests(folder: Path, said: Path) -> None:
                 "--no-header",
                 *(f"tests/{name}" for name in TESTS),
             ],
-            plugins=[Timed(folder.parent / "seconds.json")],
+            plugins=[plugin],
         )
     finally:
         os._exit(int(code))
@@ -192,6 +216,14 @@ def copy(folder: Path) -> None:
         shutil.copy(ROOT / name, folder / name)
 
 
+def noted(mutants: list[Mutant]) -> str:
+    return json.dumps([{**vars(mutant), "module": str(mutant.module)} for mutant in mutants])
+
+
+def read(file: Path) -> list[Mutant]:
+    return [Mutant(**{**note, "module": Path(note["module"])}) for note in json.loads(file.read_text())]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="below src/penstock; all of the core where none is named")
@@ -199,40 +231,54 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after so many")
+    parser.add_argument("--within", type=float, default=1e9, help="leave a mutant open that lives for so many seconds")
+    parser.add_argument("--draw", type=Path, help="write the mutants there and end")
+    parser.add_argument("--drawn", type=Path, help="the mutants written there")
+    parser.add_argument("--left", type=Path, help="write the open mutants there")
     asked = parser.parse_args()
-    files = asked.files or modules()
-    chosen = list(drawn(files, asked.count, asked.seed))
-    print(f"{len(chosen)} mutants of {len(files)} files drawn with seed {asked.seed}", flush=True)
+    chosen = read(asked.drawn) if asked.drawn else list(drawn(asked.files or modules(), asked.count, asked.seed))
+    if asked.draw:
+        asked.draw.write_text(noted(chosen))
+        return 0
+    print(f"{len(chosen)} mutants, seed {asked.seed}", flush=True)
     import pyarrow.parquet  # noqa: F401 - loaded once, before the forks
 
     began = time.monotonic()
     left = iter(enumerate(chosen, 1))
-    survivors = list[Mutant]()
-    count = 0
+    survivors, opened, untried = list[Mutant](), list[Mutant](), list[Mutant]()
     with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(asked.jobs) as pool:
         for number in range(asked.jobs):
             copy(Path(top, str(number)))
-        whole, how, seconds = survives(None, Path("mixing/timeline.py"), Path(top, "0"), float("inf"))
-        assert whole, f"the tests fail without a mutant: {how}"
-        print(f"without a mutant the tests take {seconds:.0f} s", flush=True)
+        timed = without(Path(top, "0"), asked.jobs)
+        seconds, quickest = sum(timed.seconds.values()), Quickest(timed.seconds, set(timed.failed))
+        print(f"without a mutant {len(timed.seconds)} tests take {seconds:.0f} s of one process", flush=True)
+        for name in timed.failed:
+            print(f"left out, fails without a mutant: {name}", flush=True)
 
         def work(number: int) -> int:
             folder, done = Path(top, str(number)), 0
             for place, mutant in left:
                 if time.monotonic() - began > asked.minutes * 60:
-                    break
-                alive, how, took = survives(mutant, mutant.module, folder, 2 * seconds)
+                    untried.append(mutant)
+                    continue
+                alive, how, took = survives(mutant, folder, quickest, min(2 * seconds + 60, asked.within))
+                if how == TOO_LONG and took < 2 * seconds:
+                    mark, into = "open", opened
+                else:
+                    mark, into = ("SURVIVED", survivors) if alive else ("killed", [])
+                into.append(mutant)
                 done += 1
-                mark = "SURVIVED" if alive else "killed"
                 print(f"{place} {mark} {mutant.module} {mutant.operator} {took:.0f} s {how}", flush=True)
                 if alive:
-                    survivors.append(mutant)
                     print(mutant.difference(), flush=True)
             return done
 
         count = sum(pool.map(work, range(asked.jobs)))
-    killed = count - len(survivors)
+    killed = count - len(survivors) - len(opened)
     print(f"{killed} of {count} killed ({killed / max(count, 1):.1%}), {time.monotonic() - began:.0f} s")
+    print(f"{len(survivors)} survived, {len(opened)} open, {len(untried)} not tried")
+    if asked.left:
+        asked.left.write_text(noted(opened + untried))
     for mutant in survivors:
         print(f"\n{mutant.module}\n{mutant.difference()}")
     return 0
