@@ -187,7 +187,7 @@ def run_tests(folder: Path, said: Path, options: list[str], plugin: object) -> N
         os.dup2(out.fileno(), 2)
     os.chdir(folder)
     sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-    os.environ["PYTHONPATH"] = f"{folder / 'src'}:{folder / 'tests'}"
+    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path[:2], os.environ.get("PYTHONPATH", "")])
     sys.dont_write_bytecode = True
     import pytest
 
