@@ -46,6 +46,12 @@ class Mutant:
     source: str
     code: str
 
+    def lines(self) -> set[int]:
+        """The lines of the source that it changes."""
+        matcher = difflib.SequenceMatcher(None, self.source.splitlines(), self.code.splitlines(), autojunk=False)
+        changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
+        return {line + 1 for _, start, stop, _, _ in changes for line in range(start, max(stop, start + 1))}
+
     def difference(self) -> str:
         lines = difflib.unified_diff(self.source.splitlines(), self.code.splitlines(), lineterm="", n=0)
         return "\n".join(line for line in lines if line[:3] not in ("---", "+++"))
@@ -114,30 +120,65 @@ def meaning(source: str) -> str | None:
 
 
 class Timed:
-    """A plugin of pytest: notes how long every test takes and which fail."""
+    """A plugin of pytest: notes how long every test takes, which fail, and which lines of the core each runs."""
 
-    def __init__(self, file: Path) -> None:
-        self.file, self.seconds, self.failed = file, dict[str, float](), list[str]()
+    def __init__(self, file: Path, package: Path) -> None:
+        self.file, self.package = file, str(package) + os.sep
+        self.seconds, self.failed = dict[str, float](), set[str]()
+        self.lines, self.now = dict[str, dict[str, list[int]]](), dict[str, set[int]]()
+
+    def pytest_configure(self) -> None:
+        if sys.version_info >= (3, 12):  # before, every test is tried on every mutant
+            sys.monitoring.use_tool_id(sys.monitoring.COVERAGE_ID, "mutants")
+            sys.monitoring.register_callback(sys.monitoring.COVERAGE_ID, sys.monitoring.events.LINE, self.ran)
+            sys.monitoring.set_events(sys.monitoring.COVERAGE_ID, sys.monitoring.events.LINE)
+
+    def ran(self, code: Any, line: int) -> Any:
+        if code.co_filename.startswith(self.package):
+            self.now.setdefault(code.co_filename[len(self.package) :], set()).add(line)
+        return sys.monitoring.DISABLE  # once a test is enough
+
+    def pytest_runtest_setup(self) -> None:
+        self.now.clear()
+        if sys.version_info >= (3, 12):
+            sys.monitoring.restart_events()
+
+    def pytest_runtest_teardown(self, item: Any) -> None:
+        item.user_properties.append(("lines", {name: sorted(lines) for name, lines in self.now.items()}))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed:
-            self.failed.append(report.nodeid)
+            self.failed.add(report.nodeid)
+        if report.when == "teardown":
+            self.lines[report.nodeid] = dict(report.user_properties).get("lines", {})
 
     def pytest_sessionfinish(self, session: Any) -> None:
         if not hasattr(session.config, "workerinput"):
-            self.file.write_text(json.dumps([self.seconds, self.failed]))
+            self.file.write_text(json.dumps([self.seconds, sorted(self.failed), self.lines]))
+
+    def quickest(self, mutant: Mutant) -> Quickest:
+        """The tests that run a line of the mutant; where none does, as for what is done at import, all of its file."""
+        name, changed = str(mutant.module), mutant.lines()
+        of_file = {test for test, lines in self.lines.items() if name in lines}
+        of_line = {test for test in of_file if changed & set(self.lines[test][name])}
+        chosen = (of_line or of_file or set(self.seconds)) - self.failed
+        return Quickest({test: self.seconds[test] for test in chosen})
 
 
 class Quickest:
-    """A plugin of pytest: the quickest tests first, without those that fail anyway."""
+    """A plugin of pytest: these tests alone, the quickest first."""
 
-    def __init__(self, seconds: dict[str, float], failed: set[str]) -> None:
-        self.seconds, self.failed = seconds, failed
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds = seconds
+
+    def files(self) -> list[str]:
+        return sorted({test.split("::")[0] for test in self.seconds})
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid not in self.failed]
-        items.sort(key=lambda item: self.seconds.get(item.nodeid, 0.0))
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.seconds), key=lambda item: self.seconds[item.nodeid]
+        )
 
 
 def survives(mutant: Mutant, folder: Path, quickest: Quickest, limit: float) -> tuple[bool, str, float]:
@@ -149,7 +190,7 @@ def survives(mutant: Mutant, folder: Path, quickest: Quickest, limit: float) -> 
     child = os.fork()
     if child == 0:
         os.setsid()
-        run_tests(folder, said, ["-x"], quickest)
+        run_tests(folder, said, ["-x", *quickest.files()], quickest)
     try:
         while time.monotonic() - began < limit:
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -168,19 +209,30 @@ def survives(mutant: Mutant, folder: Path, quickest: Quickest, limit: float) -> 
         target.write_text(was)
 
 
-def without(folder: Path, jobs: int) -> Timed:
-    """The tests without a mutant, on several processes: how long each takes and which fail."""
-    timed = Timed(folder.parent / "seconds.json")
+def without(folder: Path, jobs: int, tests: list[str]) -> Timed:
+    """The tests without a mutant, on several processes: how long each takes, which fail and what they run."""
+    timed = Timed(folder.parent / "seconds.json", folder / "src/penstock")
     child = os.fork()
     if child == 0:
-        run_tests(folder, folder / "said.txt", ["-n", str(jobs)], timed)
+        # Every process of xdist makes its own.
+        plugin = folder / "tests" / "noted_lines.py"
+        plugin.write_text(
+            f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom pathlib import Path\n"
+            "from mutants import Timed\n"
+            f"def pytest_configure(config):\n"
+            f"    plugin = Timed(Path({str(timed.file)!r}), Path({str(folder / 'src/penstock')!r}))\n"
+            "    config.pluginmanager.register(plugin)\n"
+        )
+        tests = [f"tests/{name}" for name in tests]
+        run_tests(folder, folder / "said.txt", ["-p", "noted_lines", "-n", str(jobs), *tests])
     os.waitpid(child, 0)
     assert timed.file.exists(), f"the tests do not run: {(folder / 'said.txt').read_text()[-2000:]}"
-    timed.seconds, timed.failed = json.loads(timed.file.read_text())
+    timed.seconds, failed, timed.lines = json.loads(timed.file.read_text())
+    timed.failed = set(failed)
     return timed
 
 
-def run_tests(folder: Path, said: Path, options: list[str], plugin: object) -> None:
+def run_tests(folder: Path, said: Path, options: list[str], *plugins: object) -> None:
     """In the forked process: the tests over the copy, and the end."""
     with said.open("w") as out:
         os.dup2(out.fileno(), 1)
@@ -201,9 +253,8 @@ def run_tests(folder: Path, said: Path, options: list[str], plugin: object) -> N
                 "no:cacheprovider",
                 "--hypothesis-profile=dev",
                 "--no-header",
-                *(f"tests/{name}" for name in TESTS),
             ],
-            plugins=[plugin],
+            plugins=plugins,
         )
     finally:
         os._exit(int(code))
@@ -232,6 +283,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after so many")
     parser.add_argument("--within", type=float, default=1e9, help="leave a mutant open that lives for so many seconds")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="below tests")
     parser.add_argument("--draw", type=Path, help="write the mutants there and end")
     parser.add_argument("--drawn", type=Path, help="the mutants written there")
     parser.add_argument("--left", type=Path, help="write the open mutants there")
@@ -249,10 +301,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(asked.jobs) as pool:
         for number in range(asked.jobs):
             copy(Path(top, str(number)))
-        timed = without(Path(top, "0"), asked.jobs)
-        seconds, quickest = sum(timed.seconds.values()), Quickest(timed.seconds, set(timed.failed))
+        timed = without(Path(top, "0"), asked.jobs, asked.tests)
+        seconds = sum(timed.seconds.values())
         print(f"without a mutant {len(timed.seconds)} tests take {seconds:.0f} s of one process", flush=True)
-        for name in timed.failed:
+        for name in sorted(timed.failed):
             print(f"left out, fails without a mutant: {name}", flush=True)
 
         def work(number: int) -> int:
@@ -261,14 +313,16 @@ def main() -> int:
                 if time.monotonic() - began > asked.minutes * 60:
                     untried.append(mutant)
                     continue
-                alive, how, took = survives(mutant, folder, quickest, min(2 * seconds + 60, asked.within))
-                if how == TOO_LONG and took < 2 * seconds:
+                quickest = timed.quickest(mutant)
+                fair = 2 * sum(quickest.seconds.values()) + 60
+                alive, how, took = survives(mutant, folder, quickest, min(fair, asked.within))
+                if how == TOO_LONG and asked.within < fair:
                     mark, into = "open", opened
                 else:
                     mark, into = ("SURVIVED", survivors) if alive else ("killed", [])
                 into.append(mutant)
                 done += 1
-                print(f"{place} {mark} {mutant.module} {mutant.operator} {took:.0f} s {how}", flush=True)
+                print(f"{place} {mark} {mutant.module} {mutant.operator} {took:.0f} s of {fair:.0f} {how}", flush=True)
                 if alive:
                     print(mutant.difference(), flush=True)
             return done
