@@ -1,4 +1,4 @@
-"""Hypothesis profiles (`ci` for every run, `dev` for a quick look, `nightly` for the many seeds of `make soak`) and the meter.
+"""Hypothesis profiles (`ci` for every run, `dev` and `glance` for a quick look, `nightly` for the many seeds of `make soak`) and the meter.
 
 `ci` is derandomized, so that a failure repeats. Tests say with `amounts.examples` how many examples they take at `ci`.
 """
@@ -26,6 +26,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.register_profile("dev", settings.get_profile("ci"), derandomize=False, max_examples=20)
+settings.register_profile("glance", settings.get_profile("dev"), max_examples=4)
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, stateful_step_count=60)
 settings.load_profile("ci")
 

@@ -1,14 +1,16 @@
 """Mutants of the mixing, the interpreter and the session, drawn with a seed, against the tests: which survive?
 
-`python tools/mutants.py --count 300 --seed 1 --jobs 2`, from a checkout, in an environment that has `cosmic-ray`
-beside the development tools. Cosmic Ray makes the mutants; those that differ in an annotation or a text alone are not
-drawn. Every mutant is run in a forked process over a copy of the sources: the quickest tests first, as a run without a
-mutant has timed them (with `pytest-xdist`, on all jobs). The first failure kills it; so does taking twice as long as
-without a mutant. Tests that fail without a mutant are named and left out. A line is printed for each mutant, with the
-difference where it survived.
+`python tools/mutants.py --count 300 --seed 1 --jobs 2`, from a checkout, with Python 3.12 or later, in an environment
+that has `cosmic-ray` beside the development tools. Cosmic Ray makes the mutants; those that differ in an annotation or
+a text alone are not drawn. One process collects the tests; a mutant is a fork of it in which the functions have the
+mutant's code (a mutant of what is done at import is a copy of the sources). It meets the tests that run its line, the
+quickest first, as a run without a mutant has shown them: the first failure kills it, and so does taking much longer
+than without a mutant. Tests that fail without a mutant are named and left out. A line is printed for each mutant, with
+the difference where it survived.
 
-`--draw FILE` only writes the mutants, `--drawn FILE` runs them, also where there is no `cosmic-ray`; with
-`--within SECONDS` a mutant that lives so long stays open, and `--left FILE` takes those for a longer run.
+`--map FILE` keeps which test runs which lines; `--draw FILE` only writes the mutants, `--drawn FILE` runs those, also
+where there is no `cosmic-ray`; with `--within SECONDS` a mutant that lives so long stays open, and `--left FILE` takes
+those for a longer run.
 """
 
 from __future__ import annotations
@@ -16,26 +18,31 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import gc
+import importlib
 import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
-TOO_LONG = "took too long"
+PACKAGE = ROOT / "src/penstock"
 CORE = ("mixing", "streams", "ops", "runtime", "graph")
 # What only compares with peers, reads, draws or talks is left out.
 TESTS = """test_golden.py test_schedule.py mixing orders folds pack ops streams graph runtime plan test_loader.py
 test_semantics.py test_one_function.py test_machine.py""".split()
+OPTIONS = ("-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly")
+OPTIMIZED = 1  # the flag of the code of a function, which that of a class or a module has not
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,7 @@ class Mutant:
 
 def modules() -> list[Path]:
     """The files that are mutated, below src/penstock."""
-    package = ROOT / "src/penstock"
-    return [path.relative_to(package) for name in CORE for path in sorted((package / name).glob("*.py"))]
+    return [path.relative_to(PACKAGE) for name in CORE for path in sorted((PACKAGE / name).glob("*.py"))]
 
 
 def places(files: list[Path]) -> list[tuple[Path, str, int]]:
@@ -70,7 +76,7 @@ def places(files: list[Path]) -> list[tuple[Path, str, int]]:
 
     found = list[tuple[Path, str, int]]()
     for module in files:
-        everything = list(ast_nodes(get_ast((ROOT / "src/penstock" / module).read_text())))
+        everything = list(ast_nodes(get_ast((PACKAGE / module).read_text())))
         for name in sorted(name for name in plugins.operator_names() if "ariable" not in name):
             operator = plugins.get_operator(name)()
             many = sum(len(list(operator.mutation_positions(node))) for node in everything)
@@ -86,7 +92,7 @@ def drawn(files: list[Path], count: int, seed: int) -> Iterator[Mutant]:
     everything = places(files)
     random.Random(seed).shuffle(everything)
     for module, name, occurrence in everything:
-        source = (ROOT / "src/penstock" / module).read_text()
+        source = (PACKAGE / module).read_text()
         code = mutate_code(source, plugins.get_operator(name)(), occurrence)
         if code is not None and meaning(code) not in (meaning(source), None):
             yield Mutant(module, name, occurrence, source, code)
@@ -119,29 +125,29 @@ def meaning(source: str) -> str | None:
     return ast.dump(tree)
 
 
-class Timed:
+# ---------------------------------------------------------------- which test runs which lines
+
+
+class Lines:
     """A plugin of pytest: notes how long every test takes, which fail, and which lines of the core each runs."""
 
-    def __init__(self, file: Path, package: Path) -> None:
-        self.file, self.package = file, str(package) + os.sep
+    def __init__(self, file: Path) -> None:
+        self.file = file
         self.seconds, self.failed = dict[str, float](), set[str]()
         self.lines, self.now = dict[str, dict[str, list[int]]](), dict[str, set[int]]()
-
-    def pytest_configure(self) -> None:
-        if sys.version_info >= (3, 12):  # before, every test is tried on every mutant
-            sys.monitoring.use_tool_id(sys.monitoring.COVERAGE_ID, "mutants")
-            sys.monitoring.register_callback(sys.monitoring.COVERAGE_ID, sys.monitoring.events.LINE, self.ran)
-            sys.monitoring.set_events(sys.monitoring.COVERAGE_ID, sys.monitoring.events.LINE)
+        watch = sys.monitoring
+        watch.use_tool_id(watch.COVERAGE_ID, "mutants")
+        watch.register_callback(watch.COVERAGE_ID, watch.events.LINE, self.ran)
+        watch.set_events(watch.COVERAGE_ID, watch.events.LINE)
 
     def ran(self, code: Any, line: int) -> Any:
-        if code.co_filename.startswith(self.package):
-            self.now.setdefault(code.co_filename[len(self.package) :], set()).add(line)
+        if code.co_filename.startswith(f"{PACKAGE}{os.sep}"):
+            self.now.setdefault(str(Path(code.co_filename).relative_to(PACKAGE)), set()).add(line)
         return sys.monitoring.DISABLE  # once a test is enough
 
     def pytest_runtest_setup(self) -> None:
         self.now.clear()
-        if sys.version_info >= (3, 12):
-            sys.monitoring.restart_events()
+        sys.monitoring.restart_events()
 
     def pytest_runtest_teardown(self, item: Any) -> None:
         item.user_properties.append(("lines", {name: sorted(lines) for name, lines in self.now.items()}))
@@ -157,114 +163,185 @@ class Timed:
         if not hasattr(session.config, "workerinput"):
             self.file.write_text(json.dumps([self.seconds, sorted(self.failed), self.lines]))
 
-    def quickest(self, mutant: Mutant) -> Quickest:
+
+def pytest_configure(config: Any) -> None:
+    """This file is a plugin where the map is made (`-p mutants`)."""
+    if file := os.environ.get("MUTANTS_MAP"):
+        config.pluginmanager.register(Lines(Path(file)))
+
+
+class Map:
+    """What a run without a mutant has shown."""
+
+    def __init__(self, file: Path, jobs: int, tests: list[str]) -> None:
+        if not file.exists():
+            known = os.environ.get("PYTHONPATH", "")
+            command = [sys.executable, "-m", "pytest", *OPTIONS, "-n", str(jobs), "-p", "mutants"]
+            found = subprocess.run(
+                [*command, "--hypothesis-profile=glance", *(f"tests/{name}" for name in tests)],
+                cwd=ROOT,
+                env={**os.environ, "MUTANTS_MAP": str(file), "PYTHONPATH": f"{Path(__file__).parent}:{known}"},
+                capture_output=True,
+                text=True,
+            )
+            assert file.exists(), f"the tests do not run: {found.stdout[-3000:]}{found.stderr[-1000:]}"
+        self.seconds, failed, self.lines = json.loads(file.read_text())
+        self.failed = set[str](failed)
+
+    def tests(self, mutant: Mutant) -> list[str]:
         """The tests that run a line of the mutant; where none does, as for what is done at import, all of its file."""
         name, changed = str(mutant.module), mutant.lines()
         of_file = {test for test, lines in self.lines.items() if name in lines}
         of_line = {test for test in of_file if changed & set(self.lines[test][name])}
         chosen = (of_line or of_file or set(self.seconds)) - self.failed
-        return Quickest({test: self.seconds[test] for test in chosen})
+        return sorted(chosen, key=lambda test: self.seconds[test])
 
 
-class Quickest:
-    """A plugin of pytest: these tests alone, the quickest first."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.seconds = seconds
-
-    def files(self) -> list[str]:
-        return sorted({test.split("::")[0] for test in self.seconds})
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self.seconds), key=lambda item: self.seconds[item.nodeid]
-        )
+# ---------------------------------------------------------------- a mutant in a fork
 
 
-def survives(mutant: Mutant, folder: Path, quickest: Quickest, limit: float) -> tuple[bool, str, float]:
-    """Whether all tests pass in a copy with the mutant in it, what ended them, and the seconds it took."""
-    target = folder / "src/penstock" / mutant.module
-    was = target.read_text()
-    target.write_text(mutant.code)
-    began, said = time.monotonic(), folder / "said.txt"
-    child = os.fork()
-    if child == 0:
+def nested(code: CodeType) -> list[CodeType]:
+    return [const for const in code.co_consts if isinstance(const, CodeType)]
+
+
+def own(code: CodeType) -> tuple[Any, ...]:
+    """What a piece of code does itself, without the pieces in it and without where it stands."""
+    consts = [None if isinstance(const, CodeType) else (type(const), const) for const in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, repr(consts)
+
+
+def changed(was: CodeType, now: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """The pieces that differ, outermost first."""
+    inner = nested(was), nested(now)
+    if own(was) != own(now) or len(inner[0]) != len(inner[1]):
+        yield was, now
+    below = [pair for a, b in zip(*inner, strict=False) for pair in changed(a, b)]
+    if below and was.co_flags & OPTIMIZED:  # an outer function makes its inner ones
+        yield was, now
+    yield from below
+
+
+def exchange(mutant: Mutant) -> bool:
+    """Give the functions of this process the code of the mutant; whether that is all of the change."""
+    file = str(PACKAGE / mutant.module)
+    pairs = list(changed(*(compile(text, file, "exec", dont_inherit=True) for text in (mutant.source, mutant.code))))
+    if not all(was.co_flags & OPTIMIZED for was, _ in pairs):
+        return False
+    functions = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
+    found = set[int]()
+    for number, (was, now) in enumerate(pairs):
+        for function in functions:
+            if function.__code__ == was:
+                function.__code__ = now
+                found.add(number)
+    return 0 in found
+
+
+def in_a_copy(mutant: Mutant, tests: list[str], folder: Path) -> NoReturn:
+    """This process becomes a run of the tests over a copy of the sources."""
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "src/penstock" / mutant.module).write_text(mutant.code)
+    (folder / "tests.txt").write_text("\n".join(tests))
+    os.environ["PYTHONPATH"] = f"{folder / 'src'}:{os.environ.get('PYTHONPATH', '')}"
+    command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", "--hypothesis-profile=dev"]
+    os.execv(sys.executable, [*command, "-o", f"pythonpath={folder / 'src'} tests", f"@{folder / 'tests.txt'}"])
+
+
+@dataclass
+class Run:
+    """A mutant that is being run."""
+
+    place: int
+    mutant: Mutant
+    folder: Path
+    began: float
+    limit: float
+    fair: float
+    tests: int
+
+
+class Forks:
+    """A plugin of pytest: in the place of the tests, the mutants, each in a fork."""
+
+    def __init__(self, mutants: list[Mutant], known: Map, asked: argparse.Namespace, top: Path) -> None:
+        self.left = list(enumerate(mutants, 1))
+        self.known, self.asked, self.top = known, asked, top
+        self.running = dict[int, Run]()
+        self.killed = 0
+        self.survivors, self.open = list[Mutant](), list[Mutant]()
+        self.failed = False
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.failed |= report.failed
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        for module in modules():
+            importlib.import_module(".".join(("penstock", *module.with_suffix("").parts)).removesuffix(".__init__"))
+        ends = time.monotonic() + 60 * self.asked.minutes
+        while self.running or (self.left and time.monotonic() < ends):
+            while self.left and len(self.running) < self.asked.jobs and time.monotonic() < ends:
+                self.begin(*self.left.pop(0), items)
+            time.sleep(0.02)
+            for child in list(self.running):
+                self.look(child)
+        return True
+
+    def begin(self, place: int, mutant: Mutant, items: dict[str, Any]) -> None:
+        tests = [test for test in self.known.tests(mutant) if test in items]
+        fair = 10 * sum(self.known.seconds[test] for test in tests) + 60
+        folder = Path(tempfile.mkdtemp(dir=self.top))
+        if child := os.fork():
+            limit = min(fair, self.asked.within)
+            self.running[child] = Run(place, mutant, folder, time.monotonic(), limit, fair, len(tests))
+            return
         os.setsid()
-        run_tests(folder, said, ["-x", *quickest.files()], quickest)
-    try:
-        while time.monotonic() - began < limit:
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                told = [
-                    line
-                    for line in said.read_text(errors="replace").splitlines()
-                    if line.startswith(("FAILED", "ERROR", "E  "))
-                ]
-                return status == 0, (told[-1] if told else f"status {status}")[:110], time.monotonic() - began
-            time.sleep(0.05)
-        os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return False, TOO_LONG, time.monotonic() - began
-    finally:
-        target.write_text(was)
+        with (folder / "said.txt").open("w") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+        if not exchange(mutant):
+            in_a_copy(mutant, tests, folder)
+        self.failed = False
+        try:
+            for test, following in zip(tests, [*tests[1:], None], strict=True):
+                items[test].ihook.pytest_runtest_protocol(
+                    item=items[test], nextitem=items[following] if following else None
+                )
+                if self.failed:
+                    print("FAILED", test, flush=True)
+                    os._exit(1)
+        except BaseException as error:
+            print("ERROR", repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
 
-
-def without(folder: Path, jobs: int, tests: list[str]) -> Timed:
-    """The tests without a mutant, on several processes: how long each takes, which fail and what they run."""
-    timed = Timed(folder.parent / "seconds.json", folder / "src/penstock")
-    child = os.fork()
-    if child == 0:
-        # Every process of xdist makes its own.
-        plugin = folder / "tests" / "noted_lines.py"
-        plugin.write_text(
-            f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom pathlib import Path\n"
-            "from mutants import Timed\n"
-            f"def pytest_configure(config):\n"
-            f"    plugin = Timed(Path({str(timed.file)!r}), Path({str(folder / 'src/penstock')!r}))\n"
-            "    config.pluginmanager.register(plugin)\n"
-        )
-        tests = [f"tests/{name}" for name in tests]
-        run_tests(folder, folder / "said.txt", ["-p", "noted_lines", "-n", str(jobs), *tests])
-    os.waitpid(child, 0)
-    assert timed.file.exists(), f"the tests do not run: {(folder / 'said.txt').read_text()[-2000:]}"
-    timed.seconds, failed, timed.lines = json.loads(timed.file.read_text())
-    timed.failed = set(failed)
-    return timed
-
-
-def run_tests(folder: Path, said: Path, options: list[str], *plugins: object) -> None:
-    """In the forked process: the tests over the copy, and the end."""
-    with said.open("w") as out:
-        os.dup2(out.fileno(), 1)
-        os.dup2(out.fileno(), 2)
-    os.chdir(folder)
-    sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path[:2], os.environ.get("PYTHONPATH", "")])
-    sys.dont_write_bytecode = True
-    import pytest
-
-    code = 1
-    try:
-        code = pytest.main(
-            [
-                *options,
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "--hypothesis-profile=dev",
-                "--no-header",
-            ],
-            plugins=plugins,
-        )
-    finally:
-        os._exit(int(code))
-
-
-def copy(folder: Path) -> None:
-    for name in ("src", "tests", "docs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, folder / name)
+    def look(self, child: int) -> None:
+        run = self.running[child]
+        pid, status = os.waitpid(child, os.WNOHANG)
+        took = time.monotonic() - run.began
+        if not pid and took < run.limit:
+            return
+        mark, how = "killed", "took too long"
+        if not pid:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            if run.limit < run.fair:
+                mark = "open"
+        elif status:
+            lines = (run.folder / "said.txt").read_text(errors="replace").splitlines()
+            told = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+            how = told[-1] if told else f"status {status}"
+        else:
+            mark, how = "SURVIVED", ""
+        what = f"{run.mutant.module} {run.mutant.operator}"
+        print(f"{run.place} {mark} {what} {took:.0f} s of {run.tests} tests {how[:110]}", flush=True)
+        if mark == "killed":
+            self.killed += 1
+        else:
+            {"SURVIVED": self.survivors, "open": self.open}[mark].append(run.mutant)
+            print(run.mutant.difference(), flush=True)
+        del self.running[child]
+        shutil.rmtree(run.folder, ignore_errors=True)
 
 
 def noted(mutants: list[Mutant]) -> str:
@@ -272,7 +349,10 @@ def noted(mutants: list[Mutant]) -> str:
 
 
 def read(file: Path) -> list[Mutant]:
-    return [Mutant(**{**note, "module": Path(note["module"])}) for note in json.loads(file.read_text())]
+    mutants = [Mutant(**{**note, "module": Path(note["module"])}) for note in json.loads(file.read_text())]
+    for mutant in mutants:
+        assert mutant.source == (PACKAGE / mutant.module).read_text(), f"{mutant.module} has changed since"
+    return mutants
 
 
 def main() -> int:
@@ -284,6 +364,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after so many")
     parser.add_argument("--within", type=float, default=1e9, help="leave a mutant open that lives for so many seconds")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="below tests")
+    parser.add_argument("--map", type=Path, help="keep there which test runs which lines")
     parser.add_argument("--draw", type=Path, help="write the mutants there and end")
     parser.add_argument("--drawn", type=Path, help="the mutants written there")
     parser.add_argument("--left", type=Path, help="write the open mutants there")
@@ -293,48 +374,24 @@ def main() -> int:
         asked.draw.write_text(noted(chosen))
         return 0
     print(f"{len(chosen)} mutants, seed {asked.seed}", flush=True)
-    import pyarrow.parquet  # noqa: F401 - loaded once, before the forks
+    import pytest
 
     began = time.monotonic()
-    left = iter(enumerate(chosen, 1))
-    survivors, opened, untried = list[Mutant](), list[Mutant](), list[Mutant]()
-    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(asked.jobs) as pool:
-        for number in range(asked.jobs):
-            copy(Path(top, str(number)))
-        timed = without(Path(top, "0"), asked.jobs, asked.tests)
-        seconds = sum(timed.seconds.values())
-        print(f"without a mutant {len(timed.seconds)} tests take {seconds:.0f} s of one process", flush=True)
-        for name in sorted(timed.failed):
+    with tempfile.TemporaryDirectory() as top:
+        known = Map(asked.map or Path(top, "map.json"), asked.jobs, asked.tests)
+        print(f"without a mutant {len(known.seconds)} tests take {sum(known.seconds.values()):.0f} s", flush=True)
+        for name in sorted(known.failed):
             print(f"left out, fails without a mutant: {name}", flush=True)
-
-        def work(number: int) -> int:
-            folder, done = Path(top, str(number)), 0
-            for place, mutant in left:
-                if time.monotonic() - began > asked.minutes * 60:
-                    untried.append(mutant)
-                    continue
-                quickest = timed.quickest(mutant)
-                fair = 2 * sum(quickest.seconds.values()) + 60
-                alive, how, took = survives(mutant, folder, quickest, min(fair, asked.within))
-                if how == TOO_LONG and asked.within < fair:
-                    mark, into = "open", opened
-                else:
-                    mark, into = ("SURVIVED", survivors) if alive else ("killed", [])
-                into.append(mutant)
-                done += 1
-                print(f"{place} {mark} {mutant.module} {mutant.operator} {took:.0f} s of {fair:.0f} {how}", flush=True)
-                if alive:
-                    print(mutant.difference(), flush=True)
-            return done
-
-        count = sum(pool.map(work, range(asked.jobs)))
-    killed = count - len(survivors) - len(opened)
-    print(f"{killed} of {count} killed ({killed / max(count, 1):.1%}), {time.monotonic() - began:.0f} s")
-    print(f"{len(survivors)} survived, {len(opened)} open, {len(untried)} not tried")
+        os.chdir(ROOT)
+        forks = Forks(chosen, known, asked, Path(top))
+        tests = [f"tests/{name}" for name in asked.tests]
+        # Without terminal and capture: what a fork says goes to a file of its own.
+        pytest.main([*OPTIONS, "-s", "--hypothesis-profile=dev", *tests], plugins=[forks])
+    count = forks.killed + len(forks.survivors) + len(forks.open)
+    print(f"{forks.killed} of {count} killed ({forks.killed / max(count, 1):.1%}), {time.monotonic() - began:.0f} s")
+    print(f"{len(forks.survivors)} survived, {len(forks.open)} open, {len(forks.left)} not tried")
     if asked.left:
-        asked.left.write_text(noted(opened + untried))
-    for mutant in survivors:
-        print(f"\n{mutant.module}\n{mutant.difference()}")
+        asked.left.write_text(noted(forks.open + [mutant for _, mutant in forks.left]))
     return 0
 
 
