@@ -135,7 +135,8 @@ class Lines:
         self.file = file
         self.seconds, self.failed = dict[str, float](), set[str]()
         self.lines, self.now = dict[str, dict[str, list[int]]](), dict[str, set[int]]()
-        watch = sys.monitoring
+        self.watch = watch = vars(sys).get("monitoring")  # from 3.12
+        assert watch is not None, "the lines that a test runs are told by Python 3.12 or later"
         watch.use_tool_id(watch.COVERAGE_ID, "mutants")
         watch.register_callback(watch.COVERAGE_ID, watch.events.LINE, self.ran)
         watch.set_events(watch.COVERAGE_ID, watch.events.LINE)
@@ -143,11 +144,11 @@ class Lines:
     def ran(self, code: Any, line: int) -> Any:
         if code.co_filename.startswith(f"{PACKAGE}{os.sep}"):
             self.now.setdefault(str(Path(code.co_filename).relative_to(PACKAGE)), set()).add(line)
-        return sys.monitoring.DISABLE  # once a test is enough
+        return self.watch.DISABLE  # once a test is enough
 
     def pytest_runtest_setup(self) -> None:
         self.now.clear()
-        sys.monitoring.restart_events()
+        self.watch.restart_events()
 
     def pytest_runtest_teardown(self, item: Any) -> None:
         item.user_properties.append(("lines", {name: sorted(lines) for name, lines in self.now.items()}))
