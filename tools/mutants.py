@@ -135,11 +135,11 @@ class Lines:
         self.file = file
         self.seconds, self.failed = dict[str, float](), set[str]()
         self.lines, self.now = dict[str, dict[str, list[int]]](), dict[str, set[int]]()
-        self.watch = watch = vars(sys).get("monitoring")  # from 3.12
-        assert watch is not None, "the lines that a test runs are told by Python 3.12 or later"
-        watch.use_tool_id(watch.COVERAGE_ID, "mutants")
-        watch.register_callback(watch.COVERAGE_ID, watch.events.LINE, self.ran)
-        watch.set_events(watch.COVERAGE_ID, watch.events.LINE)
+        self.watch: Any = vars(sys).get("monitoring")  # from 3.12
+        assert self.watch, "the lines that a test runs are told by Python 3.12 or later"
+        self.watch.use_tool_id(self.watch.COVERAGE_ID, "mutants")
+        self.watch.register_callback(self.watch.COVERAGE_ID, self.watch.events.LINE, self.ran)
+        self.watch.set_events(self.watch.COVERAGE_ID, self.watch.events.LINE)
 
     def ran(self, code: Any, line: int) -> Any:
         if code.co_filename.startswith(f"{PACKAGE}{os.sep}"):
