@@ -72,10 +72,11 @@ class Disk(Protocol):
 
 
 class Hands(Protocol):
-    """Some threads that compute tasks; results are asked for one by one."""
+    """Some threads that compute tasks; results are asked for one by one. `close` takes no more of them, and waits for
+    those under way, at most so many seconds."""
 
     def submit(self, task: Callable[[], Any], /) -> Future[Any]: ...
-    def close(self) -> None: ...
+    def close(self, seconds: float | None = None, /) -> None: ...
 
 
 class Sched(Protocol):
@@ -235,10 +236,14 @@ class _Threads:
     def submit(self, task: Callable[[], Any], /) -> Future[Any]:
         return self._pool.submit(task)
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None, /) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
         # What is let go of without being closed may be collected on one of these threads, which cannot wait for itself.
-        own = threading.current_thread().name.startswith(f"{self._name}_")
-        self._pool.shutdown(wait=not own, cancel_futures=True)
+        if not threading.current_thread().name.startswith(f"{self._name}_"):
+            # A pool cannot be waited for with a limit, but a thread that waits for it can.
+            wait = threading.Thread(target=self._pool.shutdown, name=self._name, daemon=True)
+            wait.start()
+            wait.join(seconds)
 
 
 class LocalSched:
