@@ -13,7 +13,6 @@ from ...stores import Reach
 from ...streams.clock import Clock
 from ...streams.job import Computed, Done, Job
 
-
 _PATIENCE = 0.5  # seconds that closing waits for functions under way
 
 
