@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .table import CASES, Row, peers
-from .work import Ints
+from .work import Ints, Late
 
 Found = dict[str, Any]
 
@@ -33,6 +33,29 @@ def start(row: Row) -> Found:
         "rss_after_import_mb": rss,
         "modules": len(sys.modules),
         "heavy": " ".join(heavy),
+    }
+
+
+def workers(row: Row) -> Found:
+    """Import, the first batch by workers; and, after some batches, the end of the loader while its workers are busy."""
+    batches, batch = 16, 32
+    began = time.perf_counter()
+    peers()[row.peer].load()
+    imported = time.perf_counter()
+    steps, close = row.make(Late(CASES["workers"].params[0], (batches + 1) * batch), batch)
+    next(steps)
+    first = time.perf_counter()
+    for _ in range(batches - 1):
+        next(steps)
+    time.sleep(0.5)  # the workers are at samples that take a second
+    closing = time.perf_counter()
+    close()
+    ended = time.perf_counter()
+    return {
+        "import_s": imported - began,
+        "first_batch_s": first - imported,
+        "total_s": first - began,
+        "close_s": ended - closing,
     }
 
 
