@@ -39,7 +39,9 @@ help:
 demo: .venv/.demo
 	$(BIN)/penstock demo
 
+# Tests start hundreds of interpreters: the package is compiled once, also where Python is told to write no bytecode.
 test: .venv/.dev
+	$(BIN)/python -m compileall -q src tests
 	$(BIN)/python -m pytest -n $(JOBS) -q
 
 check: .venv/.dev
