@@ -23,11 +23,12 @@ def passes(rows: int, size: int, *, shuffled: bool, drop: bool) -> ps.Dataset:
 def test_counts_of_batches_over_passes(rows: int, size: int, shuffled: bool, drop: bool) -> None:
     plan = passes(rows, size, shuffled=shuffled, drop=drop).plan
     a_pass = rows // size if drop else -(-rows // size)
-    assert plan.size == 5 * a_pass
+    steps = 5 * a_pass
+    assert plan.size == steps
     seen = Counter[tuple[int, int]]()
-    for position in range(plan.size + 1):
+    for position in range(steps + 1):
         assert plan.counts(position) == {"web": seen.total()}, position
-        if position < plan.size:
+        if position < steps:
             seen.update((sample.epoch, sample.index) for sample in plan.at(position))
     assert set(seen.values()) == {1}
     for epoch, index in seen:
