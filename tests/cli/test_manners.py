@@ -158,12 +158,12 @@ INSIDE = {
     "lint": "penstock.mixture_files.lint",
     "edit": "penstock.report.opened",
     "prepare": "penstock.writing.write",
-    "info": "penstock.cli.info.open_files",
+    "info": "penstock.cli.outline.outline",
     "preview": "penstock.read",
     "verify": "penstock.writing.verify",
-    "cache info": "penstock.cli.cache.Blocks",
-    "cache clear": "penstock.cli.cache.Blocks",
-    "cache verify": "penstock.cli.cache.Blocks",
+    "cache info": "penstock.stores.blocks.Blocks",
+    "cache clear": "penstock.stores.blocks.Blocks",
+    "cache verify": "penstock.stores.blocks.Blocks",
 }
 
 
