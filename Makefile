@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 SEEDS ?= 50
+# Every process that a test starts would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check soak bench bench-quick docs clean
 help:
