@@ -22,7 +22,7 @@ from .setting import Setting
 from .settling import Address, Ledger, ledger_from, nobody_takes
 
 
-class Mark(NamedTuple):
+class LaneMark(NamedTuple):
     """The cursor of a lane before one of its items."""
 
     item: int
@@ -35,7 +35,7 @@ class LaneLedger(Ledger):
 
     lanes: int
     behind: dict[int, int] = field(default_factory=dict[int, int])
-    marks: dict[Address, Mark] = field(default_factory=dict[Address, Mark])
+    marks: dict[Address, LaneMark] = field(default_factory=dict[Address, LaneMark])
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class LaneLedger(Ledger):
         turn += (setting.rank - turn) % setting.world_size  # a state has one turn for all ranks
         lane = turn % self.lanes
         address = Address(epoch, turn - self.behind.get(lane, 0) * self.lanes)
-        self.marks[address] = Mark(address.item, before["at"][str(lane)])
+        self.marks[address] = LaneMark(address.item, before["at"][str(lane)])
         return address
 
     def again(self, wanted: Sequence[Address], opened: Any) -> Iterator[tuple[Address, Any]]:
@@ -72,7 +72,7 @@ class LaneLedger(Ledger):
                     before = delivery.cursor()["at"][str(lane)]
                     value, address = delivery.next(), Address(epoch, number)
                     if address in left:
-                        self.marks[address] = Mark(number, before)
+                        self.marks[address] = LaneMark(number, before)
                         yield address, value
                         del left[address]
                     number += self.lanes
@@ -92,7 +92,7 @@ class LaneLedger(Ledger):
             yield lane, list(some)
 
 
-def cursor_of(lane: int, cursor: Json) -> Json:
+def lane_cursor(lane: int, cursor: Json) -> Json:
     """The cursor of a run of one lane alone."""
     return {"at": {str(lane): cursor}, "turn": lane, "ended": []}
 
@@ -130,7 +130,7 @@ def ledger_in(body: Mapping[str, Any], spread: Spread, setting: Setting, lanes: 
             if not takes:
                 raise nobody_takes(len(items))
             if lane % setting.world_size == setting.rank:
-                ours.marks |= {Address(epoch, item): Mark(first, cursor) for item in items}
+                ours.marks |= {Address(epoch, item): LaneMark(first, cursor) for item in items}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(error) from error
     ours.behind = {lane: rounds for lane, rounds in behind.items() if lane % setting.world_size == setting.rank}

@@ -22,7 +22,7 @@ from ..streams.stream import Stream
 from ..streams.work import Hired
 from ..types import Json
 from .delivery import Delivery
-from .in_lanes import LaneLedger, cursor_of
+from .in_lanes import LaneLedger, lane_cursor
 from .opened import open_lanes, open_listed
 from .session import Session
 from .settling import Address, Settlement, whole_items
@@ -220,7 +220,7 @@ def _lane(session: Session, epoch: int, lane: int, cursor: Json) -> Delivery:
     builder, hired = _anew(session, epoch)
     alone = replace(session.setting, rank=lane, world_size=session.lanes)
     delivery = _given(session, builder, open_lanes(builder, hired, session.lanes, alone).stream, 1)
-    delivery.seek(epoch, cursor_of(lane, cursor))
+    delivery.seek(epoch, lane_cursor(lane, cursor))
     return delivery
 
 
