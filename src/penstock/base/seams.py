@@ -17,13 +17,15 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from .machine import environment, place
+from .machine import environment, keep_memory, place
+
+_ONE = 1 << 30  # bytes that the system gives at once
 
 
 class Stat(NamedTuple):
@@ -54,6 +56,7 @@ class Store(Protocol):
     def list(self, pattern: str, /) -> list[Entry]: ...
     def stat(self, path: str, /) -> Stat: ...
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes: ...
+    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]: ...
 
 
 class Disk(Protocol):
@@ -123,6 +126,14 @@ class LocalStore:
         with open(path, "rb") as file:
             file.seek(start)
             return file.read() if length is None else file.read(length)
+
+    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
+        keep_memory()
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return [os.pread(handle, size, at) if size <= _ONE else self.read(path, at, size) for at, size in ranges]
+        finally:
+            os.close(handle)
 
 
 def kind_of(path: str) -> str:
