@@ -204,8 +204,7 @@ class Session:
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            body |= {"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes}
-            body |= told
+            body |= told | ({"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes})
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
                 body["journal_of"] = [self.setting.rank, self.setting.world_size]
             return seal(body)
