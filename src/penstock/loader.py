@@ -357,7 +357,6 @@ class Loader(Shows):
 
         Raises:
             ConfigError: with `epoch_length` and `remainder="pad"`, which are for a `for`, and with copies to a device.
-            IndexedError: where the number of items depends on the data: filter what was taken, by `settle`.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcde")
@@ -417,7 +416,6 @@ class Loader(Shows):
         """The run as one that is taken from."""
         self._check_open()
         if self._taking is None:
-            require_indexed(self._session.base, "take()", "take what comes before, and settle(uid, 'filtered')")
             if self._session.setting.cost is not None:
                 raise ConfigError("take() gives items to whoever is free; balance= is for `for`")
             if self._epoch_length is not None or self._session.spread.remainder == "pad":

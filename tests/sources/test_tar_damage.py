@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,28 +241,34 @@ def test_an_index_of_another_version_is_refused_until_made_again(tmp_path: Path)
         open_files(path)
 
 
-def test_offsets_that_are_not_those_of_the_archive(tmp_path: Path) -> None:
+def poisoned(path: Path, at: int, kind: str, value: int) -> None:
+    """A number in the index of an archive, `at` bytes behind its stamp, and a digest that fits."""
+    index = path.with_name(f".{path.name}.penstock-tar")
+    whole = bytearray(index.read_bytes())
+    stamp, start = sidecar.decode(bytes(whole[: sidecar.HEADER])), sidecar.HEADER + at
+    assert stamp is not None
+    whole[start : start + np.dtype(kind).itemsize] = np.asarray(value, kind).tobytes()
+    body = bytes(whole[sidecar.HEADER :])
+    index.write_bytes(sidecar.encode(stamp._replace(crc=zlib.crc32(body))) + body)
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 40, -(1 << 63), (1 << 63) - 1])
+def test_an_index_that_leads_elsewhere_is_refused(tmp_path: Path, value: int) -> None:
     path = write(tmp_path / "x.tar", some(6))
     open_files(path)
     index = tmp_path / ".x.tar.penstock-tar"
-    kept = index.read_bytes()
-    offsets = np.frombuffer(kept, "<u8", 7, sidecar.HEADER)
-
-    def put(changed: list[int]) -> None:
-        index.write_bytes(kept[: sidecar.HEADER] + np.asarray(changed, "<u8").tobytes() + kept[sidecar.HEADER + 56 :])
-
-    good = offsets.tolist()
-    for bad in (
-        [good[1], *good[1:]],
-        [0, good[2], *good[2:]],
-        [0, good[1] + 512, *good[2:]],
-        [*good[:6], 1 << 40],
-        [0] * 7,
-    ):
-        put(bad)
+    whole = index.read_bytes()
+    numbers = 3 + 7 + 6 + 7 + 18 + 18 + 7  # counts, starts, digests, first members, places, sizes, ends of keys
+    digests = range(10, 16)  # these may be any
+    for number in (one for one in range(numbers) if one not in digests):
+        poisoned(path, 8 * number, "<i8", value)
         with pytest.raises(DataError, match=r"x\.tar"):
             samples(path)
-    put(good)
+        index.write_bytes(whole)
+    poisoned(path, 8 * numbers, "<i4", 3)
+    with pytest.raises(DataError, match=r"the offsets in .* are not those of this archive"):
+        samples(path)
+    index.write_bytes(whole)
     assert samples(path) == expected(some(6), "x.tar")
 
 
@@ -272,7 +279,7 @@ NAMES = ["1.jpg", "1.txt", "2.jpg", "2.txt", "3.jpg", "3.txt", "4.jpg", "4.txt"]
 
 
 def energon_index(path: Path, change: Callable[[list[int]], list[int]] = lambda offsets: offsets) -> Path:
-    starts, _ = tar_index.pass_over(path, path.stat().st_size, str(path))
+    starts = tar_index.pass_over(path, path.stat().st_size, str(path)).starts
     index = path.with_name(f"{path.name}.idx")
     index.write_bytes(np.asarray(change(starts), "=u8").tobytes())
     return index
@@ -323,7 +330,7 @@ def test_an_index_of_energon_cannot_hide_that_an_archive_was_cut(tmp_path: Path)
     # `energon prepare` reads with tarfile: a bad header ends the archive, and the index with it.
     path = write(tmp_path / "x.tar", some(8))
     body = bytearray(path.read_bytes())
-    starts, _ = tar_index.pass_over(path, len(body), "x.tar")
+    starts = tar_index.pass_over(path, len(body), "x.tar").starts
     body[starts[5]] ^= 1
     path.write_bytes(body)
     path.with_name("x.tar.idx").write_bytes(np.asarray(starts[:6], "=u8").tobytes())
@@ -371,7 +378,7 @@ def test_any_index_of_energon_gives_all_samples_or_an_error(
 def test_finding_by_key_makes_an_index_of_our_own(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", some(8))
     energon_index(path)
-    file = open_tar(path, path, columns=None, cache=None, held=Held(4), keyed=True)
+    file = open_tar(path, path, columns=None, cache=None, held=Held(4))
     assert file.find(["00003"]) == {"00003": 3}
     assert ours(path)
 

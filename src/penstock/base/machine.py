@@ -10,17 +10,27 @@ import sys
 import threading
 import time
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
 from weakref import WeakSet
 
 from ..errors import ConfigError
 
+_LARGE = 16 << 20
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; of a batch script, which is one process, only the first is there
 )
+
+
+@cache
+def keep_memory() -> None:
+    """Have the C library keep some tens of MiB that were freed, instead of giving them back and asking for them again
+    with every few large objects: the GNU one learns that from the largest block that it saw freed.
+    """
+    bytes(_LARGE)  # never written to, so it takes no memory
 
 
 def place() -> tuple[int, int]:

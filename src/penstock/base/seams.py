@@ -1,9 +1,8 @@
-"""The seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads and time), `Screen` (who
-waits).
+"""The seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads, time), `Screen` (waits).
 
-Everything else on the run path is a pure function. The real seams are here; the simulator in
-`penstock.testing` puts its own in their place, and the same code then runs under torn writes,
-full disks, dead threads and reordered results. A lint test holds that nothing else touches them.
+Everything else on the run path is a pure function. The real seams are here; the simulator in `penstock.testing` puts
+its own in their place, and the same code then runs under torn writes, full disks, dead threads and reordered results.
+A lint test holds that nothing else touches them.
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from .machine import environment, place
+from .machine import environment, keep_memory, place
+
+_ONE = 1 << 30  # bytes that the system gives at once
 
 
 class Stat(NamedTuple):
@@ -54,6 +55,7 @@ class Store(Protocol):
     def list(self, pattern: str, /) -> list[Entry]: ...
     def stat(self, path: str, /) -> Stat: ...
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes: ...
+    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]: ...
 
 
 class Disk(Protocol):
@@ -72,8 +74,7 @@ class Disk(Protocol):
 
 
 class Hands(Protocol):
-    """Some threads that compute tasks; results are asked for one by one. `close` takes no more of them, and waits for
-    those under way, at most so many seconds."""
+    """Some threads that compute tasks; results are asked for one by one. `close` waits for at most so many seconds."""
 
     def submit(self, task: Callable[[], Any], /) -> Future[Any]: ...
     def close(self, seconds: float | None = None, /) -> None: ...
@@ -124,6 +125,14 @@ class LocalStore:
         with open(path, "rb") as file:
             file.seek(start)
             return file.read() if length is None else file.read(length)
+
+    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
+        keep_memory()
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return [os.pread(handle, size, at) if size <= _ONE else self.read(path, at, size) for at, size in ranges]
+        finally:
+            os.close(handle)
 
 
 def kind_of(path: str) -> str:
@@ -240,10 +249,9 @@ class _Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
         # What is let go of without being closed may be collected on one of these threads, which cannot wait for itself.
         if not threading.current_thread().name.startswith(f"{self._name}_"):
-            # A pool cannot be waited for with a limit, but a thread that waits for it can.
             wait = threading.Thread(target=self._pool.shutdown, name=self._name, daemon=True)
             wait.start()
-            wait.join(seconds)
+            wait.join(seconds)  # to a pool no limit can be said
 
 
 class LocalSched:
@@ -261,8 +269,7 @@ class LocalSched:
 
 class LocalScreen:
     """One line that is written over in a terminal or a notebook, lines of a log elsewhere; `PENSTOCK_PROGRESS=0` turns
-    both off.
-    """
+    both off."""
 
     def __init__(self) -> None:
         self._lines, self._wide, self._lock = dict[int, str](), 0, threading.Lock()

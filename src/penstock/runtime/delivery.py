@@ -17,6 +17,8 @@ from ..streams.work import Pace
 from ..types import Ints, Json
 from .forms import Form
 
+_CACHED = 4 << 20
+
 
 class Delivery:
     """Gives out the items of a stream one by one, and stands after the last of them.
@@ -106,7 +108,7 @@ class Delivery:
     def _many(self) -> int:
         """How many items to take now."""
         size = self._pace.size
-        return min(size, self._weight.items(self.room), size if self.most is None else self.most)
+        return min(size, self._weight.items(min(self.room, _CACHED)), size if self.most is None else self.most)
 
     def _take(self, n: int) -> Chunk:
         """The next items in the form that was asked for."""

@@ -53,13 +53,18 @@ class Ledger:
     """Who is in flight, and who waits to be given (again), in order. `used` says that items were taken."""
 
     def __init__(self, waiting: Iterable[Address] = ()) -> None:
-        self.flight, self.waiting = dict[Address, None](), dict.fromkeys(waiting)
-        self.used = bool(self.waiting)
+        self.flight = dict[Address, None]()
+        self.wait(waiting)
 
     @property
     def open(self) -> list[Address]:
         """All that is not settled, in the order of the plan."""
         return sorted([*self.flight, *self.waiting])
+
+    def wait(self, addresses: Iterable[Address]) -> None:
+        """These are to be given (again), in the order of the plan."""
+        self.waiting = dict.fromkeys(sorted(addresses))
+        self.used = bool(self.waiting)
 
     def give(self, addresses: Iterable[Address]) -> None:
         """These were waiting, and are in flight now."""
@@ -176,16 +181,21 @@ def ledger_from(body: Mapping[str, Any], spread: Spread, takes: bool) -> Ledger:
         return Ledger()
     told = _Told.by(body)
     if told.open and not takes:
-        raise StateError(
-            f"{len(told.open)} items of the state were taken and never settled: only Loader.take() of the pipeline "
-            "that saved it gives them again"
-        )
+        raise nobody_takes(len(told.open))
     if told.open and told.spread.group != spread.group:
         raise StateError(
             f"{len(told.open)} items of {told.spread.group} rows are not settled, and items have {spread.group} rows "
             "here: settle them before the size of the batch changes"
         )
     return Ledger(told.open[spread.rank :: spread.world_size])
+
+
+def nobody_takes(many: int) -> StateError:
+    """The error for a state that leaves items open where nobody would take them."""
+    return StateError(
+        f"{many} items of the state were taken and never settled: only Loader.take() of the pipeline that saved it "
+        "gives them again"
+    )
 
 
 def whole_items(spread: Spread, at: int, rows: int | None) -> Spread:

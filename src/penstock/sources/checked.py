@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,17 @@ class Checked:
     def read(self, start: int, length: int) -> bytes:
         """So many bytes from `start` on; an error where the file has fewer."""
         return sums.read(self._path, start, length, self._sums(), str(self._origin))
+
+    def many(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """As `read` gives them, of several places."""
+        if self._kept is not None:
+            return list(map(self.read, starts, lengths))
+        with sidecar.storage(self._path):
+            found = seams.world.store.many(str(self._path), zip(starts, lengths, strict=True))
+        if list(map(len, found)) != lengths:
+            wrong = next(at for at, body in enumerate(found) if len(body) != lengths[at])
+            raise sums.short(len(found[wrong]), starts[wrong], lengths[wrong], str(self._origin))
+        return found
 
     def compare(self, start: int, stop: int, whole: memoryview | None = None) -> None:
         """Refuse the file where what lies there is not what it was; `whole` are its bytes where they are mapped."""

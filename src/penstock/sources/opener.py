@@ -75,15 +75,10 @@ class Opener(NamedTuple):
             table = Arrow(plain, columns=columns, shared=shared, data=data, origin=path)
             return table if bare is None else Bare(table, bare)
         if kind == "tar":
+            if not (own or rebuild) and plain == path:
+                return tar_file.open_indexed(path, columns=columns, cache=cache, held=shared.decoded, data=data)
             return tar_file.open_tar(
-                plain,
-                path,
-                data=data,
-                columns=columns,
-                cache=cache,
-                held=shared.decoded,
-                keyed=own,
-                rebuild=rebuild,
+                plain, path, columns=columns, cache=cache, held=shared.decoded, rebuild=rebuild, data=data
             )
         return lines.open_lines(
             plain,

@@ -18,7 +18,7 @@ from . import checked, lines, meta, sidecar
 from .braces import braces
 from .chain import Chain, File, outline_of
 from .held import Held
-from .tar_file import Without, open_tar
+from .tar_file import Without, open_indexed, open_tar
 
 _HELD = 256 << 20  # bytes of indexes
 
@@ -58,19 +58,25 @@ class Prepared:
         path = self.folder / shard
         keys = self.excluded.get(shard, frozenset())
         data = checked.of_data(path, held, cache)
-        file = open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, keyed=bool(keys), data=data)
-        if len(file) != self.counts[shard]:
-            raise DataError(
-                f"this shard holds {len(file):,} samples, its folder was prepared with {self.counts[shard]:,}: "
-                "prepare the folder again",
-                where=str(path),
-            )
         if not keys:
-            return file
+            return self._counted(
+                shard, open_indexed(path, columns=columns, cache=cache, held=held, shard=shard, data=data)
+            )
+        file = open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
+        self._counted(shard, file)
         found = file.find(sorted(keys))
         if missing := sorted(self.required.get(shard, frozenset()) - found.keys()):
             raise DataError(f"the sample {missing[0]!r} is to be excluded, but is not here", where=str(path))
         return Without(file, found.values())
+
+    def _counted(self, shard: str, file: File) -> File:
+        if len(file) != self.counts[shard]:
+            raise DataError(
+                f"this shard holds {len(file):,} samples, its folder was prepared with {self.counts[shard]:,}: "
+                "prepare the folder again",
+                where=str(self.folder / shard),
+            )
+        return file
 
 
 def is_prepared(path: str | Path) -> bool:

@@ -24,11 +24,11 @@ from ..stores import home, is_far
 from . import sums
 from .rows import mapped, spelled
 
-LINES, UNPACKED, TABLE, LENGTHS, TAR, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENTS, TOTALS = range(1, 13)
-"""Kinds of kept files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, offsets and
-digests of the samples of a tar archive, the numbers of rows that were chosen, what was found out about many files, what
-opening them needs, when that was last compared with them, the checksums of a file's blocks, where documents of tokens
-end, and sums of lengths."""
+LINES, UNPACKED, TABLE, LENGTHS, _, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENTS, TOTALS, TAR = range(1, 14)
+"""Kinds of kept files: offsets of lines, an unpacked copy, a CSV file as an Arrow table, lengths of lists, the numbers
+of rows that were chosen, what was found out about many files, what opening them needs, when that was last compared with
+them, the checksums of a file's blocks, where documents of tokens end, sums of lengths, and where the samples of a tar
+archive and their parts lie (the fifth held where they begin)."""
 
 HEADER = 96
 

@@ -64,13 +64,16 @@ def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> b
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     if len(found) < start + length - low:
-        raise DataError(
-            f"{len(found)} bytes at {low} where {start + length - low} were expected: it was cut", where=name
-        )
+        raise short(len(found), low, start + length - low, name)
     if sums is None:
         return found
     compare(memoryview(found), low, sums, name)
     return found[start - low : start + length - low]
+
+
+def short(found: int, at: int, expected: int, name: str) -> DataError:
+    """What is raised where a file ends too early."""
+    return DataError(f"{found} bytes at {at} where {expected} were expected: it was cut", where=name)
 
 
 def compare(found: memoryview, at: int, sums: Sums, name: str) -> None:

@@ -1,27 +1,25 @@
-"""Samples of a tar archive by index: files of one key next to each other, read in one go."""
+"""Samples of a tar archive by index: each part read from where it lies, neighbours in one go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..errors import DataError
 from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar, tar_index
-from .chain import gap_of, in_file_order, ranges_of
+from .chain import gap_of
 from .checked import Checked
 from .held import Held
-from .tar import Get, Members, sample_part
-from .tar_index import Window
+from .tar_headers import ByHeaders, foreign, none_of
+from .tar_places import Places, decode, near
 
-_BLOCK = 4 << 20  # bytes of samples read together
-_WHOLE = 64 << 10  # a sample up to this size is read whole, also where only some of its parts are wanted
+_BLOCK = 4 << 20  # bytes read together where each read costs much: from a store, or compared with checksums
+_FEW = 64 << 10  # elsewhere
+_ALONE = 16 << 10  # bytes of a part from which on it is cheaper to read it by itself than to copy it
 
 
 class Tar:
@@ -36,19 +34,17 @@ class Tar:
         path: Path,
         *,
         index: Path,
-        ours: bool,
         origin: Path,
         shard: str,
         columns: Sequence[str] | None,
         held: Held,
-        data: Checked | None,
+        data: Checked,
     ) -> None:
         self.columns = columns
         self.shard = shard
-        self._path, self._index, self._ours, self._origin, self._held = path, index, ours, origin, held
-        self._stat = sidecar.stat(path)
-        self._data = data or Checked(path, origin, held)
-        self._rows = sidecar.body(index, sidecar.TAR, origin)[0] if ours else sidecar.stat(index).size // 8 - 1
+        self._path, self._index, self._origin, self._held, self._data = path, index, origin, held, data
+        self._stat, self._far = sidecar.stat(path), is_far(path)
+        self._rows = len(self._places().digests)
 
     def __len__(self) -> int:
         return self._rows
@@ -56,113 +52,101 @@ class Tar:
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`; neighbours are read together."""
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
-        if not indices.size:
-            return []
-        offsets: Ints = self._held.get(self._index, self._offsets)
-        starts, ends = offsets[indices], offsets[indices + 1]
-        if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
-            raise self._foreign()
-        return in_file_order(starts, ends, self._samples)
+        if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
+            return self._samples(indices)
+        order = np.argsort(indices, kind="stable")
+        out: list[Any] = [None] * len(order)
+        for place, sample in zip(order.tolist(), self._samples(indices[order]), strict=True):
+            out[place] = sample
+        return out
 
     def ranges(self, indices: Ints, /) -> list[Range]:
-        """Which bytes of the archive these samples need; none where only some parts of them are read, or where it lies
-        on this machine."""
-        if not is_far(self._path) or self.columns is not None:
+        """Which bytes of the archive these samples need; none where it lies on this machine."""
+        if not self._far or not indices.size:
             return []
-        offsets: Ints = self._held.get(self._index, self._offsets)
-        return ranges_of(self._path, offsets[indices], offsets[indices + 1])
+        members, _ = self._wanted(np.sort(indices))
+        starts, ends, _ = self._near(members)
+        return [Range(str(self._path), low, high) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def find(self, keys: Iterable[str]) -> dict[str, int]:
         """The indices of those of these keys that are here."""
-        wanted = list(dict.fromkeys(keys))
-        digests = self._numbers()[self._rows + 1 :]
-        order = np.argsort(digests)
+        wanted, places = list(dict.fromkeys(keys)), self._places()
+        order = np.argsort(places.digests)
         asked = tar_index.digests(wanted)
-        places = np.searchsorted(digests, asked, sorter=order)
         found: dict[str, int] = {}
-        for key, digest, place in zip(wanted, asked.tolist(), places.tolist(), strict=True):
-            for row in (row for row in order[place : place + 4] if int(digests[row]) == digest):
-                if self.read(np.asarray([row]))[0]["__key__"] == key:
-                    found[key] = int(row)
+        spots = np.searchsorted(places.digests, asked, sorter=order)
+        for key, digest, spot in zip(wanted, asked.tolist(), spots.tolist(), strict=True):
+            for row in (row for row in order[spot : spot + 4].tolist() if int(places.digests[row]) == digest):
+                if places.key(row) == key:
+                    found[key] = row
         return found
 
-    def _offsets(self) -> tuple[int, Ints]:
-        """Where the samples begin, and the end."""
-        found = self._numbers()[: self._rows + 1].astype(np.int64)
-        return found.nbytes, found
+    def _places(self) -> Places:
+        """What the index holds."""
+        return self._held.get(self._index, self._loaded)
 
-    def _numbers(self) -> npt.NDArray[np.uint64]:
-        """What the index holds: the offsets, and in ours the digests of the keys behind them."""
-        if not self._ours:
-            return tar_index.foreign_offsets(self._index).view(np.uint64)
-        rows, found = sidecar.body(self._index, sidecar.TAR, self._origin)
-        if rows != self._rows or len(found) != 8 * (2 * rows + 1):
-            raise self._foreign()
-        return np.frombuffer(found, "<u8")
-
-    def _samples(self, starts: Ints, ends: Ints) -> Iterator[dict[str, Any]]:
-        """Samples in the order of the archive, a block of neighbours at a time."""
-        apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
-        cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
-        firsts, lasts = starts.tolist(), ends.tolist()
-        for low, high in pairwise(cuts):
-            base, stop = firsts[low], lasts[high - 1]
-            if self.columns is not None and stop - base > _WHOLE:
-                for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
-                    yield self._sample(Window(self._path, read=self._upto_end), self._data.read, first, last)
-                continue
-            block = self._data.read(base, stop - base)
-
-            def get(at: int, length: int, block: bytes = block, base: int = base) -> bytes:
-                return block[at - base : at - base + length]
-
-            for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
-                yield self._sample(get, get, first, last)
-
-    def _sample(self, headers: Get, data: Get, start: int, stop: int) -> dict[str, Any]:
-        name, wanted = str(self._origin), self.columns
-        members = Members(headers, start, stop, name)
-        sample: dict[str, Any] = {"__key__": None, "__shard__": self.shard}
-        parts: list[str] = []
+    def _loaded(self) -> tuple[int, Places]:
+        rows, body = sidecar.body(self._index, sidecar.TAR, self._origin)
         try:
-            for member in members:
-                found = sample_part(member, name)
-                if found is None:
-                    continue
-                key, part = found
-                if sample["__key__"] not in (None, key) or part in sample:
-                    raise self._foreign()
-                sample["__key__"] = key
-                parts.append(part)
-                if wanted is None or part in wanted:
-                    sample[part] = data(member.data, member.size)
-        except DataError as error:
-            raise error if self._ours else self._foreign() from error
-        if members.at != stop or not parts or not (self._ours or self._ends(stop, sample["__key__"])):
-            raise self._foreign()
-        if wanted is not None and len(sample) == 2:
-            raise DataError(
-                f"none of the parts {', '.join(wanted)} is in this sample, which has {', '.join(parts)}",
-                where=f"{name}, {sample['__key__']}",
-            )
-        return sample
+            return len(body), decode(rows, body, self._stat.size)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise foreign(self._index, self._origin) from error
 
-    def _ends(self, stop: int, key: str) -> bool:
-        """Whether what begins at `stop` is of another sample, or the end."""
-        name = str(self._origin)
-        behind = (sample_part(one, name) for one in Members(Window(self._path), stop, self._stat.size, name))
-        following = next(filter(None, behind), None)
-        return following is None or following[0] != key
+    def _samples(self, rows: Ints) -> list[Any]:
+        """Samples in the order of the archive."""
+        places = self._places()
+        members, counts = self._wanted(rows)
+        bodies, names, kinds = self._parts(members), places.names, places.kinds[members].tolist()
+        shard, out, at = self.shard, list[Any](), 0
+        for key, count in zip(places.spelt(rows), counts.tolist(), strict=True):
+            sample: dict[str, Any] = {"__key__": key, "__shard__": shard}
+            for member in range(at, at + count):
+                sample[names[kinds[member]]] = bodies[member]
+            at += count
+            out.append(sample)
+        return out
 
-    def _upto_end(self, at: int, length: int) -> bytes:
-        return self._data.read(at, min(length, self._stat.size - at))
+    def _wanted(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The members that are wanted of these samples, and how many of each."""
+        places = self._places()
+        members, counts = places.members(rows)
+        if self.columns is None:
+            return members, counts
+        codes = [code for code, name in enumerate(places.names) if name in self.columns]
+        keep = np.isin(places.kinds[members], codes)
+        some = np.bincount(np.repeat(np.arange(len(rows)), counts)[keep], minlength=len(rows))
+        if len(rows) and not some.all():
+            row = int(rows[some.argmin()])
+            there: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
+            parts = [places.names[code] for code in there]
+            raise none_of(self.columns, parts, f"{self._origin}, {places.key(row)}")
+        return members[keep], some
 
-    def _foreign(self) -> DataError:
-        return DataError(
-            f"the offsets in {self._index} are not those of this archive: run `penstock index --rebuild "
-            f"{self._origin}`, or delete {self._index}",
-            where=str(self._origin),
-        )
+    def _near(self, members: Ints) -> tuple[Ints, Ints, Ints]:
+        places = self._places()
+        starts, sizes = places.data[members], places.sizes[members]
+        if self._far or self._data.known():
+            return near(starts, sizes, gap_of(self._path), _BLOCK, _BLOCK)
+        return near(starts, sizes, _ALONE, _ALONE, _FEW)
+
+    def _parts(self, members: Ints) -> list[bytes]:
+        """The bytes of members, which stand in the order of the archive."""
+        if not members.size:
+            return []
+        lows, highs, counts = self._near(members)
+        bodies = self._data.many(lows.tolist(), (highs - lows).tolist())
+        if len(lows) == len(members):
+            return bodies
+        places = self._places()
+        at, starts, sizes, out = 0, places.data[members].tolist(), places.sizes[members].tolist(), list[bytes]()
+        for body, low, count in zip(bodies, lows.tolist(), counts.tolist(), strict=True):
+            if count == 1:
+                out.append(body)
+            else:
+                spans = zip(starts[at : at + count], sizes[at : at + count], strict=True)
+                out += [body[start - low : start - low + size] for start, size in spans]
+            at += count
+        return out
 
 
 class Without:
@@ -180,6 +164,10 @@ class Without:
         """The samples at `indices`, counting only those that are left."""
         return self._file.read(self._rows[indices])
 
+    def ranges(self, indices: Ints, /) -> list[Range]:
+        """Which bytes of the archive these samples need."""
+        return self._file.ranges(self._rows[indices])
+
 
 def open_tar(
     path: Path,
@@ -189,19 +177,29 @@ def open_tar(
     cache: str | Path | None,
     held: Held,
     shard: str = "",
-    keyed: bool = False,
     rebuild: bool = False,
     data: Checked | None = None,
 ) -> Tar:
-    """The samples of one archive; `path` is where it can be read as it is, `origin` the file the user meant.
+    """The samples of one archive; `path` is where it can be read as it is, `origin` the file the user meant."""
+    index = tar_index.make(path, origin, cache=cache, rebuild=rebuild)
+    data = data or Checked(path, origin, held)
+    return Tar(path, index=index, origin=origin, shard=shard or origin.name, columns=columns, held=held, data=data)
 
-    Energon's index serves where there is none of ours yet, unless samples are to be found by key.
-    """
+
+def open_indexed(
+    path: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    held: Held,
+    shard: str = "",
+    data: Checked | None = None,
+) -> Tar | ByHeaders:
+    """As `open_tar` does; the index that Energon left serves where there is none of ours yet."""
     index = None
-    if path == origin and not keyed and not sidecar.place(origin, cache, "tar").exists():
+    if not sidecar.place(path, cache, "tar").exists():
         index = tar_index.foreign(path, sidecar.stat(path))
-    ours = index is None
-    index = index or tar_index.make(path, origin, cache=cache, rebuild=rebuild)
-    return Tar(
-        path, index=index, ours=ours, origin=origin, shard=shard or origin.name, columns=columns, held=held, data=data
-    )
+    if index is None:
+        return open_tar(path, path, columns=columns, cache=cache, held=held, shard=shard, data=data)
+    data = data or Checked(path, path, held)
+    return ByHeaders(path, index=index, shard=shard or path.name, columns=columns, held=held, data=data)

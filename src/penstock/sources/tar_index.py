@@ -1,4 +1,4 @@
-"""The index of a tar archive: where each sample begins, and a digest of each key.
+"""The index of a tar archive: where each sample begins and where its parts lie, keys, and digests of them.
 
 It is made in one pass over the headers and kept like the index of lines. An index that Energon left beside the archive
 (`X.tar.idx`) serves instead where it is newer than the archive and leads to its end.
@@ -20,6 +20,7 @@ from ..errors import DataError
 from ..types import Ints
 from . import sidecar
 from .tar import BLOCK, Get, Members, sample_part
+from .tar_places import Found, encode
 
 _CHUNK = 1 << 20  # bytes read at once where members are small
 _NEAR = 4 << 10  # bytes read at once where they are far apart
@@ -57,22 +58,21 @@ def make(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = 
     def make_(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path).size
         with Progress(f"index {origin.name}", size, "bytes") as progress:
-            starts, keys = pass_over(path, size, str(origin), progress.tell)
-        return len(keys), np.asarray(starts, "<u8").tobytes() + digests(keys).tobytes()
+            found = pass_over(path, size, str(origin), progress.tell)
+        return len(found.keys), encode(found, digests(found.keys))
 
     return sidecar.kept(index, sidecar.TAR, origin, make_, otherwise=cached, rebuild=rebuild)
 
 
-def pass_over(
-    path: Path, size: int, name: str, tell: Callable[[int], None] = lambda at: None
-) -> tuple[list[int], list[str]]:
-    """Where each sample begins (and at last where the archive ends), and their keys. One pass over the headers.
+def pass_over(path: Path, size: int, name: str, tell: Callable[[int], None] = lambda at: None) -> Found:
+    """What an archive holds, and where. One pass over the headers.
 
     Refused are archives that are cut off or damaged anywhere, and keys and parts that come twice.
     """
     members = Members(Window(path, tell), 0, size, name)
     seen: dict[str, int] = {}
     parts: dict[str, int] = {}
+    places = Found([], [], [], [], [], [])
     last = None
     for member in members:
         found = sample_part(member, name)
@@ -85,11 +85,16 @@ def pass_over(
                     f"the sample {key!r} comes again: its files must stand together", seen[key], member.start, name
                 )
             seen[key], parts, last = member.start, {}, key
+            places.first.append(len(places.parts))
         elif part in parts:
             raise _twice(f"{member.name!r} comes again", parts[part], member.start, name)
         parts[part] = member.start
+        places.parts.append(part)
+        places.data.append(member.data)
+        places.sizes.append(member.size)
     check_tail(path, members.at, size, name)
-    return [*seen.values(), members.at], list(seen)
+    places.first.append(len(places.parts))
+    return places._replace(starts=[*seen.values(), members.at], keys=list(seen))
 
 
 def check_tail(path: Path, at: int, size: int, name: str) -> None:

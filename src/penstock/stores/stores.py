@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 from weakref import finalize
 
@@ -197,6 +197,9 @@ class Stores:
         pinned = self._pinned(path)
         stop = pinned.size if length is None else min(start + length, pinned.size)
         return bytes(self._ahead.read(Range(path, start, stop))) if start < stop else b""
+
+    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
+        return [self.read(path, *one) for one in ranges] if is_far(path) else self._local.many(path, ranges)
 
     def ahead(self, ranges: Sequence[Range]) -> bool:
         """Begin to read what is needed soon; whether there was room for that."""

@@ -67,15 +67,17 @@ def bytes_of_all(values: Sequence[Any]) -> float:
 
 def bytes_of(value: Any, deep: int = _DEEP) -> int:
     """The bytes that a value takes, about. Of long lists the first entries speak for all."""
-    if isinstance(value, bytes | bytearray | str):
+    kind = cast("type[object]", type(value))
+    if kind is bytes or kind is str:
         return _PLAIN + len(value)
-    if (size := getattr(value, "nbytes", None)) is not None and isinstance(size, int):
+    if kind is not dict and isinstance(size := getattr(value, "nbytes", None), int):
         return _PLAIN + size
     if not deep:
         return _PLAIN
-    if type(value) is dict or isinstance(value, Mapping):  # asking for a mapping takes longer than all else here
-        return _PLAIN + sum(bytes_of(each, deep - 1) for each in cast("Mapping[Any, Any]", value).values())
+    if kind is dict or (kind is not list and isinstance(value, Mapping)):  # asking for a mapping takes long
+        return _PLAIN + sum([bytes_of(each, deep - 1) for each in cast("Mapping[Any, Any]", value).values()])
     if isinstance(value, list | tuple) and value:
-        some = cast("Sequence[Any]", value)[:_LOOKED_AT] if deep == _DEEP else cast("Sequence[Any]", value)[:_DEEPER]
-        return _PLAIN + sum(bytes_of(each, deep - 1) for each in some) * len(cast("Sequence[Any]", value)) // len(some)
-    return _PLAIN
+        every = cast("Sequence[Any]", value)
+        some = every[:_DEEPER]
+        return _PLAIN + sum([bytes_of(each, deep - 1) for each in some]) * len(every) // len(some)
+    return _PLAIN + (len(value) if isinstance(value, bytes | bytearray | str) else 0)
