@@ -125,12 +125,13 @@ def ledger_in(body: Mapping[str, Any], spread: Spread, setting: Setting, lanes: 
             lane = as_int(first) % lanes
             end = turn - behind.get(lane, 0) * lanes if as_int(epoch) == body["epoch"] else FURTHEST
             places = range(first, end, lanes)
-            if not items or items != sorted({*filter(places.__contains__, items)}) or epoch > body["epoch"]:
-                raise ValueError(f"{items[:9]} are no items of lane {lane} from {first} on, up to {end}")
+            numbers = list[int](items)
+            if not numbers or numbers != sorted({item for item in numbers if item in places}) or epoch > body["epoch"]:
+                raise ValueError(f"{numbers[:9]} are no items of lane {lane} from {first} on, up to {end}")
             if not takes:
-                raise nobody_takes(len(items))
+                raise nobody_takes(len(numbers))
             if lane % setting.world_size == setting.rank:
-                ours.marks |= {Address(epoch, item): LaneMark(first, cursor) for item in items}
+                ours.marks |= {Address(epoch, item): LaneMark(first, cursor) for item in numbers}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(error) from error
     ours.behind = {lane: rounds for lane, rounds in behind.items() if lane % setting.world_size == setting.rank}

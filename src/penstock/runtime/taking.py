@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice, pairwise, takewhile
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.cursors import as_int
 from ..errors import ConfigError
 from ..graph.build import Builder
-from ..graph.edits import Change, changed, settled_mixture
+from ..graph.edits import changed, settled_mixture
 from ..graph.ends import endless
 from ..graph.tail import laned, tail_of
-from ..mixing import Corrected, MadeUp, Mixture
-from ..ops.mix import MixOp
 from ..streams.stream import Stream
 from ..streams.work import Hired
 from ..types import Json
@@ -26,6 +24,7 @@ from .in_lanes import LaneLedger, lane_cursor
 from .opened import open_lanes, open_listed
 from .session import Session
 from .settling import Address, Settlement, whole_items
+from .shares import Shares
 
 
 class TakenItem(NamedTuple):
@@ -88,14 +87,11 @@ class Taking:
         if self._shares and settlement in ("filtered", "failed"):
             self._shares.lose(address)
 
-    def log(self) -> list[dict[str, Json]]:
-        """What was put in for what was lost, since this was asked last."""
+    def shares(self, asked: str) -> Shares:
+        """What is put in for what was lost."""
         if not self._shares:
-            raise ConfigError(
-                "settled_log() is of a mix(count='settled'): no other pipeline changes by what is settled"
-            )
-        found, self._shares.log = self._shares.log, []
-        return found
+            raise ConfigError(f"{asked} is of a mix(count='settled'): no other pipeline changes by what is settled")
+        return self._shares
 
     def _recall(self, k: int) -> None:
         """Have the values of the first `k` that wait at hand, up to one that fails."""
@@ -156,43 +152,6 @@ class Taking:
                 self._over = False
                 if isinstance(ledger, LaneLedger):
                     ledger.behind.clear()
-
-
-class Shares:
-    """The shares of a mixture by what was trained: for what is lost, draws are put in. `log` tells them."""
-
-    def __init__(self, session: Session) -> None:
-        if session.setting.world_size > 1:
-            raise ConfigError(
-                "take() of mix(count='settled') runs on one rank, which hands on what it takes: ranks cannot see what "
-                "others lost"
-            )
-        drawing = cast("MixOp", session.compiled.builder.mixed[()]).schedule
-        if not isinstance(drawing, Corrected):
-            drawing = Corrected(cast("Mixture", drawing), MadeUp(0, {}, ()))
-        self._session, self._drawing, self._stale = session, drawing, False
-        frontier = as_int(session.out.cursor())
-        owed = [draw for draw in drawing.made.draws if draw[0] >= frontier]
-        self.log: list[dict[str, Json]] = [{"from": frontier}, *({"position": at, "source": name} for at, name in owed)]
-
-    def lose(self, address: Address) -> None:
-        """One more of the same source comes next."""
-        session, drawing = self._session, self._drawing
-        name = drawing.names[int(drawing.at(np.asarray([address.item]))[0][0])]
-        needed = np.asarray([open_.item for open_ in session.ledger.open], np.int64)
-        made = drawing.lost([name], as_int(session.out.cursor()), needed)
-        others = [edit for edit in session.changes if not (isinstance(edit, Change) and isinstance(edit.event, MadeUp))]
-        self._drawing, self._stale = Corrected(drawing.mixture, made), True
-        session.changes = (*others, Change((), 0, made))
-        self.log.append({"position": made.draws[-1][0], "source": name})
-
-    def refresh(self) -> None:
-        """Have the run go on by what was put in."""
-        session = self._session
-        if self._stale:
-            session.flow = changed(session.base, session.changes, session.epoch)
-            session.reopen(session.out.cursor())
-            self._stale = False
 
 
 def check_lanes_taken(session: Session) -> None:
