@@ -37,18 +37,17 @@ def start(row: Row) -> Found:
 
 
 def workers(row: Row) -> Found:
-    """Import, the first batch by workers; and, after some batches, the end of the loader while its workers are busy."""
-    batches, batch = 16, 32
+    """Import, the first batch by workers; and the end of the loader while its workers are busy."""
+    batch = 32
     began = time.perf_counter()
     peers()[row.peer].load()
     imported = time.perf_counter()
-    steps, close = row.make(Late(CASES["workers"].params[0], (batches + 1) * batch), batch)
+    steps, close = row.make(Late(CASES["workers"].params[0], batch), batch)
     next(steps)
     first = time.perf_counter()
-    for _ in range(batches - 1):
-        next(steps)
-    time.sleep(0.5)  # the workers are at samples that take a second
+    time.sleep(1.0)  # the workers are at batches that take longer than that
     closing = time.perf_counter()
+    del steps
     close()
     ended = time.perf_counter()
     return {

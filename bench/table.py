@@ -176,8 +176,8 @@ CASES = {
             "workers",
             "workers",
             "Starting and closing with workers",
-            "A new process each: import, the first batch of 32 integers from 2 workers, and 20 batches later, while "
-            "every sample takes a second, the end of the loader.",
+            "A new process each: import, the first batch of 32 integers from 2 workers; then, while they are inside "
+            "batches that take 1.6 s, the end of the loader.",
             (100_000,),
         ),
         Case(
