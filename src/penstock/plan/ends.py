@@ -56,6 +56,7 @@ class _Known:
     def __init__(self, sums: Sums) -> None:
         self._sums, self._at = sums, dict[int, Ints]()
         self._places = list[int]()
+        self(0)
 
     def __call__(self, position: int) -> Ints:
         if position not in self._at:
@@ -65,8 +66,7 @@ class _Known:
 
     def place(self, which: int, leaf: int, number: int, stop: int) -> int:
         """The position of a number: the last before which there were no more of them."""
-        self(0), self(stop)
-        after = bisect_left(self._places, number + 1, key=lambda at: int(self._at[at][which, leaf]))
+        after = bisect_left(self._places, number + 1, key=lambda at: int(self(at)[which, leaf]))
         low, high, tries = self._places[after - 1], self._places[after], 0
         while high - low > 1:
             fewer, more = int(self(low)[which, leaf]), int(self(high)[which, leaf])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def convert(tree: Node, left: Left) -> MixtureFile:
     if len(sources) > 1 and passes != 1:
         top.leave("num_epoch", "a mixture that ends with its first dataset is one pass of that here")
     if len(sources) == 1:
-        sources = [SourceEntry(**{**vars(sources[0]), "epochs": passes, "max_epochs": passes})]
+        sources = [replace(sources[0], weight=None, epochs=passes, max_epochs=passes)]
     rows = _rows(top, columns)
     seed, steps = top.get("data_shuffle_seed", 0), top.get("steps", -1)
     if steps == -1:
