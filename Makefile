@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 SEEDS ?= 50
+# Every process that a test starts would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check soak bench bench-quick docs clean
 help:
@@ -39,7 +41,9 @@ help:
 demo: .venv/.demo
 	$(BIN)/penstock demo
 
+# Tests start hundreds of interpreters: the package is compiled once, also where Python is told to write no bytecode.
 test: .venv/.dev
+	$(BIN)/python -m compileall -q src tests
 	$(BIN)/python -m pytest -n $(JOBS) -q
 
 check: .venv/.dev
@@ -51,6 +55,7 @@ check: .venv/.dev
 soak: .venv/.dev
 	DOCUMENTS=1000000 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py -k shards
 	SOAK=1 $(BIN)/python -m pytest -q tests/sources/test_first_use.py tests/sources/test_damage.py
+	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) -q tests/runtime/executors/test_kills.py tests/runtime/executors/test_memory.py
 	for seed in $$(seq $(SEEDS)); do $(BIN)/python -m pytest -n $(JOBS) -q -m hypothesis \
 		--hypothesis-profile=nightly --hypothesis-seed=$$seed tests || exit 1; done
 

@@ -311,8 +311,6 @@ def test_a_for_and_a_take_do_not_mix() -> None:
 
 
 def test_runs_that_cannot_be_taken_from_are_refused() -> None:
-    with pytest.raises(ps.IndexedError, match="filter"):
-        ps.Loader(numbers(9).filter(bool)).take(1)
     wrong: list[dict[str, Any]] = [{"remainder": "pad"}, {"epoch_length": 3}]
     for options in wrong:
         with pytest.raises(ps.ConfigError, match="take"):

@@ -15,8 +15,9 @@ import numpy as np
 from ..base.rows import Rows, bounds_of
 from ..base.sizes import Capped, chunks
 from ..folds.pack import negative
+from ..sources.totals import Added, Totals
 from ..types import Ints, Json, Sizes
-from .kept import Added, identified, in_order, kept
+from .kept import identified, in_order, kept
 
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
@@ -222,7 +223,7 @@ class Sums:
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self._leaves] = np.arange(len(op.leaves))
         self._grain = grain or _GRAIN * len(op.leaves)
-        self._passes, self._all = dict[int, Ints](), dict[int, Ints]()
+        self._passes = dict[int, Totals]()
         self._totals = [np.zeros(len(op.leaves), np.int64)]  # of all passes before the n-th, where they differ
 
     def before(self, position: int, out: Ints, times: int) -> None:
@@ -254,37 +255,27 @@ class Sums:
 
     def holding(self, epoch: int, token: int) -> tuple[int, int]:
         """The place of a pass of which a sum is kept that is the last before a token of the pass; the tokens before."""
-        edges = self._totalled(epoch)
-        block = max(int(np.searchsorted(edges, token, side="right")) - 1, 0)
-        return min(block * self._grain, self.span), int(edges[block])
-
-    def _totalled(self, epoch: int) -> Ints:
-        """The tokens of all leaves before every block of a pass."""
-        edges = self._in_pass(epoch)
-        if edges.shape[1] == 1:
-            return edges[:, 0]
-        if (found := self._all.get(epoch)) is None:
-            self._all = {epoch: (found := edges.sum(axis=1))}
-        return found
+        block, before = self._in_pass(epoch).holding(token)
+        return min(block * self._grain, self.span), before
 
     def whole(self) -> Ints:
         """The tokens of each leaf in a pass, where all are alike."""
         held = next(iter(self._passes.values()), None)  # any is as good: none is added up for it
-        return (self._in_pass(0) if held is None else held)[-1]
+        return (self._in_pass(0) if held is None else held).whole
 
     def _until(self, epoch: int) -> Ints:
         if self.alike:
             return self.whole() * epoch if epoch else self._totals[0]
         while len(self._totals) <= epoch:
-            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1)[-1])
+            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1).whole)
         return self._totals[epoch]
 
     def edge(self, epoch: int, block: int) -> Ints:
         """The tokens of each leaf before a block of a pass."""
-        return self._in_pass(epoch)[block]
+        return self._in_pass(epoch).before(block)
 
-    def _in_pass(self, epoch: int) -> Ints:
-        """The tokens of each leaf before every so many places of a pass, and in all of it."""
+    def _in_pass(self, epoch: int) -> Totals:
+        """The tokens of each leaf in every so many places of a pass."""
         if (found := self._passes.get(epoch)) is None:
             found = self._added_up(epoch)
             while len(self._passes) > 1:  # threads may look at this pass and the next
@@ -292,13 +283,13 @@ class Sums:
             self._passes[epoch] = found
         return found
 
-    def _added_up(self, epoch: int) -> Ints:
+    def _added_up(self, epoch: int) -> Totals:
         """The same, of lengths that are looked up one by one, on all cores; kept, where they are of a source."""
         what = self._told(epoch)
         found = kept(what, lambda: self._looked_up(epoch))
         for leaf in self.op.leaves if len(self.op.leaves) == 1 else ():
             self.lengths.least[leaf] = found.least
-        return found.sums.reshape(-1, len(self._leaves))
+        return found
 
     def _told(self, epoch: int) -> Mapping[str, Json] | None:
         """By what the sums of a pass are known again."""
@@ -309,7 +300,7 @@ class Sums:
 
     def _looked_up(self, epoch: int) -> Added:
         grain, many = self._grain, len(self._leaves)
-        sums, least, at = np.zeros((-(-self.span // grain) + 1, many), np.int64), 1 << 62, 1
+        sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), 1 << 62, 0
 
         def look(start: int, stop: int) -> tuple[Ints, int]:
             places = np.arange(start, stop)
@@ -322,4 +313,4 @@ class Sums:
         for part, low in in_order("add up lengths", self.span, look, max(_CHUNK // grain, 1) * grain):
             sums[at : at + len(part)] = part
             at, least = at + len(part), min(least, low)
-        return Added(np.cumsum(sums, axis=0, out=sums), least)
+        return Added(sums, least)
