@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -26,8 +27,14 @@ class Foresighted(Protocol):
 
 def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, Foresighted]:
     """The sources that fetch from afar, by leaf, in a way that is of use to those who read."""
-    found = {leaf.number: cast(object, leaf.source) for leaf in leaves}
-    return {n: source for n, source in found.items() if isinstance(source, Foresighted) and source.foresees(reach)}
+    found = {leaf.number: cast(Foresighted, leaf.source) for leaf in leaves if _tells(type(leaf.source))}
+    return {n: source for n, source in found.items() if source.foresees(reach)}
+
+
+@cache
+def _tells(kind: type) -> bool:
+    """Whether sources of this type are `Foresighted`: by type, because protocols are slow to ask."""
+    return issubclass(kind, Foresighted)
 
 
 def foretell(feed: Positions, sources: Mapping[int, Foresighted]) -> None:
