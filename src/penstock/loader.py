@@ -87,7 +87,8 @@ class Loader(Shows):
         to: what arrays come as: "numpy", or tensors for "torch" or "jax", over the same memory where that can be.
         device: what the framework calls a device ("cuda:0"), where items are copied ahead, while a step works on those
             before; no state knows of copies. For JAX also a `NamedSharding` of global arrays, which says the rank too.
-        pin_memory: whether tensors lie in pinned memory, and copies to a device come from there. For torch.
+        pin_memory: whether tensors lie in pinned memory, and copies to a device come from there. For torch; where
+            `device` is a CUDA GPU when not given.
 
     Raises:
         ConfigError: for options that cannot be, and for ranks that would end at different steps.
@@ -121,7 +122,7 @@ class Loader(Shows):
         profile: bool = False,
         to: FormName = "numpy",
         device: object = None,
-        pin_memory: bool = False,
+        pin_memory: bool | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise no_dataset("Loader", dataset)
