@@ -38,9 +38,10 @@ from ..streams.work import Hired
 from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
+from .in_lanes import ledger_in
 from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions
 from .setting import Setting
-from .settling import Ledger, ledger_from
+from .settling import Ledger
 from .sizes import Size, logged, size_of, sizes_from_json
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another, out_of_order
 
@@ -203,8 +204,7 @@ class Session:
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            body |= {"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes}
-            body |= told
+            body |= told | ({"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes})
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
                 body["journal_of"] = [self.setting.rank, self.setting.world_size]
             return seal(body)
@@ -255,7 +255,7 @@ class Session:
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
-        self.notes, self.ledger = logged_notes(notes), ledger_from(body, self.spread, takes)
+        self.notes, self.ledger = logged_notes(notes), ledger_in(body, self.spread, self.setting, self.lanes, takes)
         self._go_on(opened, out)
         self._before = as_int(body["step"]) - self.items
 
