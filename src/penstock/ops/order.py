@@ -23,7 +23,8 @@ class OrderOp(OneInput):
 
     def __init__(self, flow: Op, order: Order, key: int) -> None:
         super().__init__(flow)
-        self.order, self.key, self.source = order, key, flow.source
+        self.key: int = key
+        self.order, self.source = order, flow.source
 
     @property
     def size(self) -> int | None:

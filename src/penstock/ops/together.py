@@ -23,11 +23,12 @@ class Together:
     """The inputs of a mix that are sources shuffled whole, of some size; `mine` says which these are."""
 
     def __init__(self, inputs: Sequence[Op]) -> None:
-        found = {i: op for i, op in enumerate(map(_shuffled, inputs)) if op is not None}
+        found: dict[int, PassOp] = {i: op for i, op in enumerate(map(_shuffled, inputs)) if op is not None}
         if len(found) < _WORTH:
-            found = dict[int, PassOp]()
+            found = {}
         self.mine = np.isin(np.arange(len(inputs)), list(found))
-        self._ops, self._place = list(found.values()), np.cumsum(self.mine) - 1
+        self._ops: list[PassOp] = list(found.values())
+        self._place = np.cumsum(self.mine) - 1
         self._sizes = np.asarray([op.size for op in self._ops], np.int64)
         self._leaves = np.asarray([op.leaf for op in self._ops], np.int64)
 
