@@ -23,8 +23,7 @@ class OrderOp(OneInput):
 
     def __init__(self, flow: Op, order: Order, key: int) -> None:
         super().__init__(flow)
-        self.key: int = key
-        self.order, self.source = order, flow.source
+        self.order, self.key, self.source = order, key, flow.source
 
     @property
     def size(self) -> int | None:

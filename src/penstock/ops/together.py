@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -45,8 +46,9 @@ class Together:
         """The samples at places of passes."""
         first = int(epoch.min(initial=1 << 62))
         span = int(epoch.max(initial=first)) - first + 1
-        passes, which = np.unique(member * span + (epoch - first), return_inverse=True)
-        owner = (passes // span).tolist()
+        numbers = member * span + (epoch - first)
+        passes, which = cast("tuple[Ints, Ints]", np.unique(numbers, return_inverse=True))
+        owner: list[int] = (passes // span).tolist()
         keys = [self._ops[i].key for i in owner]
         return permute_each(place, which, self._sizes[owner].tolist(), keys, (passes % span + first).tolist())
 
