@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,12 @@ def one_lane() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("penstock.runtime.opened.LANES", 1)
         yield
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no collection of garbage looks at it again, of which tests and the interpreter do many."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

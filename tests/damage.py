@@ -10,7 +10,6 @@ import faulthandler
 import gzip
 import importlib
 import json
-import operator
 import os
 import resource
 import shutil
@@ -165,9 +164,13 @@ def each(target: Path, body: bytes, many: int) -> Iterator[tuple[Path, str, Call
     for number in rng.permutation(2 * len(body))[:many].tolist():
         at, bit = number // 2, int(rng.integers(8))
         if number % 2:
-            yield target, f"cut to {at} bytes", partial(operator.getitem, body, slice(at))
+            yield target, f"cut to {at} bytes", partial(cut, body, at)
         else:
             yield target, f"bit {bit} of byte {at}", partial(flipped, body, at, bit)
+
+
+def cut(body: bytes, at: int) -> bytes:
+    return body[:at]
 
 
 def flipped(body: bytes, at: int, bit: int) -> bytes:

@@ -1,4 +1,4 @@
-"""A run that is killed: it reads from standard input what to do, and writes every item and the state behind it."""
+"""A run that is killed: it reads from standard input what to do, and writes every item and the state after it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,13 @@ FLOWS: dict[str, Callable[[], ps.Dataset]] = {
     "mixed": lambda: ps.mix({"a": rows(300).map(slow), "b": rows(500).map(slow)}, {"a": 1, "b": 2}, seed=1).limit(700),
 }
 
+ENDLESS: dict[str, Callable[[], ps.Dataset]] = {
+    "mixed": lambda: ps.mix({"a": rows(150).map(slow), "b": rows(200).map(slow)}, {"a": 1, "b": 2}, seed=1),
+    "filtered": lambda: rows(400).map(slow).filter(lambda row: row["x"] % 3).repeat(),
+    "packed": lambda: rows(300).map(lambda x: slow(x)["many"][: x % 60 + 1]).pack(128).repeat(),
+}
+"""Runs that any number of ranks share out and go on with: an item of each is one of the run on one rank."""
+
 
 def told(item: dict[str, Any]) -> Any:
     """An item as plain JSON, short."""
@@ -37,13 +45,13 @@ def told(item: dict[str, Any]) -> Any:
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
-    loader = ps.Loader(FLOWS[asked["name"]](), **asked["options"])
-    if asked["state"]:
-        loader.load_state_dict(asked["state"])
+    loader = ps.Loader(ENDLESS[asked["name"]](), **asked["options"])
+    if asked["states"]:
+        loader.load_state_dict(asked["states"])
     executor: Any = loader._executor  # pyright: ignore[reportPrivateUsage]
     workers = executor._crew._workers if asked["options"]["executor"] == "processes" else []
     sys.stdout.write(json.dumps([worker.process.pid for worker in workers]) + "\n")
     sys.stdout.flush()
-    for item in loader:
+    for item in islice(loader, asked["steps"]):
         sys.stdout.write(json.dumps([told(item), loader.state_dict()]) + "\n")
         sys.stdout.flush()

@@ -390,6 +390,7 @@ class Machine(RuleBasedStateMachine):
         self.close()
 
 
+@pytest.mark.hypothesis  # `make soak` runs what is marked so
 def test_machine() -> None:
     with lent_processes():
         run_state_machine_as_test(Machine, settings=examples(350))

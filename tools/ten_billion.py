@@ -1,9 +1,12 @@
 """Packing of a run over 10^10 documents of which nothing lies anywhere: lognormal lengths, hashed from the index.
 
-    python tools/ten_billion.py 10_000_000_000 --home FOLDER [--full]
+    python tools/ten_billion.py [10_000_000] [--full] [--home FOLDER] [--step N] [--method METHOD]
 
-The first run adds up lengths, once, and keeps the sums in FOLDER; any later one finds them there. Told are the seconds
-of each question, cold and warm, and the memory that is the process's own (mapped files are not).
+Two sources, weights on a schedule, rows of 8,192 tokens in batches of 8. The sums of lengths are made by one scan, with
+progress, and kept in FOLDER (`~/.cache` holds them if none is named). Then every question is asked in a new process
+that finds them there, and there again; a line for each: milliseconds of the first answer, of one asked for afterwards
+elsewhere in the same pass, and the memory that is the process's own (mapped files are not). `--full` shuffles fully:
+10^10 documents take an hour and sums of 3 GB for each pass that is looked at, so 100_000_000 is more like it.
 """
 
 from __future__ import annotations
@@ -11,18 +14,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-T = 8192
-_QUANTILES = np.asarray(
-    [int(np.exp(NormalDist(np.log(600) - 0.5, 1.0).inv_cdf((i + 0.5) / 4096))) + 1 for i in range(4096)]
-)
+T, BATCH = 8192, 8
+METHODS, QUESTIONS = ("concat_split", "best_fit"), ("open", "len", "first batch", "at", "find", "resume")
+_SIGMA, _MEAN = 1.0, 600
+_STEP = 97  # steps from the place of one question to that of the next
+
+_NORMAL = NormalDist(np.log(_MEAN) - _SIGMA**2 / 2, _SIGMA)
+_QUANTILES = np.asarray([int(np.exp(_NORMAL.inv_cdf((i + 0.5) / 4096))) + 1 for i in range(4096)])
+
+
+Spent = tuple[float, float]
 
 
 class Hashed:
@@ -46,7 +58,7 @@ class Hashed:
 
 
 def dataset(many: int, full: bool, method: Any) -> Any:
-    """Two sources, weights on a schedule."""
+    """The rows of a pass."""
     import penstock as ps
 
     buckets = None if full else 1024
@@ -54,62 +66,121 @@ def dataset(many: int, full: bool, method: Any) -> Any:
         name: ps.from_sequence(Hashed(n, salt), name=name).shuffle(seed=1, buckets=buckets)
         for name, n, salt in (("code", many // 4, 1), ("web", many - many // 4, 2))
     }
-    ends = many * 600 // T
-    schedule = ps.Schedule([(0, {"code": 1, "web": 4}), (ends * 10, {"code": 1, "web": 1})], "linear")
-    return ps.mix(flows, schedule, seed=2).pack(T, method)
+    schedule = ps.Schedule([(0, {"code": 1, "web": 4}), (many // 2, {"code": 1, "web": 1})], "linear")
+    return ps.mix(flows, schedule, seed=2, stop="all_exhausted").pack(T, method)
 
 
 def own_memory() -> float:
-    """MB of memory that belong to nobody else and to no file."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    """MB of memory that belong to nobody else and to no file; of all that is not shared where that is not told."""
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     return sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1024
 
 
-def timed(ask: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+def timed(ask: Callable[[], Any]) -> tuple[Spent, Any]:
+    """The milliseconds of an answer, those of the processor, and the answer."""
+    began, worked = time.perf_counter(), time.process_time()
     out = ask()
-    return time.perf_counter() - began, out
+    return (round((time.perf_counter() - began) * 1e3, 1), round((time.process_time() - worked) * 1e3, 1)), out
 
 
-def figures(many: int, full: bool, method: str, step: int) -> dict[str, float]:
-    """The seconds of each question."""
+def asked(question: str, many: int, full: bool, method: str, step: int) -> dict[str, Any]:
+    """The first answer and a later one, in this process."""
+    import penstock  # noqa: F401  # what is timed is asked of an open library
+
+    opening, rows = timed(lambda: dataset(many, full, method))
+    run = rows.repeat().batch(BATCH)
+    if question == "open":
+        first, later = opening, timed(lambda: dataset(many, full, method))[0]
+    elif question == "len":
+        first, later = timed(lambda: len(rows))[0], timed(lambda: len(dataset(many, full, method)))[0]
+    elif question == "at":
+        (first, row), (later, _) = (timed(lambda at=at: run.plan.at(at)) for at in (step, step + _STEP))
+        assert len(row) >= BATCH
+    else:
+        first, later = _run(question, run, step)
+    return {"first": first, "later": later, "MB": round(own_memory(), 1)}
+
+
+def _run(question: str, run: Any, step: int) -> tuple[Spent, Spent]:
     import penstock as ps
 
-    out = dict[str, float]()
-    out["open"], ds = timed(lambda: dataset(many, full, method))
-    out["first row"], _ = timed(lambda: ds[0])
-    out["at"], row = timed(lambda: ds.plan.at(step))
-    out["find"], found = timed(lambda: ds.plan.find(row[0].source, row[0].index, within=range(step - 1, step + 2)))
-    assert step in found
-    with ps.Loader(ds) as loader:
-        loader.seek(step)
-        state = loader.state_dict()
-    with ps.Loader(ds) as loader:
+    if question == "find":
+        # Another process found out what lies there: nothing is known yet of the place.
+        where, keys = (step, step + _STEP), json.loads(os.environ["TEN_BILLION_KEYS"])
+        times = list[Spent]()
+        for at, (source, index) in zip(where, keys, strict=True):
+            around = range(at - 1, at + 2)
+            spent, found = timed(partial(run.plan.find, source, index, within=around))
+            assert at in found
+            times.append(spent)
+        return times[0], times[1]
+    with ps.Loader(run) as loader:
+        if question == "first batch":
+            return timed(lambda: next(iter(loader)))[0], timed(lambda: next(iter(loader)))[0]
+        states = json.loads(os.environ["TEN_BILLION_STATES"])
 
-        def resume() -> Any:
+        def resumed(state: Any) -> Any:
             loader.load_state_dict(state)
             return next(iter(loader))
 
-        out["resume"], _ = timed(resume)
-        out["warm resume"], _ = timed(resume)
-    out["warm at"], _ = timed(lambda: ds.plan.at(step + 99))
-    out["warm find"], _ = timed(lambda: ds.plan.find(row[-1].source, row[-1].index, within=range(step, step + 1)))
-    once = ds.limit(step)
-    out["len"], _ = timed(lambda: len(once))
-    return {name: round(seconds * 1e3, 1) for name, seconds in out.items()} | {"MB": round(own_memory(), 1)}
+        (first, batch), (later, _) = (timed(lambda state=state: resumed(state)) for state in states)
+        assert batch["tokens"].shape == (BATCH, T)
+        return first, later
+
+
+def places(many: int, full: bool, method: str, step: int) -> dict[str, str]:
+    """What is asked about, found out before."""
+    import penstock as ps
+
+    run = dataset(many, full, method).repeat().batch(BATCH)
+    keys, states = list[Any](), list[Any]()
+    with ps.Loader(run) as loader:
+        for at in (step, step + _STEP):
+            sample = run.plan.at(at)[0]
+            keys.append((sample.source, sample.index))
+            loader.seek(at)
+            states.append(loader.state_dict())
+    return {"TEN_BILLION_KEYS": json.dumps(keys), "TEN_BILLION_STATES": json.dumps(states)}
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("many", type=lambda text: int(text.replace("_", "")))
-    asked.add_argument("--home", required=True)
-    asked.add_argument("--full", action="store_true")
-    asked.add_argument("--step", type=int)
-    given = asked.parse_args()
-    os.environ["HOME"] = given.home
-    step = given.step or given.many * 600 // T * 5 // 4
-    for method in ("concat_split", "best_fit"):
-        print(json.dumps({"method": method, "step": step, **figures(given.many, given.full, method, step)}), flush=True)
+    """Ask everything, or with `--only` one question in this process."""
+    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given.add_argument("many", nargs="?", default=10_000_000, type=lambda text: int(text.replace("_", "")))
+    given.add_argument("--home")
+    given.add_argument("--full", action="store_true")
+    given.add_argument("--step", type=int)
+    given.add_argument("--method", choices=METHODS)
+    given.add_argument("--only", choices=QUESTIONS)
+    given = given.parse_args()
+    if given.home:
+        os.environ["HOME"] = str(Path(given.home).absolute())
+    step = given.step or given.many * _MEAN // T // BATCH * 5 // 4
+    for method in [given.method] if given.method else METHODS:
+        what = given.many, given.full, method, step
+        if given.only:
+            print(json.dumps(asked(given.only, *what)))
+            continue
+        began = time.perf_counter()
+        known = places(*what)
+        print(f"{method}: {given.many:,} documents, step {step:,} of 8 rows; {time.perf_counter() - began:.1f} s for")
+        print("  the sums and what is asked about", flush=True)
+        for question in QUESTIONS:
+            again = [sys.executable, __file__, str(given.many), "--step", str(step), "--method", method]
+            again += ["--only", question, *(["--full"] if given.full else [])]
+            out = subprocess.run(again, env=os.environ | known, stdout=subprocess.PIPE, check=True).stdout
+            found = json.loads(out)
+            (first, worked), (later, more) = found["first"], found["later"]
+            print(
+                f"  {question:12}{first:8.1f} ms ({worked:.1f} of a processor) in a new process"
+                f"{later:8.1f} ({more:.1f}) warm{found['MB']:8.1f} MB of its own",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

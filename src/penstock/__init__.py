@@ -9,21 +9,21 @@ the number of ranks and workers, and asking what a step held all follow from it.
 'baaaabaa'
 """
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .base.hints import unknown
-from .base.ragged import jagged, pad
-from .dataset import Dataset
-from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
-from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, windows, zip
-from .loader import Loader
-from .runtime.iterator import DatasetIterator
-from .runtime.saves import restore, save
-from .schedule import Schedule
-from .tuning import autotune
-
 if TYPE_CHECKING:
+    from .base.ragged import jagged, pad
+    from .dataset import Dataset
+    from .errors import ConfigError, DataError, IndexedError, PenstockError, Skip, StateError, StorageError
+    from .inputs import concat, from_iterable, from_sequence, from_tokens, interleave, mix, read, windows, zip
+    from .loader import Loader
     from .mixture_files import dump, load
+    from .runtime.iterator import DatasetIterator
+    from .runtime.saves import restore, save
+    from .schedule import Schedule
+    from .tuning import autotune
     from .writing import write
 
 __version__ = "0.1.0"
@@ -59,15 +59,35 @@ __all__ = [
     "zip",
 ]
 
+# Where each name is defined. It is imported when it is first used: a command line that only says its version, or a
+# program that uses one function, does not wait for the rest.
+_HOMES = {
+    "base.ragged": ("jagged", "pad"),
+    "dataset": ("Dataset",),
+    "errors": ("ConfigError", "DataError", "IndexedError", "PenstockError", "Skip", "StateError", "StorageError"),
+    "inputs": tuple("concat from_iterable from_sequence from_tokens interleave mix read windows zip".split()),
+    "loader": ("Loader",),
+    "mixture_files": ("dump", "load"),
+    "runtime.iterator": ("DatasetIterator",),
+    "runtime.saves": ("restore", "save"),
+    "schedule": ("Schedule",),
+    "tuning": ("autotune",),
+    "writing": ("write",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    """Mixture files and writing are imported when first used: most runs need neither, and the import stays light."""
-    if name in ("dump", "load"):
-        from . import mixture_files
+    """Import a public name, or a module of the package, when it is first used."""
+    if name in _HOME:
+        globals()[name] = found = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        return found
+    if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+        return import_module(f".{name}", __name__)
+    from .base.hints import unknown
 
-        return getattr(mixture_files, name)
-    if name == "write":
-        from .writing import write
-
-        return write
     raise unknown(__name__, name, __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -87,7 +87,8 @@ class Loader(Shows):
         to: what arrays come as: "numpy", or tensors for "torch" or "jax", over the same memory where that can be.
         device: what the framework calls a device ("cuda:0"), where items are copied ahead, while a step works on those
             before; no state knows of copies. For JAX also a `NamedSharding` of global arrays, which says the rank too.
-        pin_memory: whether tensors lie in pinned memory, and copies to a device come from there. For torch.
+        pin_memory: whether tensors lie in pinned memory, and copies to a device come from there. For torch; where
+            `device` is a CUDA GPU when not given.
 
     Raises:
         ConfigError: for options that cannot be, and for ranks that would end at different steps.
@@ -121,7 +122,7 @@ class Loader(Shows):
         profile: bool = False,
         to: FormName = "numpy",
         device: object = None,
-        pin_memory: bool = False,
+        pin_memory: bool | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise no_dataset("Loader", dataset)
@@ -313,6 +314,8 @@ class Loader(Shows):
         with self._alone():
             self._session.load(state, on_mismatch, takes=True)
             self._taking = None
+            if self._session.ledger.lost:
+                self._taken()  # all ranks make up for it here, where all know of it
 
     def seek(self, step: int) -> None:
         """Go to a global step of the run, counted over all passes: its item on this rank comes next. Takes no reading,
@@ -357,7 +360,6 @@ class Loader(Shows):
 
         Raises:
             ConfigError: with `epoch_length` and `remainder="pad"`, which are for a `for`, and with copies to a device.
-            IndexedError: where the number of items depends on the data: filter what was taken, by `settle`.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcde")
@@ -411,13 +413,62 @@ class Loader(Shows):
         ([{'from': 0}, {'position': 4, 'source': 'a'}], ['a', 'b', 'a'])
         """
         with self._lock:
-            return self._taken().log()
+            shares = self._taken().shares("settled_log()")
+            found, shares.log = shares.log, []
+            return found
+
+    def settled_report(self) -> dict[str, Json]:
+        """Of `mix(count="settled")` on several ranks: where this rank stands, what is open and what was lost, as plain
+        JSON for `make_up` on every rank.
+
+        Raises:
+            ConfigError: of a run that does not count what is settled.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaa"), "b": ps.from_sequence("bbb")}, count="settled")
+        >>> loader = ps.Loader(ds, rank=0, world_size=2)
+        >>> uids = [item.uid for item in loader.take(2)]
+        >>> loader.settle(uids[0], "filtered")
+        >>> report = loader.settled_report()
+        >>> report["of"], len(report["open"]), len(report["lost"])
+        ([0, 2], 1, 1)
+        """
+        with self._lock:
+            return self._taken().shares("settled_report()").report()
+
+    def make_up(self, reports: Sequence[Mapping[str, Json]]) -> None:
+        """Of `mix(count="settled")` on several ranks: put draws in for what all of them lost. Called on every rank with
+        the same reports, those of all ranks, before anything else is taken or settled there; say after each step, with
+        `torch.distributed.all_gather_object`. Ranks then go on from where the furthest stands, and share what others
+        had left out.
+
+        On one rank what is lost is made up for at once, and this does nothing.
+
+        Args:
+            reports: what `settled_report()` gave on every rank.
+
+        Raises:
+            ConfigError: for reports that are not those of all ranks, and where this rank went on since it reported.
+            StateError: for reports of ranks that made up for other draws before.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaa"), "b": ps.from_sequence("bbb")}, count="settled")
+        >>> pair = [ps.Loader(ds, rank=rank, world_size=2) for rank in range(2)]
+        >>> for item in pair[0].take(2):
+        ...     pair[0].settle(item.uid, "filtered")
+        >>> reports = [loader.settled_report() for loader in pair]
+        >>> for loader in pair:
+        ...     loader.make_up(reports)
+        >>> pair[0].settled_log() == pair[1].settled_log()
+        True
+        """
+        with self._alone():
+            self._taken().shares("make_up()").make_up(reports)
 
     def _taken(self) -> Taking:
         """The run as one that is taken from."""
         self._check_open()
         if self._taking is None:
-            require_indexed(self._session.base, "take()", "take what comes before, and settle(uid, 'filtered')")
             if self._session.setting.cost is not None:
                 raise ConfigError("take() gives items to whoever is free; balance= is for `for`")
             if self._epoch_length is not None or self._session.spread.remainder == "pad":

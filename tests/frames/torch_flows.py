@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, _utils
 
 import penstock as ps
 from penstock.frames.torch import IterableDataset, MapDataset, Sampler
@@ -119,6 +119,7 @@ def bare(name: str, workers: int, how: str, loader: bool) -> Any:
 
 
 if __name__ == "__main__":
+    _utils.MP_STATUS_CHECK_INTERVAL = 0.2  # torch waits so long for every worker of a loader that failed: 5 s
     for asked in json.load(sys.stdin):
         sys.stdout.write(json.dumps(globals()[asked.pop("do")](**asked)) + "\n")
         sys.stdout.flush()

@@ -193,8 +193,6 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
     for other in (ds.batch(2), ds.limit(9), ps.mix({"x": ds, "y": flows["a"]}), ds.repeat_each(2)):
         with pytest.raises(ps.ConfigError, match="nothing but functions above"):
             ps.Loader(other).take(1)
-    with pytest.raises(ps.ConfigError, match="one rank"):
-        ps.Loader(ds, rank=0, world_size=2).take(1)
     with pytest.raises(ps.ConfigError, match="keeps its weights"):
         ps.Loader(ds).set_weights({"a": 1, "b": 2})
     with pytest.raises(ps.ConfigError, match="settled_log"):

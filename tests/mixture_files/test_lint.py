@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import penstock as ps
 from penstock.mixture_files import lint
+from penstock.mixture_files.readers import Readers
 from yardstick import clocked
 
 
@@ -191,3 +193,74 @@ def test_a_source_that_is_nearly_empty(write: Any, data: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2, 3]}), data / "few.parquet")
     (problem,) = found(write("sources: {a: {path: few.parquet}}\nhorizon: {samples: 3}"))
     assert problem[1:3] == ("warning", "sources.a") and "it has only 3 rows" in problem[3]
+
+
+READ = "it reads {}, as sources.a does"
+TRAIN = "{path: code, split: {held_out: 20%, part: train}}"
+HELD = TRAIN.replace("train", "held_out")
+BOTH = {
+    "two halves of one split": (TRAIN, HELD, None),
+    "the same half twice": (TRAIN, TRAIN, READ),
+    "other halves of another split": (
+        TRAIN,
+        "{path: code, split: {held_out: 20%, seed: 1, part: held_out}}",
+        "rows of {} are held out here and trained on by sources.a: they do not split the same rows in the same way",
+    ),
+    "of other rows": (
+        HELD,
+        "{path: code/0.parquet, split: {held_out: 20%}}",
+        "rows of {} are trained on here and held out by sources.a: they do not split the same rows in the same way",
+    ),
+    "all of it and a half": (
+        "{path: code}",
+        HELD,
+        "rows of {} are held out here and trained on by sources.a: one of them splits nothing",
+    ),
+    "by what a column holds, of other rows": (
+        "{path: code, split: {held_out: 0.3, column: lang}}",
+        "{path: code/0.parquet, split: {held_out: 0.3, column: lang, part: held_out}}",
+        None,
+    ),
+    "other shares to train on": (
+        TRAIN,
+        "{path: code, split: {held_out: 10%}}",
+        f"{READ}, and what is held out of one is trained on in the other",
+    ),
+    "slices that do not touch": ("{path: code, slice: [0, 50%]}", "{path: code, slice: [50%, 100%]}", None),
+    "slices that touch": ("{path: code, slice: [0, 60%]}", "{path: code, slice: [50%, 100%]}", READ),
+    "slices from the end": ("{path: code, slice: [0, 10]}", "{path: code, slice: [-5]}", READ),
+    "rows and percent": ("{path: code, slice: [0, 10]}", "{path: code, slice: [50%, 100%]}", READ),
+}
+
+
+# Where it is told of rows that may be in both, and here are not: only reading tells.
+CAREFUL = ("of other rows", "slices from the end", "rows and percent")
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_leaks_between_sources_of_one_file(kind: str, write: Any) -> None:
+    a, b, told = BOTH[kind]
+    path = write(f"seed: 1\nsources:\n  a: {a}\n  b: {b}\n")
+    said = [problem.message for problem in lint(path) if "reads" in problem.message or "held out" in problem.message]
+    assert said == ([] if told is None else [told.format(path.parent / "code/0.parquet")])
+    path.write_text(f"seed: 1\nstop: all_exhausted\nsources:\n  a: {a}\n  b: {b}\n")
+    plan = ps.load(path).plan
+    rows: dict[str, set[tuple[str, int]]] = {"a": set(), "b": set()}
+    for line in plan.audit(range(plan.size or 0)).table().to_pylist():
+        rows[line["source"]].add((line["file"], line["row_in_file"]))
+    if kind not in CAREFUL:
+        assert bool(rows["a"] & rows["b"]) == (told is not None)
+
+
+def test_leaks_between_files(write: Any) -> None:
+    train = write("split: {held_out: 20%}\nsources: {a: {path: code}, b: {path: text}}")
+    held = Path(train).with_name("held.yaml")
+    held.write_text("split: {held_out: 20%, part: held_out}\nsources: {a: {path: code}, b: {path: text}}")
+    readers = Readers()
+    assert [*lint(train, readers=readers), *lint(held, readers=readers)] == []
+    held.write_text("split: {held_out: 20%, part: held_out}\nsources: {a: {path: code/0.parquet}, b: {path: text}}")
+    readers = Readers()
+    assert lint(train, readers=readers) == []
+    (problem,) = lint(held, readers=readers)
+    assert problem.key == "sources.a.path" and f"trained on by {train}, sources.a: they do not" in problem.message
+    assert lint(train, readers=Readers()) == []

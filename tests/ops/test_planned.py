@@ -477,6 +477,7 @@ def test_an_exclusion_changes_no_tuple_that_took_the_place_of_another(monkeypatc
         machine.teardown()
 
 
+@pytest.mark.hypothesis  # `make soak` runs what is marked so
 def test_a_run_is_what_its_plan_says_whatever_is_done_to_it() -> None:
     run_state_machine_as_test(Planned, settings=examples(150))
 

@@ -95,21 +95,21 @@ def test_counts_are_a_tally_of_all_positions_before(ds: ps.Dataset, position: in
 @examples(60)
 def test_exhaustions_are_the_first_repeat_and_the_last_sample(ds: ps.Dataset, horizon: int | None) -> None:
     plan = ds.plan
-    try:
-        found = plan.exhausts(horizon)
-    except IndexedError:
-        assert "pack" in repr(ds.flow).lower()
-        return
+    found = plan.exhausts(horizon)
     stop = plan.size if plan.size is not None else 400
     seen = plan.at(slice(0, stop))
+    begun, filled = np.ones((2, len(seen)), np.bool_)
+    if seen.start is not None and seen.stop is not None:  # packed: parts of documents
+        begun, filled = seen.start == 0, seen.stop > seen.start
     for leaf, (repeats, ends) in enumerate((e.repeats, e.ends) for e in found.values()):
-        mine = seen.source == leaf
+        mine = (seen.source == leaf) & begun
         position, index = seen.position[mine], seen.index[mine]
         once = int(plan._once[leaf])
         if repeats is not None:
             assert repeats >= stop if len(position) <= once and plan.size is None else position[once] == repeats
         elif len(position) > once:
             assert horizon is not None and position[once] >= horizon
+        position = seen.position[(seen.source == leaf) & filled]
         if ends is not None:
             assert len(position) and position[-1] + 1 == ends
         elif plan.size is not None and len(position) and position[-1] + 1 < stop:
@@ -219,19 +219,17 @@ def test_what_comes_before_a_filter_can_be_asked() -> None:
 
 
 def test_questions_that_make_no_sense_are_refused() -> None:
-    plan, forever = numbers(9, "wiki").plan, numbers(9, "wiki").repeat().plan
+    plan = numbers(9, "wiki").plan
     with pytest.raises(ConfigError, match="no source 'wikis'; did you mean 'wiki'"):
         plan.find("wikis", 1)
     with pytest.raises(IndexError, match="sample 9 of 'wiki', which has 9"):
         plan.find("wiki", 9)
-    with pytest.raises(ConfigError, match="endless; say within="):
-        forever.find("wiki", 1)
     with pytest.raises(ConfigError, match="one by one"):
         plan.find("wiki", 1, within=range(0, 9, 2))
     with pytest.raises(IndexError, match="count from 0"):
         plan.at(-1)
     with pytest.raises(ConfigError, match="need a stop"):
-        forever.at(slice(3, None))
+        numbers(9, "wiki").repeat().plan.at(slice(3, None))
     with pytest.raises(ConfigError, match="give a position"):
         plan.at()  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="at least 0"):
@@ -312,3 +310,29 @@ def test_arguments_of_a_wrong_type_are_named(ask: Any, needle: str) -> None:
     with pytest.raises(ps.ConfigError) as refused:
         ask(ps.from_sequence("abcd", name="letters").plan)
     assert needle in str(refused.value)
+
+
+def test_the_first_place_in_what_never_ends() -> None:
+    flows = {"a": numbers(9, "a").shuffle(seed=1), "b": numbers(1_000, "b").shuffle(seed=2), "once": numbers(5, "once")}
+    plan = ps.mix(flows, {"a": 5, "b": 1, "once": 1}, max_epochs={"once": 0.6}).batch(4).plan
+    assert plan.size is None
+    for name, index in (("a", 3), ("b", 999), ("once", 2)):
+        (first,) = plan.find(name, index)
+        assert plan.find(name, index, within=range(first + 1)) == [first] == [next(plan.finds(name, index))]
+    assert plan.find("once", 4) == [] == list(plan.finds("once", 4)), "past its cap it never comes"
+
+
+@pytest.mark.parametrize("method", ["concat_split", "best_fit"])
+def test_first_repeats_of_packed_rows_that_never_end(method: Any) -> None:
+    flows = {"few": documents(300, "few").shuffle(seed=1), "many": documents(3_000, "many").shuffle(seed=2)}
+    flows["capped"] = documents(50, "capped")
+    packed = ps.mix(flows, {"few": 1, "many": 2, "capped": 1}, max_epochs={"capped": 2}).pack(64, method)
+    plan = packed.batch(2).plan
+    found, seen = plan.exhausts(), plan.at(slice(0, 2_000))
+    window = 1 if method == "concat_split" else 128  # steps in whose rows documents are moved about
+    for leaf, (name, one) in enumerate(found.items()):
+        mine = seen.source == leaf
+        again = int(seen.position[mine & (seen.epoch == 1)][0])
+        assert one.repeats is not None and again // window * window <= again <= one.repeats < again + 2 * window, name
+        assert one.ends == (int(seen.position[mine][-1]) + 1 if name == "capped" else None), name
+        assert window > 1 or one.repeats == again

@@ -209,12 +209,12 @@ def test_a15_an_odd_position_under_a_right_checksum_is_a_state_error(at: Any) ->
 
 
 def test_a_state_of_500_sources_is_small() -> None:
-    sources = {f"source{i:03}": ps.from_sequence(range(1_000 + i)).shuffle() for i in range(500)}
+    sources = {f"source{i:03}": ps.from_sequence(range(1_000 + i)).shuffle().map(abs) for i in range(500)}
     ds = ps.mix(sources, {name: 1 + i % 9 for i, name in enumerate(sources)}, seed=1).batch(8)
     it = iter(ds)
     given = [next(it).tolist() for _ in range(5)]
     text = json.dumps(it.state_dict())
-    assert len(text) < 40_000, "names are written once"
+    assert len(text) < 40_000, "names and functions are written once"
     again = iter(ds)
     again.load_state_dict(json.loads(text))
     assert given and next(again).tolist() == next(it).tolist()

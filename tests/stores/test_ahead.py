@@ -180,3 +180,22 @@ def test_ranks_of_a_node_list_once(site: servers.Site, monkeypatch: pytest.Monke
         store.close()
     assert sum(method == "HEAD" for method, *_ in site.asked) == 2
     assert len({asked for asked in site.asked if asked[0] == "GET"}) == len([a for a in site.asked if a[0] == "GET"])
+
+
+def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written beside has another name for a moment, and is gone when it is looked at."""
+    from penstock.base import machine
+    from penstock.stores import shared
+    from penstock.stores.client import Found
+
+    class Fleeting(seams.LocalDisk):
+        def list(self, folder: Path, /) -> list[str]:
+            return [".of-another.tmp", *super().list(folder)]
+
+    asked, found = list[int](), [Found("s3://a/b", 7, "etag")]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with seams.pretend(disk=Fleeting()):
+        for process in (1_000_000, 1_000_001):
+            monkeypatch.setattr(machine, "process", lambda process=process: process)
+            assert shared.once(["s3://a/*"], lambda process=process: asked.append(process) or found) == found
+    assert asked == [1_000_000]

@@ -105,6 +105,14 @@ def thread() -> int:
     return threading.get_ident()
 
 
+def place_in_code(thread: int) -> str:
+    """What a thread is at, as function, file and line; empty where it is gone."""
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+    if frame is None:
+        return ""
+    return f"{frame.f_code.co_name} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
+
+
 def processor_time() -> float:
     """Seconds that this thread has had of a processor."""
     return time.thread_time()

@@ -1,9 +1,8 @@
-"""The seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads and time), `Screen` (who
-waits).
+"""The seams to the world: `Store` (ranged reads), `Disk` (durable writes), `Sched` (threads, time), `Screen` (waits).
 
-Everything else on the run path is a pure function. The real seams are here; the simulator in
-`penstock.testing` puts its own in their place, and the same code then runs under torn writes,
-full disks, dead threads and reordered results. A lint test holds that nothing else touches them.
+Everything else on the run path is a pure function. The real seams are here; the simulator in `penstock.testing` puts
+its own in their place, and the same code then runs under torn writes, full disks, dead threads and reordered results.
+A lint test holds that nothing else touches them.
 """
 
 from __future__ import annotations
@@ -75,10 +74,10 @@ class Disk(Protocol):
 
 
 class Hands(Protocol):
-    """Some threads that compute tasks; results are asked for one by one."""
+    """Some threads that compute tasks; results are asked for one by one. `close` waits for at most so many seconds."""
 
     def submit(self, task: Callable[[], Any], /) -> Future[Any]: ...
-    def close(self) -> None: ...
+    def close(self, seconds: float | None = None, /) -> None: ...
 
 
 class Sched(Protocol):
@@ -246,10 +245,13 @@ class _Threads:
     def submit(self, task: Callable[[], Any], /) -> Future[Any]:
         return self._pool.submit(task)
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None, /) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
         # What is let go of without being closed may be collected on one of these threads, which cannot wait for itself.
-        own = threading.current_thread().name.startswith(f"{self._name}_")
-        self._pool.shutdown(wait=not own, cancel_futures=True)
+        if not threading.current_thread().name.startswith(f"{self._name}_"):
+            wait = threading.Thread(target=self._pool.shutdown, name=self._name, daemon=True)
+            wait.start()
+            wait.join(seconds)  # to a pool no limit can be said
 
 
 class LocalSched:
@@ -267,8 +269,7 @@ class LocalSched:
 
 class LocalScreen:
     """One line that is written over in a terminal or a notebook, lines of a log elsewhere; `PENSTOCK_PROGRESS=0` turns
-    both off.
-    """
+    both off."""
 
     def __init__(self) -> None:
         self._lines, self._wide, self._lock = dict[int, str](), 0, threading.Lock()

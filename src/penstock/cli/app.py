@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.base.hints import chosen
 from penstock.errors import PenstockError, missing_extra
 
 from . import ask
@@ -108,6 +107,7 @@ def index(
     as_json: Json = False,
 ) -> None:
     """Make what random access to lines, CSV, tar and token files needs, ahead of a run that reads them together."""
+    from penstock.base.hints import chosen
     from penstock.runtime.engine import compute
     from penstock.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files

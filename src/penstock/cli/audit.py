@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from penstock.errors import ConfigError
-from penstock.plan.lines import written
 
 from .say import Json, Mixture, State, answer, guarded, say, stretch
 
@@ -33,6 +32,7 @@ def audit(
 
     Without -o JSON lines are printed. A file is there whole or not at all, also after Ctrl-C.
     """
+    from penstock.plan.lines import written
     from penstock.report.target import opened
 
     if as_json and out is None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.graph.shown import counted
-from penstock.stores import home
-from penstock.stores.blocks import Blocks
-
 from .say import Json, answer, guarded, say
+
+if TYPE_CHECKING:
+    from penstock.stores.blocks import Blocks
 
 cache = typer.Typer(no_args_is_help=True, help="What this machine keeps of data that lies in stores.")
 
@@ -21,6 +20,9 @@ Folder = Annotated[
 
 
 def _blocks(folder: Path | None) -> Blocks:
+    from penstock.stores import home
+    from penstock.stores.blocks import Blocks
+
     return Blocks(home() if folder is None else folder.expanduser())
 
 
@@ -48,6 +50,8 @@ def clear(folder: Folder = None, as_json: Json = False) -> None:
 @guarded
 def verify(folder: Folder = None, as_json: Json = False) -> None:
     """Compare every block with its checksums; damaged ones are removed, and exit with 1 where there were any."""
+    from penstock.graph.shown import counted
+
     blocks = _blocks(folder)
     many, bad = blocks.verify()
     told = {"folder": str(blocks.folder), "blocks": many, "damaged": [str(path) for path in bad]}
@@ -62,5 +66,7 @@ def verify(folder: Folder = None, as_json: Json = False) -> None:
 
 
 def _tell(console: Any, told: dict[str, Any]) -> None:
+    from penstock.graph.shown import counted
+
     kept = f"{counted(told['blocks'], 'block')}, {told['bytes']:,} of {told['limit']:,} bytes"
     say(console, f"{told['folder']}: {kept}")

@@ -20,10 +20,15 @@ def lint(
     strict: Annotated[bool, typer.Option(help="Warnings fail too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be loaded."""
-    from penstock.mixture_files import lint as problems_of
+    """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be loaded.
 
-    problems = [problem for mixture in mixtures for problem in problems_of(mixture)]
+    Of several files also what one trains on and another holds out.
+    """
+    from penstock.mixture_files import lint as problems_of
+    from penstock.mixture_files.readers import Readers
+
+    readers = Readers()
+    problems = [problem for mixture in mixtures for problem in problems_of(mixture, readers=readers)]
     counts = Counter(problem.severity for problem in problems)
 
     def tell(console: Any) -> None:

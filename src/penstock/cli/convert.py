@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from penstock.errors import ConfigError
-from penstock.graph.shown import counted
 
 from .say import Json, answer, guarded, say
 
@@ -42,6 +41,7 @@ def convert(
     written, and the exit code is 1, unless --lossy is given. Nothing the file names is imported or run.
     """
     from penstock.compat.mixtures import convert as carried
+    from penstock.graph.shown import counted
     from penstock.mixture_files import dump
 
     model, problems = carried(file, kind, pick, files=dict(map(_rule, files or ())), ranks=ranks)

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import penstock as ps
-from penstock.base.hints import chosen
 from penstock.errors import ConfigError, missing_extra
-from penstock.graph.shown import counted
 
 from .say import Json, answer, guarded, say
 from .verify import Cache, Engine, Format, Workers, engine_of
@@ -45,6 +43,8 @@ def prepare(
     as_json: Json = False,
 ) -> None:
     """Write data as shards: resumable at any moment, with the same bytes whoever wrote them, in however many tries."""
+    from penstock.base.hints import chosen
+    from penstock.graph.shown import counted
     from penstock.writing import write
 
     chosen(kind, KINDS, "--from {}")

@@ -8,12 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import numpy as np
 import typer
 
-from penstock.base.seams import world
 from penstock.errors import ConfigError, DataError
-from penstock.types import is_source
 
 from .say import Json, Mixture, State, answer, guarded, say, stretch
 
@@ -32,6 +29,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells of others."""
+    from penstock.base.seams import world
     from penstock.report.target import opened
 
     if as_json and out is None and against is None:
@@ -85,6 +83,10 @@ def replay(
 
 def _lines(target: Any, steps: range, world_size: int | None) -> Iterator[dict[str, Any]]:
     """Every sample with what its source reads."""
+    import numpy as np
+
+    from penstock.types import is_source
+
     sources = {leaf.name: leaf.source for leaf in target.leaves}
     for batch in target.plan.audit(steps, world_size).batches():
         for line in batch.to_pylist():
@@ -109,6 +111,8 @@ def _given(path: Path) -> dict[int, list[tuple[Any, ...]]]:
 
 def _plain(value: Any) -> Any:
     """What JSON lacks."""
+    import numpy as np
+
     if isinstance(value, np.ndarray | np.generic):
         return cast("Any", value).tolist()
     if isinstance(value, bytes):

@@ -15,15 +15,14 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import penstock as ps
-from penstock.base.hints import chosen
-from penstock.base.seams import world
-from penstock.streams.journal import POLICIES, OnError
 
-from .live import Meter, Redraw, live
 from .say import Json, Mixture, Steps, answer, guarded, stop
 
 if TYPE_CHECKING:
     from penstock.report import Target
+    from penstock.streams.journal import OnError
+
+    from .live import Meter, Redraw
 
 
 @guarded
@@ -44,11 +43,15 @@ def run(
     """
     from rich.console import Console
 
+    from penstock.base.hints import chosen
     from penstock.report.target import opened
+    from penstock.streams.journal import POLICIES
+
+    from .live import Meter, live
 
     chosen(on_error, POLICIES, "--on-error {}")
     target = opened(mixture)
-    policy = cast(OnError, on_error)
+    policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
         loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))
@@ -76,6 +79,8 @@ class Habits:
 
 def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redraw, habits: Habits) -> bool:
     """Take steps until the last one, or the end of the data; False where Ctrl-C came first."""
+    from penstock.base.seams import world
+
     try:
         for item in _each(_passes(loader, meter)):
             if dump is not None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from penstock.base.hints import chosen
-from penstock.graph.shown import counted
-from penstock.runtime.executors import EXECUTORS, ExecutorName
-
 from .say import Json, answer, guarded, say
+
+if TYPE_CHECKING:
+    from penstock.runtime.executors import ExecutorName
 
 Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")]
 Format = Annotated[str | None, typer.Option(help="What the files are, where their names do not tell.")]
@@ -22,8 +21,11 @@ Workers = Annotated[int | None, typer.Option(min=1, help="How many; default: one
 
 def engine_of(name: str) -> ExecutorName:
     """An engine of this name; others are refused."""
+    from penstock.base.hints import chosen
+    from penstock.runtime.executors import EXECUTORS
+
     chosen(name, EXECUTORS, "--engine {}")
-    return cast(ExecutorName, name)
+    return cast("ExecutorName", name)
 
 
 @guarded
@@ -39,6 +41,7 @@ def verify(
 
     Exit code 0 if all is well, 1 if something is damaged, 2 if it could not be looked at.
     """
+    from penstock.graph.shown import counted
     from penstock.writing import verify as verified
 
     found = verified(paths, format, cache, engine_of(engine), workers)

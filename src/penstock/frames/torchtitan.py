@@ -1,14 +1,19 @@
-"""torchtitan: its `BaseDataLoader` over a loader, saved by its DCP checkpoints."""
+"""torchtitan: its `BaseDataLoader` over a loader, saved by its DCP checkpoints.
+
+Up to 0.3 it stands in `torchtitan.components.dataloader`; since then in `torchtitan.components.data.loader`, and is
+told tokens of a batch and of a context in the place of rows and their length.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from importlib import import_module
+from typing import Any
 
-from ..errors import missing_extra
+from ..errors import ConfigError, missing_extra
 from ..loader import Loader
 from .trainers import AllRanks, rest_or_next
 
@@ -36,7 +41,8 @@ class Place:
 
 
 def data_loader(make: Callable[[Place], Loader]) -> Any:
-    """For `Trainer.Config(dataloader=...)`: trains on a loader, whose items are pairs `({"input": ids}, labels)`.
+    """For `Trainer.Config(dataloader=...)`: trains on a loader, whose items are what this torchtitan's trainer takes:
+    up to 0.3 pairs `({"input": ids}, labels)`.
 
     A checkpoint has the states of all ranks, and loads on another degree of data parallelism. At the end of a pass the
     training ends too: `repeat()` what is to go on.
@@ -57,12 +63,7 @@ def data_loader(make: Callable[[Place], Loader]) -> Any:
 
 @cache
 def _data_loader() -> Any:
-    try:
-        from torchtitan.components.dataloader import BaseDataLoader  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-    except ImportError:
-        raise missing_extra("torchtitan", "torchtitan", "penstock.frames.torchtitan") from None
-
-    base = cast(Any, BaseDataLoader)
+    base: Any = _base()
 
     class PenstockDataLoader(base):
         @dataclass(kw_only=True, slots=True)
@@ -75,12 +76,10 @@ def _data_loader() -> Any:
             *,
             dp_rank: int,
             dp_world_size: int,
-            local_batch_size: int,
-            seq_len: int,
             tokenizer: Any,
             **kwargs: Any,
         ) -> None:
-            self._loader = config.make(Place(dp_rank, dp_world_size, local_batch_size, seq_len, tokenizer))
+            self._loader = config.make(Place(dp_rank, dp_world_size, *_sizes(kwargs), tokenizer))
 
         def __iter__(self) -> Iterator[Any]:
             return rest_or_next(self._loader)
@@ -92,4 +91,29 @@ def _data_loader() -> Any:
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             AllRanks(self._loader).load_state_dict(json.loads(state_dict["ranks"]))
 
+        def close(self) -> None:
+            self._loader.close()
+
     return PenstockDataLoader
+
+
+def _base() -> Any:
+    for name in ("torchtitan.components.data.loader", "torchtitan.components.dataloader"):
+        try:
+            return import_module(name).BaseDataLoader
+        except (ImportError, AttributeError):
+            continue
+    raise missing_extra("torchtitan", "torchtitan", "penstock.frames.torchtitan")
+
+
+def _sizes(told: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows of a batch and tokens of a row, as this torchtitan tells them."""
+    if "seq_len" in told:
+        return told["local_batch_size"], told["seq_len"]
+    tokens, most = told["num_tokens_per_batch"], told["max_context_length"]
+    if tokens % most:
+        raise ConfigError(
+            f"torchtitan asks for {tokens} tokens a batch, which are no whole rows of its max_context_length={most}: "
+            "choose a multiple"
+        )
+    return tokens // most, most

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from ..base.spelling import fingerprint
 from ..ops.op import Op
 from ..streams.clock import Clock
 from ..types import Json
 from .build import Builder, Timing
+from .digests import Code, Facts, code_of, data_of
 from .nodes import Flow
 from .recipe import identity, with_lengths
 
@@ -51,6 +53,21 @@ class Compiled:
     def description(self) -> dict[str, Json]:
         """What a run of it is."""
         return identity(self.flow)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The digest of that."""
+        return fingerprint(self.description)
+
+    @cached_property
+    def data(self) -> dict[str, Facts]:
+        """What the sources hold; as of the moment when it is first asked for, as the lengths in the ops are."""
+        return data_of(self.builder.leaves)
+
+    @cached_property
+    def code(self) -> Code:
+        """What the functions are."""
+        return code_of(self.flow)
 
     def remembered(self, saved: Any) -> Compiled:
         """The tree with the mean lengths that a saved description tells of, where these are all that differs: what was

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -13,7 +13,7 @@ from ..errors import StateError
 from ..sources.identity import Digest, Growing, Known, content, knows
 from ..streams.step import Leaf
 from ..types import Shards, Source, is_source
-from .nodes import Again, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest
+from .nodes import Each, Flow, Hold, Mix, Read
 from .recipe import name_of
 
 Facts = Mapping[str, str | int]
@@ -98,32 +98,45 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
 # ---------------------------------------------------------------- functions
 
 
-def code_of(flow: Flow) -> list[list[str]]:
-    """Every function of a tree by name, with the digest of its code."""
-    match flow:
-        case Read():
-            return []
-        case Mix(flows):
-            return [line for child in flows for line in code_of(child)]
-        case Each(below, _, fn):
-            return [*code_of(below), [name_of(fn), code_digest(fn)]]
-        case Hold(below, _, size):
-            return [*code_of(below), *([[name_of(size.measure), code_digest(size.measure)]] if size else [])]
-        case Reorder(below) | Head(below) | Rest(below) | Again(below):
-            return code_of(below)
+Code = list[list[str] | int]
+"""Functions by name, with the digest of their code; of one that was told already, the place where."""
 
 
-def code_notes(saved: Any, now: list[list[str]]) -> list[str]:
+def code_of(flow: Flow) -> Code:
+    """Every function of a tree."""
+    told, places = Code(), dict[int, int]()
+    for place, fn in enumerate(_functions(flow)):
+        told.append(places[id(fn)] if id(fn) in places else [name_of(fn), code_digest(fn)])
+        places.setdefault(id(fn), place)
+    return told
+
+
+def _functions(flow: Flow) -> Iterator[Any]:
+    """The functions of a tree, innermost first."""
+    below = flow.flows if isinstance(flow, Mix) else () if isinstance(flow, Read) else (flow.flow,)
+    for each in below:
+        yield from _functions(each)
+    if isinstance(flow, Each):
+        yield flow.fn
+    elif isinstance(flow, Hold) and flow.size:
+        yield flow.size.measure
+
+
+def code_notes(saved: Any, now: Code) -> list[str]:
     """Functions of equal names whose code is another one. Between versions of Python it cannot be compared."""
     if not isinstance(saved, list) or len(cast("list[Any]", saved)) != len(now):
         raise StateError("the state does not say what its functions were; it is damaged")
     notes = list[str]()
-    for then, (name, mine) in zip(cast("list[Any]", saved), now, strict=True):
+    for then, (name, mine) in zip(_each(cast("list[Any]", saved)), _each(now), strict=True):
         if not isinstance(then, list) or len(cast("list[Any]", then)) != 2 or not isinstance(then[1], str):
             raise StateError("the state does not say what its functions were; it is damaged")
         if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
             notes.append(f"the code of {name} is not what it was; give it a version to have that refused")
     return notes
+
+
+def _each(code: list[Any]) -> Iterator[Any]:
+    return (code[told] if type(told) is int else told for told in code)
 
 
 def code_digest(fn: Any) -> str:

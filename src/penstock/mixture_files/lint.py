@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from math import fsum
 from pathlib import Path
@@ -25,6 +25,7 @@ from ..sources.rows import arrow
 from .build import schedule_of
 from .check import parse
 from .model import MixtureFile, SourceEntry
+from .readers import Readers
 from .reading import Node, Notes, Problem
 from .stages import staged
 
@@ -40,16 +41,19 @@ _FEW_ROWS = 8  # of a source that is probably cut off
 _TIMES = 20  # times what a row takes that are read for it
 
 
-def lint(path: str | Path, most_epochs: float = MOST_EPOCHS) -> list[Problem]:
+def lint(path: str | Path, most_epochs: float = MOST_EPOCHS, readers: Readers | None = None) -> list[Problem]:
     """Everything that is wrong or looks wrong in a mixture file, in the order of its lines.
 
     Errors are what `ps.load` refuses; warnings load, and probably mean something else: a weight of 0, a source that is
-    never reached, one that is read more than `most_epochs` times over the horizon, two sources with one file.
+    never reached, one that is read more than `most_epochs` times over the horizon, two sources with one file, rows that
+    are held out here and trained on there. With the same `readers`, files are compared with those looked at before.
     """
     notes = Notes()
     model = parse(path, notes)
     if model is not None:
-        _Lint(notes, most_epochs).mixture(model, "", 1.0, model.run)
+        _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers).mixture(
+            model, "", 1.0, model.run
+        )
     return sorted(set(notes.problems))
 
 
@@ -57,7 +61,8 @@ def lint(path: str | Path, most_epochs: float = MOST_EPOCHS) -> list[Problem]:
 class _Lint:
     notes: Notes
     most: float
-    seen: dict[Path, str] = field(default_factory=dict[Path, str])
+    file: str
+    readers: Readers
 
     @property
     def wrong(self) -> bool:
@@ -199,9 +204,8 @@ class _Lint:
             self.notes.error(node, f"{at}.path", str(error))
             return None
         for path in found:
-            other = self.seen.setdefault(path.resolve(), at)
-            if other != at:
-                self.notes.warn(node, f"{at}.path", f"it reads {path}, as {other} does")
+            if said := self.readers.meet(path, source, model, self.file, at):
+                self.notes.warn(node, f"{at}.path", said)
                 break
         if kind not in ("parquet", "arrow"):
             return _sliced(source, model, _lines(found, kind, model.cache)) if kind in ("jsonl", "text") else None

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..base.rows import bounds_of
 from ..orders import BucketShuffle
+from ..sources.totals import Added, Totals
 from ..types import Ints
-from .kept import Added, identified, in_order, kept
+from .kept import identified, in_order, kept
 from .order import PassOp
 from .read import ReadOp
 from .tokens import Lengths, Sums
@@ -34,15 +35,15 @@ class BucketSums(Sums):
         self._runs = dict[int, Ints]()
 
     @cached_property
-    def _buckets(self) -> Ints:
+    def _buckets(self) -> Totals:
         """The tokens of every bucket, as they were dealt: by one scan of the lengths as they lie."""
         op, order = self.op, self.op.order
         known = op.known()
         what = known and identified(known[0], {"order": known[1], "most": self.lengths.most})
-        found = kept(what, self._looked_up)
+        found = kept(what, self._looked_up, order.together)
         self.lengths.least[op.leaves[0]] = found.least
-        assert len(found.sums) == -(-self.span // order.rows)
-        return found.sums
+        assert len(found) == -(-self.span // order.rows)
+        return found
 
     def _looked_up(self, epoch: int = 0) -> Added:
         op, n = self.op, self.span
@@ -54,14 +55,10 @@ class BucketSums(Sums):
         for bucket, found in in_order("add up lengths", n, look):
             np.add.at(out, bucket, found)
             least = min(least, int(found.min(initial=1 << 62)))
-        return Added(out, least)
+        return Added(out[:, None], least)
 
     def whole(self) -> Ints:
-        return np.asarray([self._whole])
-
-    @cached_property
-    def _whole(self) -> int:
-        return int(self._buckets.sum())
+        return self._buckets.whole
 
     def edge(self, epoch: int, block: int) -> Ints:
         run = min(block // self.op.order.together, len(self._of_runs))
@@ -72,15 +69,17 @@ class BucketSums(Sums):
     def holding(self, epoch: int, token: int) -> tuple[int, int]:
         runs, together = self._before(epoch), self.op.order.together
         run = max(int(np.searchsorted(runs, token, side="right")) - 1, 0)
-        first, last = run * together, min((run + 1) * together, -(-self.span // self._grain))
+        first, last = run * together, min((run + 1) * together, -(-self.span // self.grain))
         edges = bounds_of(self._tokens(epoch, np.arange(first, last))) + int(runs[run])
         block = min(int(np.searchsorted(edges, token, side="right")), len(edges) - 1) - 1
-        return (first + max(block, 0)) * self._grain, int(edges[max(block, 0)])
+        return (first + max(block, 0)) * self.grain, int(edges[max(block, 0)])
 
     def _tokens(self, epoch: int, places: Ints) -> Ints:
         """The tokens of the buckets at places of a pass."""
         passes = np.full_like(places, epoch)
-        return self._buckets[self.op.order.buckets(places, self.span, self.op.key, passes)]
+        buckets = self.op.order.buckets(places, self.span, self.op.key, passes)
+        low = int(buckets.min(initial=1 << 62))  # those of a run lie together
+        return self._buckets.some(low, int(buckets.max(initial=low - 1)) + 1)[buckets - low, 0]
 
     def _before(self, epoch: int) -> Ints:
         """The tokens before every run of buckets of a pass."""
@@ -96,6 +95,4 @@ class BucketSums(Sums):
     @cached_property
     def _of_runs(self) -> Ints:
         """The tokens of every whole run of buckets, as they were dealt."""
-        together = self.op.order.together
-        whole = self.span // self.op.order.rows // together
-        return self._buckets[: whole * together].reshape(whole, together).sum(axis=1)
+        return self._buckets.runs[: self.span // self.op.order.rows // self.op.order.together, 0]

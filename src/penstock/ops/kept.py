@@ -7,9 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Any, TypeVar
 
 from ..base import machine, seams
 from ..base.progress import Progress
@@ -17,20 +15,14 @@ from ..base.spelling import canonical
 from ..errors import PenstockError
 from ..sources import sidecar
 from ..sources.identity import Known
-from ..types import Ints, Json, Source
+from ..sources.totals import Added, Mapped, Totals
+from ..types import Json, Source
 
 WORTH = 1 << 20  # samples from which on sums are kept
 _CHUNK = 1 << 20  # samples looked up at a time
 _THREADS = 16
 
 T = TypeVar("T")
-
-
-class Added(NamedTuple):
-    """Sums of the lengths of samples, and the least of these."""
-
-    sums: Ints
-    least: int
 
 
 def identified(source: object, what: Mapping[str, Json]) -> Mapping[str, Json] | None:
@@ -42,34 +34,26 @@ def identified(source: object, what: Mapping[str, Json]) -> Mapping[str, Json] |
     return {"data": data, "rows": len(source), **what} if digest else None
 
 
-def kept(what: Mapping[str, Json] | None, make: Callable[[], Added], cache: str | Path | None = None) -> Added:
-    """The sums that are known by this: mapped as they were kept, or made now and kept. What is found damaged is made
-    again; where there is no place to keep them they are held in memory.
+def kept(what: Mapping[str, Json] | None, make: Callable[[], Added], run: int = 1024) -> Totals:
+    """The sums that are known by this: mapped as they were kept, or made now and kept; in memory where nothing is told
+    of them, or there is no place. `run` of them make a run.
     """
-    if what is None:
-        return make()
-    made, origin = list[Added](), _origin(canonical(dict(what)), cache)
+    made = list[Added]()
 
-    def body(_: bool) -> tuple[int, bytes]:
-        made.append(make())
-        return made[0].least, made[0].sums.astype("<i8", copy=False).tobytes()
+    def once() -> Added:
+        made[:] = [make()]
+        return made[0]
 
-    if origin is not None:
-        for rebuild in (False, True):
-            with suppress(PenstockError):
-                place = sidecar.kept(origin.with_name("sums"), sidecar.TOTALS, origin, body, rebuild=rebuild)
-                made.clear()
-                least, found = sidecar.body(place, sidecar.TOTALS, origin)
-                return Added(np.frombuffer(found, "<i8"), least)
-            if made:
-                break
-    return made[0] if made else make()
+    if what is not None and (origin := _origin(canonical(dict(what)))) is not None:
+        with suppress(PenstockError):
+            return Mapped(origin.with_name("sums"), origin, once, run)
+    return Totals(made[0] if made else make(), run)
 
 
-def _origin(text: bytes, cache: str | Path | None) -> Path | None:
+def _origin(text: bytes) -> Path | None:
     """A small file that says what is kept beside it; None where there is no place for it."""
     name = hashlib.blake2b(text, digest_size=12).hexdigest()
-    at = sidecar.folder(Path("/sums") / name, cache) / "what.json"
+    at = sidecar.folder(Path("/sums") / name, None) / "what.json"
     try:
         if not at.exists() or at.read_bytes() != text:
             with sidecar.locked(at.parent) as alone, seams.world.disk.create(at, alone) as file:

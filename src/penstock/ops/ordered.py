@@ -9,27 +9,21 @@ from .op import Op
 from .order import GapOp, OrderOp, PassOp, PickOp, PortionOp, RoundOp, ToldOp, WindowOp
 from .repeat_each import RepeatEachOp
 
+_OPS: dict[type, type[OrderOp]] = {
+    Repeat: OrderOp,
+    RepeatEach: RepeatEachOp,
+    BucketShuffle: BucketOp,
+    WindowShuffle: WindowOp,
+    Slice: RoundOp,
+    Replay: RoundOp,
+    Pick: PickOp,
+    Portion: PortionOp,
+    AllBut: PortionOp,
+    Gap: GapOp,
+    Told: ToldOp,
+}
+
 
 def ordered(flow: Op, order: Order, key: int) -> OrderOp:
-    """The op of an order."""
-    match order:
-        case Repeat():
-            return OrderOp(flow, order, key)
-        case RepeatEach():
-            return RepeatEachOp(flow, order, key)
-        case BucketShuffle():
-            return BucketOp(flow, order, key)
-        case WindowShuffle():
-            return WindowOp(flow, order, key)
-        case Slice() | Replay():
-            return RoundOp(flow, order, key)
-        case Pick():
-            return PickOp(flow, order, key)
-        case Portion() | AllBut():
-            return PortionOp(flow, order, key)
-        case Gap():
-            return GapOp(flow, order, key)
-        case Told():
-            return ToldOp(flow, order, key)
-        case _:
-            return PassOp(flow, order, key)
+    """The op of an order; one from outside gives every position of a pass once."""
+    return _OPS.get(type(order), PassOp)(flow, order, key)

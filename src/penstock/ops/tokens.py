@@ -15,8 +15,9 @@ import numpy as np
 from ..base.rows import Rows, bounds_of
 from ..base.sizes import Capped, chunks
 from ..folds.pack import negative
+from ..sources.totals import Added, Totals
 from ..types import Ints, Json, Sizes
-from .kept import Added, identified, in_order, kept
+from .kept import identified, in_order, kept
 
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
@@ -182,6 +183,11 @@ class Means:
         op.tokens(self.span, lengths, whole)
         self._whole = [(leaf, int(whole[leaf])) for leaf in op.leaves]
 
+    @property
+    def whole(self) -> int:
+        """The tokens of a pass."""
+        return sum(whole for _, whole in self._whole)
+
     def before(self, position: int, out: Ints, times: int) -> None:
         """Add the tokens before a position, counted over all passes."""
         epoch, place = divmod(position, self.span)
@@ -201,15 +207,20 @@ class Between:
     def __init__(self, sums: Sums) -> None:
         self.sums = sums
 
+    @property
+    def whole(self) -> int:
+        """The tokens of a pass, where all are alike."""
+        return int(self.sums.whole().sum())
+
     def before(self, position: int, out: Ints, times: int) -> None:
         """Add the tokens before a position, counted over all passes."""
         epoch, place = divmod(position, self.sums.span)
         self.sums.until(epoch, out, times)
-        self.sums.nearly(epoch, place, out, times)
+        self.within(epoch, place, out, times)
 
     def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
         """Add the tokens before a place of a pass."""
-        self.sums.nearly(epoch, place, out, times)
+        out[self.sums.leaves] += self.sums.nearly(epoch, place) * times
 
 
 class Sums:
@@ -218,11 +229,11 @@ class Sums:
     def __init__(self, op: Summed, lengths: Lengths, grain: int = 0) -> None:
         self.op, self.lengths = op, lengths
         self.span, self.alike = (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)
-        self._leaves = np.asarray(op.leaves)
+        self.leaves = np.asarray(op.leaves)
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
-        self._place[self._leaves] = np.arange(len(op.leaves))
-        self._grain = grain or _GRAIN * len(op.leaves)
-        self._passes, self._all = dict[int, Ints](), dict[int, Ints]()
+        self._place[self.leaves] = np.arange(len(op.leaves))
+        self.grain = grain or _GRAIN * len(op.leaves)
+        self._passes = dict[int, Totals]()
         self._totals = [np.zeros(len(op.leaves), np.int64)]  # of all passes before the n-th, where they differ
 
     def before(self, position: int, out: Ints, times: int) -> None:
@@ -233,58 +244,47 @@ class Sums:
 
     def until(self, epoch: int, out: Ints, times: int) -> None:
         """Add the tokens of all passes before one."""
-        out[self._leaves] += self._until(epoch) * times
+        out[self.leaves] += self._until(epoch) * times
 
     def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
         """Add the tokens before a place of a pass."""
         if place:
-            block, start = place // self._grain, epoch * self.span + place // self._grain * self._grain
-            out[self._leaves] += self.edge(epoch, block) * times
+            block, start = place // self.grain, epoch * self.span + place // self.grain * self.grain
+            out[self.leaves] += self.edge(epoch, block) * times
             self.lengths.between(self.op, start, epoch * self.span + place, out, times)
 
-    def nearly(self, epoch: int, place: int, out: Ints, times: int) -> None:
-        """Add about as many, on a straight line between two sums."""
-        if place:
-            block, over = divmod(place, self._grain)
-            near = self.edge(epoch, block)
-            if over:
-                more = self.edge(epoch, block + 1) - near
-                near = near + more * over // min(self._grain, self.span - block * self._grain)
-            out[self._leaves] += near * times
+    def nearly(self, epoch: int, place: int) -> Ints:
+        """About as many, on a straight line between two sums."""
+        block, over = divmod(place, self.grain)
+        near = self.edge(epoch, block)
+        if over:
+            more = self.edge(epoch, block + 1) - near
+            near = near + more * over // min(self.grain, self.span - block * self.grain)
+        return near
 
     def holding(self, epoch: int, token: int) -> tuple[int, int]:
         """The place of a pass of which a sum is kept that is the last before a token of the pass; the tokens before."""
-        edges = self._totalled(epoch)
-        block = max(int(np.searchsorted(edges, token, side="right")) - 1, 0)
-        return min(block * self._grain, self.span), int(edges[block])
-
-    def _totalled(self, epoch: int) -> Ints:
-        """The tokens of all leaves before every block of a pass."""
-        edges = self._in_pass(epoch)
-        if edges.shape[1] == 1:
-            return edges[:, 0]
-        if (found := self._all.get(epoch)) is None:
-            self._all = {epoch: (found := edges.sum(axis=1))}
-        return found
+        block, before = self._in_pass(epoch).holding(token)
+        return min(block * self.grain, self.span), before
 
     def whole(self) -> Ints:
         """The tokens of each leaf in a pass, where all are alike."""
         held = next(iter(self._passes.values()), None)  # any is as good: none is added up for it
-        return (self._in_pass(0) if held is None else held)[-1]
+        return (self._in_pass(0) if held is None else held).whole
 
     def _until(self, epoch: int) -> Ints:
         if self.alike:
             return self.whole() * epoch if epoch else self._totals[0]
         while len(self._totals) <= epoch:
-            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1)[-1])
+            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1).whole)
         return self._totals[epoch]
 
     def edge(self, epoch: int, block: int) -> Ints:
         """The tokens of each leaf before a block of a pass."""
-        return self._in_pass(epoch)[block]
+        return self._in_pass(epoch).before(block)
 
-    def _in_pass(self, epoch: int) -> Ints:
-        """The tokens of each leaf before every so many places of a pass, and in all of it."""
+    def _in_pass(self, epoch: int) -> Totals:
+        """The tokens of each leaf in every so many places of a pass."""
         if (found := self._passes.get(epoch)) is None:
             found = self._added_up(epoch)
             while len(self._passes) > 1:  # threads may look at this pass and the next
@@ -292,24 +292,24 @@ class Sums:
             self._passes[epoch] = found
         return found
 
-    def _added_up(self, epoch: int) -> Ints:
+    def _added_up(self, epoch: int) -> Totals:
         """The same, of lengths that are looked up one by one, on all cores; kept, where they are of a source."""
         what = self._told(epoch)
         found = kept(what, lambda: self._looked_up(epoch))
         for leaf in self.op.leaves if len(self.op.leaves) == 1 else ():
             self.lengths.least[leaf] = found.least
-        return found.sums.reshape(-1, len(self._leaves))
+        return found
 
     def _told(self, epoch: int) -> Mapping[str, Json] | None:
         """By what the sums of a pass are known again."""
         if (known := self.op.known()) is None:
             return None
         source, order = known
-        return identified(source, {"order": order, "pass": epoch, "grain": self._grain, "most": self.lengths.most})
+        return identified(source, {"order": order, "pass": epoch, "grain": self.grain, "most": self.lengths.most})
 
     def _looked_up(self, epoch: int) -> Added:
-        grain, many = self._grain, len(self._leaves)
-        sums, least, at = np.zeros((-(-self.span // grain) + 1, many), np.int64), 1 << 62, 1
+        grain, many = self.grain, len(self.leaves)
+        sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), 1 << 62, 0
 
         def look(start: int, stop: int) -> tuple[Ints, int]:
             places = np.arange(start, stop)
@@ -322,4 +322,4 @@ class Sums:
         for part, low in in_order("add up lengths", self.span, look, max(_CHUNK // grain, 1) * grain):
             sums[at : at + len(part)] = part
             at, least = at + len(part), min(least, low)
-        return Added(np.cumsum(sums, axis=0, out=sums), least)
+        return Added(sums, least)

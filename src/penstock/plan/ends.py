@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -11,40 +11,68 @@ from ..ops.op import UNKNOWN, Op
 from ..types import Ints
 from .records import Exhaustion
 
-FAR = 1 << 52  # a source with any weight is drawn again long before as many positions have gone by
+FAR = 1 << 52  # samples: a source with any weight is drawn again long before as many have gone by
+_SOME = 1 << 10  # positions that tell how much one holds
+_TRIES = 4  # guesses before the middle is taken
+
+Sums = Callable[[int], Ints]
+"""Two rows, by leaf: the samples that begin before a position, and what lies there of them (tokens, where packed)."""
 
 
-def exhaustions(op: Op, counts: Callable[[int], Ints], once: Ints, horizon: int | None) -> list[Exhaustion]:
+def far(given: Callable[[int], Ints]) -> int:
+    """Positions of what never ends, by what some of them hold: more than any run has, and within what can be counted.
+
+    >>> far(lambda position: np.full(2, 4 * position)) == FAR // 8
+    True
+    """
+    return FAR // max(1, int(given(_SOME).sum()) // _SOME)
+
+
+def exhaustions(op: Op, sums: Sums, once: Ints, horizon: int | None) -> list[Exhaustion]:
     """For every leaf, when it repeats and when it ends; `once` is how many different samples each has."""
-    size = op.size
-    stop = size if size is not None else FAR
-    total = counts(stop)
-    on = counts(2 * stop) > total if size is None else np.zeros(len(total), np.bool_)
+    size, known = op.size, _Known(sums)
+    stop = size if size is not None else far(lambda position: known(position)[1])
+    begun, given = known(stop)
+    on = known(2 * stop)[1] > given if size is None else np.zeros(len(given), np.bool_)
     bound = stop if horizon is None else min(stop, horizon)
 
-    def place(numbers: Ints) -> list[int | None]:
-        """The position of each leaf's sample of a number, None if it is not to be seen by the horizon."""
-        asked = np.flatnonzero((numbers >= 0) & (numbers < total))
+    def place(which: int, numbers: Ints) -> list[int | None]:
+        """The position of each leaf's sample (or token) of a number, None if it is not to be seen by the horizon."""
+        asked = np.flatnonzero((numbers >= 0) & (numbers < (begun, given)[which]))
         found = np.full(len(numbers), bound)
         found[asked] = op.nth(asked, numbers[asked])
         for leaf in np.flatnonzero(found == UNKNOWN).tolist():
-            count = partial(_count, counts, leaf)
-            found[leaf] = _bisected(count, int(numbers[leaf]), stop)
+            found[leaf] = known.place(which, leaf, int(numbers[leaf]), stop)
         return [position if position < bound else None for position in found.tolist()]
 
-    repeats, last = place(np.where(once > 0, once, -1)), place(np.where(on, -1, total - 1))
+    repeats, last = place(0, np.where(once > 0, once, -1)), place(1, np.where(on, -1, given - 1))
     ends = [None if position is None or position + 1 >= stop else position + 1 for position in last]
     return [Exhaustion(*both) for both in zip(repeats, ends, strict=True)]
 
 
-def _count(counts: Callable[[int], Ints], leaf: int, position: int) -> int:
-    return int(counts(position)[leaf])
+class _Known:
+    """Sums at positions that were asked of: what one leaf asked tells the others where to look."""
 
+    def __init__(self, sums: Sums) -> None:
+        self._sums, self._at = sums, dict[int, Ints]()
+        self._places = list[int]()
+        self(0)
 
-def _bisected(count: Callable[[int], int], number: int, stop: int) -> int:
-    """The position of a sample by halving: the last before which there were no more than `number`."""
-    low, high = 0, stop
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) <= number else (low, middle)
-    return low
+    def __call__(self, position: int) -> Ints:
+        if position not in self._at:
+            self._at[position] = self._sums(position)
+            insort(self._places, position)
+        return self._at[position]
+
+    def place(self, which: int, leaf: int, number: int, stop: int) -> int:
+        """The position of a number: the last before which there were no more of them."""
+        after = bisect_left(self._places, number + 1, key=lambda at: int(self(at)[which, leaf]))
+        low, high, tries = self._places[after - 1], self._places[after], 0
+        while high - low > 1:
+            fewer, more = int(self(low)[which, leaf]), int(self(high)[which, leaf])
+            # Shares hardly change over a short stretch: a guess is near. Where that is not so, halving gets there.
+            guess = low + (number + 1 - fewer) * (high - low) // max(1, more - fewer) + tries % 2 * 2 - 1
+            middle = (low + high) // 2 if tries % (_TRIES + 1) == _TRIES else min(max(guess, low + 1), high - 1)
+            low, high = (middle, high) if self(middle)[which, leaf] <= number else (low, middle)
+            tries += 1
+        return low

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Any, overload
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..base.ints import whole, within_reach
 from ..base.progress import Progress
 from ..base.rows import Rows
 from ..base.sizes import total
-from ..errors import ConfigError, IndexedError
+from ..errors import ConfigError
 from ..graph.build import Builder
 from ..graph.compiled import Compiled
 from ..graph.indexed import require_indexed
@@ -31,7 +32,7 @@ from ..schedule import COUNTED, Counted
 from ..streams.journal import JournalEntry, SampleDraw
 from ..types import Ints, is_source
 from .audit import Audit, Walk
-from .ends import exhaustions
+from .ends import exhaustions, far
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, Sample, Samples, differs
 from .replaced import Replaced
@@ -183,7 +184,8 @@ class Questions(Shows):
     def find(self, source: str, index: int, within: range | None = None) -> list[int]:
         """All positions within a range (the first pass) at which a sample is delivered, over all its epochs.
 
-        A packed document that is cut has several. The first question about a pack plans its pass.
+        A packed document that is cut has several. The first question about a pack plans its pass. Of what never ends,
+        and without a range, it is the first position, or none if the sample never comes.
 
         Args:
             source: its name, as in `plan.sources`.
@@ -191,14 +193,18 @@ class Questions(Shows):
             within: the positions to look at, `range(start, stop)`; without it the first pass.
 
         Raises:
-            ConfigError: for a source that is not there, or an endless dataset without `within`.
+            ConfigError: for a source that is not there.
             IndexError: for an index that is not there.
 
         >>> import penstock as ps
         >>> plan = ps.from_sequence(range(100), name="numbers").shuffle(seed=1).repeat().batch(10).plan
         >>> [17 in [sample.index for sample in plan.at(p)] for p in plan.find("numbers", 17, within=range(30))]
         [True, True, True]
+        >>> plan.find("numbers", 17) == plan.find("numbers", 17, within=range(10))
+        True
         """
+        if within is None and self.size is None:
+            return list(islice(self.finds(source, index), 1))
         leaf = self._leaf(source)
         rows, index = self._rows(leaf), whole(index, "plan.find: the index {}")
         if not 0 <= index < rows:
@@ -213,12 +219,13 @@ class Questions(Shows):
         return (self._replaced.find(leaf, index, found, within) if self._entries else found).tolist()
 
     def finds(self, source: str, index: int, within: range | None = None) -> Iterator[int]:
-        """As `find`, the positions as they are found, the first ones first: for ranges that hold very many.
+        """As `find`, the positions as they are found, the first ones first: for ranges that hold very many, and for
+        what never ends.
 
         Args:
             source: its name, as in `plan.sources`.
             index: of the sample in its source.
-            within: the positions to look at, `range(start, stop)`; without it the first pass.
+            within: the positions to look at, `range(start, stop)`; without it the first pass, or all there ever are.
 
         >>> import penstock as ps
         >>> places = ps.from_sequence("abcd", name="letters").repeat().plan.finds("letters", 2, range(10**12))
@@ -336,23 +343,24 @@ class Questions(Shows):
     def exhausts(self, horizon: int | None = None) -> dict[str, Exhaustion]:
         """When each source first repeats, and when it ends while others go on; None for never, or not before `horizon`.
 
-        Of a dataset that ends, one pass is looked at. Samples are counted as if none was packed twice.
+        Of a dataset that ends, one pass is looked at. Of packed rows it is told which is the first with a document of
+        the second pass of its source (about, by the rows of a window, where documents are packed whole), and after
+        which there is no token of it any more.
 
         Args:
             horizon: the position up to which it is looked; for endless datasets.
-
-        Raises:
-            IndexedError: after `pack`, where a row holds parts of samples.
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
         >>> ps.mix(flows, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhausts()
         {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=4, ends=8)}
         """
-        if any(True for _ in _packs(self._op)):
-            raise IndexedError("plan.exhausts: a packed row holds parts of documents; ask the plan before pack()")
-        found = exhaustions(self._op, lambda position: self._tally(position).samples, self._once, horizon)
-        return dict(zip(self.sources, found, strict=True))
+
+        def sums(position: int) -> Ints:
+            tally = self._tally(position)
+            return np.stack((tally.samples, tally.tokens if self._marks else tally.samples))
+
+        return dict(zip(self.sources, exhaustions(self._op, sums, self._once, horizon), strict=True))
 
     # ------------------------------------------------------------ two plans
 
@@ -430,9 +438,7 @@ class Questions(Shows):
 
     def _range(self, within: range | None, asked: str) -> range:
         if within is None:
-            if self.size is None:
-                raise ConfigError(f"{asked}: the dataset is endless; say within=range(start, stop)")
-            return range(self.size)
+            return range(far(lambda position: self._tally(position).tokens) if self.size is None else self.size)
         if not isinstance(within, range) or within.step != 1 or within.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"{asked}(within={within!r}): a range of positions from 0 on, one by one")
         within_reach(within.stop)

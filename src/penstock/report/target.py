@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,7 +40,6 @@ from penstock.plan import Exhaustion, Plan
 from penstock.streams.step import Leaf
 from penstock.types import is_source
 
-_FEW = 64  # sources
 _SHOWN = 100  # characters of a sample
 _SHORT, _LONG = 1_000, 1 << 40  # the horizon of an endless mixture lies between these if nobody says
 
@@ -129,30 +128,12 @@ class Target:
 
     @cached_property
     def exhausts(self) -> dict[str, Exhaustion]:
-        """When each source repeats and ends, in positions of the plan. Of packed rows only those of a few sources. What
-        only the end of the run ends has none.
-        """
-        names, size = self.plan.sources, self.plan.size
-        if not self.packed:
-            found = self.plan.exhausts()
-        elif size is None or len(names) > _FEW:
-            return {}
-        else:
-            found = {name: self._exhausts(name, size) for name in names}
+        """When each source repeats and ends, in positions of the plan. What only the end of the run ends has none."""
+        found, size = self.plan.exhausts(), self.plan.size
         if size is None:
             return found
         going = self._going(size)
         return {name: Exhaustion(one.repeats, None if name in going else one.ends) for name, one in found.items()}
-
-    def _exhausts(self, name: str, size: int) -> Exhaustion:
-        """When a packed source repeats and ends, by halving."""
-        once, last = self.sizes[name], self._counts(size)[name]
-        repeats = _first(lambda position: self._counts(position)[name] > once, size)
-        return Exhaustion(repeats, _first(lambda position: self._counts(position)[name] == last, size))
-
-    @cached_property
-    def _counts(self) -> Callable[[int], dict[str, int]]:
-        return cache(self.plan.counts)
 
     def _going(self, end: int) -> set[str]:
         """The sources that would be drawn from if the run did not end."""
@@ -318,15 +299,6 @@ def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:
         op.tokens(op.size, lengths, out)
         return int(out[leaf])
     return None if below is None else _of_pass(below, leaf, lengths)
-
-
-def _first(holds: Callable[[int], bool], size: int) -> int | None:
-    """The first position before which something holds that goes on to hold; None if that is the end, or never."""
-    low, high = 0, size
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high if high < size else None
 
 
 def _present(op: Op) -> Op:

@@ -16,6 +16,7 @@ from ..errors import ConfigError
 from ..streams.work import Pace
 from .states import OnMismatch
 
+_PATIENCE = 0.3  # seconds that closing waits for a function under way
 _TURNS = 64  # pieces of work that wait for the thread at most
 
 Moment = Callable[[], dict[str, Any]]
@@ -65,7 +66,7 @@ class Ahead(Iterator[Any]):
         self._source, self._n, self._fn = source, n, fn
         self._hands: Hands = world.sched.spawn(1)
         self._lock = lock()
-        self._finish = finalize(self, self._hands.close)
+        self._finish = finalize(self, self._hands.close, _PATIENCE)
         self._reset()
 
     def _reset(self) -> None:
@@ -154,7 +155,6 @@ class Ahead(Iterator[Any]):
         self._turns.clear()
 
     def close(self) -> None:
-        """Stop the thread, and close what it reads from."""
-        self._stop()
+        """Stop the thread, and close what it reads from. A function that does not return soon is not waited for."""
         self._finish()
         self._source.close()

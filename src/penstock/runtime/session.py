@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, cast
 
 from ..base.cursors import as_int, bad_cursor, stands_at
@@ -18,13 +17,12 @@ from ..base.hints import chosen
 from ..base.ints import whole, within_reach
 from ..base.machine import kept_from_children
 from ..base.progress import Progress
-from ..base.spelling import fingerprint
 from ..base.weights import plain
 from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
 from ..graph.adopt import told as told_of
 from ..graph.compiled import Compiled
-from ..graph.digests import code_notes, code_of, compared, data_of
+from ..graph.digests import code_notes, compared
 from ..graph.edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures, own_pass
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
@@ -40,9 +38,10 @@ from ..streams.work import Hired
 from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
+from .in_lanes import ledger_in
 from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions
 from .setting import Setting
-from .settling import Ledger, ledger_from
+from .settling import Ledger
 from .sizes import Size, logged, size_of, sizes_from_json
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another, out_of_order
 
@@ -177,11 +176,6 @@ class Session:
             vars(self).update(before)
             raise
 
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
-        """What the data and the functions are, found out once."""
-        return {"data": data_of(self.leaves), "code": code_of(self.base)}
-
     def state(self) -> dict[str, Any]:
         """Where the run stands: small, plain JSON, after the last item given out."""
         return self.moment()()
@@ -190,27 +184,27 @@ class Session:
         """Where the run stands now, to be written down later: costs next to nothing."""
         cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
         journal, given, sizes, lanes = dict(self.journal.entries), self.given, self.sizes, self.lanes
-        step, before = self.step, self.adopted
+        step, before, base = self.step, self.adopted, self._base
         told = {"settling": self.ledger.told(self.spread, self.rows(), self.compiled.size)} if self.ledger.used else {}
 
         def state() -> dict[str, Any]:
             at = cursor()
             body: dict[str, Any] = {
-                "fingerprint": fingerprint(self.description),
-                "pipeline": self.description,
+                "fingerprint": base.fingerprint,
+                "pipeline": base.description,
                 "epoch": epoch,
                 "step": step,
                 "adopted": [*before],
                 **({"at": at} if self.group else cast("dict[str, Json]", at)),
                 "last": opened.last(epoch, at),
-                **self._facts,
+                "data": base.data,
+                "code": base.code,
                 "mixtures": told_of(opened.builder),
                 "given": given,
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            body |= {"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes}
-            body |= told
+            body |= told | ({"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes})
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
                 body["journal_of"] = [self.setting.rank, self.setting.world_size]
             return seal(body)
@@ -240,17 +234,17 @@ class Session:
         body, cursors = merged(bodies)
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
         home = self._base.remembered(body["pipeline"])
-        base, description = home.flow, home.description
+        base = home.flow
         self.epoch, self.given, self.adopted = as_int(body["epoch"]), as_int(body["given"]), tuple(body["adopted"])
-        if body["fingerprint"] != fingerprint(description) or body["pipeline"] != description:
+        if body["fingerprint"] != home.fingerprint or body["pipeline"] != home.description:
             if not adopt:
                 raise of_another(body["pipeline"], self.description)
             found = adopted(base, changes, body["mixtures"], self.epoch, self._places(body, cursors))
             self.adopted += (str(body["fingerprint"]),)
             changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
             cursors, takes = all_moved(rows.flow, cursors, taken, self.epoch, rows.path), False
-        notes = compared(body["data"], self.leaves, self._facts["data"], adopt)
-        notes += [] if adopt else code_notes(body["code"], self._facts["code"])
+        notes = compared(body["data"], self.leaves, self._base.data, adopt)
+        notes += [] if adopt else code_notes(body["code"], self._base.code)
         notes += whose_journals_are_missing(bodies)
         self._base, self.changes = home, changes
         self.flow = changed(base, changes, self.epoch)
@@ -261,7 +255,7 @@ class Session:
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
-        self.notes, self.ledger = logged_notes(notes), ledger_from(body, self.spread, takes)
+        self.notes, self.ledger = logged_notes(notes), ledger_in(body, self.spread, self.setting, self.lanes, takes)
         self._go_on(opened, out)
         self._before = as_int(body["step"]) - self.items
 

@@ -50,16 +50,23 @@ def address_of(uid: str, where: str) -> Address:
 
 
 class Ledger:
-    """Who is in flight, and who waits to be given (again), in order. `used` says that items were taken."""
+    """Who is in flight, and who waits to be given (again), in order. `used` says that items were taken; `lost` are
+    those that were, of a mixture that makes up for them, and `of_all` what was open on any rank when it was loaded.
+    """
 
     def __init__(self, waiting: Iterable[Address] = ()) -> None:
-        self.flight, self.waiting = dict[Address, None](), dict.fromkeys(waiting)
-        self.used = bool(self.waiting)
+        self.flight, self.lost, self.of_all = dict[Address, None](), list[int](), list[Address]()
+        self.wait(waiting)
 
     @property
     def open(self) -> list[Address]:
         """All that is not settled, in the order of the plan."""
         return sorted([*self.flight, *self.waiting])
+
+    def wait(self, addresses: Iterable[Address]) -> None:
+        """These are to be given (again), in the order of the plan."""
+        self.waiting = dict.fromkeys(sorted(addresses))
+        self.used = bool(self.waiting)
 
     def give(self, addresses: Iterable[Address]) -> None:
         """These were waiting, and are in flight now."""
@@ -90,10 +97,11 @@ class Ledger:
             [epoch, [item for _, item in some]] for epoch, some in groupby(self.open, lambda address: address.epoch)
         ]
         of: Json = [spread.rank, spread.world_size]
-        return {"of": of, "group": spread.group, "rows": rows, "items": items, "open": found}
+        lost: dict[str, Json] = {"lost": [*self.lost]} if self.lost else {}
+        return {"of": of, "group": spread.group, "rows": rows, "items": items, "open": found, **lost}
 
 
-class _Told(NamedTuple):
+class StandingOf(NamedTuple):
     """What the state of one rank tells: where it stands, and what is open below."""
 
     epoch: int
@@ -102,15 +110,17 @@ class _Told(NamedTuple):
     rows: int | None
     items: int | None
     open: list[Address]
+    lost: tuple[int, ...] = ()
 
     @staticmethod
-    def by(body: Mapping[str, Any]) -> _Told:
+    def by(body: Mapping[str, Any]) -> StandingOf:
         try:
             saved = body["settling"]
             rank, ranks = map(as_int, as_list(saved["of"]))
             rows, items = (None if saved[name] is None else as_int(saved[name]) for name in ("rows", "items"))
             found = [Address(as_int(lap), as_int(item)) for lap, some in saved["open"] for item in some]
             epoch, at, group = as_int(body["epoch"]), as_int(body["at"]), as_int(saved["group"])
+            lost = tuple(map(as_int, saved.get("lost", [])))
             if rank >= ranks or group < 1 or found != sorted(set(found)):
                 raise ValueError(f"rank {rank} of {ranks}, items of {group} rows, {len(found)} open")
             if found and not found[-1] < (epoch, -(-at // group)):
@@ -119,7 +129,7 @@ class _Told(NamedTuple):
             raise StateError(
                 f"what the state tells of settled items cannot be read ({error!r}); it is damaged"
             ) from error
-        return _Told(epoch, at, Spread(rank, ranks, group, whole=True), rows, items, found)
+        return StandingOf(epoch, at, Spread(rank, ranks, group, whole=True), rows, items, found, lost)
 
     def not_taken(self, epoch: int, at: int) -> list[Address]:
         """The items of this rank between where it stands and a later position."""
@@ -130,7 +140,8 @@ class _Told(NamedTuple):
         found = list[Address]()
         for each in range(self.epoch, epoch + 1):
             first, stop = self.at if each == self.epoch else 0, at if each == epoch else self.rows
-            while (stop is None or first < stop) and len(items := self.spread.groups(first, each, self.rows, _MANY)):
+            most = _MANY if stop is None else min(_MANY, max(1, stop - first))  # no more than could be wanted
+            while (stop is None or first < stop) and len(items := self.spread.groups(first, each, self.rows, most)):
                 found += [Address(each, item) for item in items.tolist() if stop is None or self._row(item) < stop]
                 first += len(items) * self.spread.size
         return [address for address in found if self.items is None or address.item < self.items]
@@ -141,7 +152,7 @@ class _Told(NamedTuple):
 
 def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The states of all ranks of a run that is taken from, as if each were that of the one that has come furthest."""
-    told = [_Told.by(body) for body in bodies if "settling" in body]
+    told = [StandingOf.by(body) for body in bodies if "settling" in body]
     if not told:
         return list(bodies)
     ranks, by_rank = told[0].spread.world_size, {one.spread.rank: one for one in told}
@@ -161,11 +172,12 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     one, last = told[0], max(bodies, key=lambda body: (as_int(body["epoch"]), as_int(body["at"])))
     for rank, body in zip(missing, plain, strict=True):
         spread = Spread(rank, ranks, one.spread.group, whole=True)
-        told.append(_Told(as_int(body["epoch"]), as_int(body["at"]), spread, one.rows, one.items, []))
+        told.append(StandingOf(as_int(body["epoch"]), as_int(body["at"]), spread, one.rows, one.items, []))
     epoch, at = as_int(last["epoch"]), as_int(last["at"])
     if len({each.rows for each in told}) > 1:
         raise StateError("the ranks stand in passes of different lengths; save when all are in one pass")
     left = Ledger(sorted(address for each in told for address in [*each.open, *each.not_taken(epoch, at)]))
+    left.lost = sorted({item for each in told for item in each.lost})
     settling = left.told(Spread(0, 1, one.spread.group), one.rows, one.items)
     return [{**body, "epoch": epoch, "at": at, "last": last["last"], "settling": settling} for body in bodies]
 
@@ -174,18 +186,25 @@ def ledger_from(body: Mapping[str, Any], spread: Spread, takes: bool) -> Ledger:
     """Our share of what a state of all ranks leaves open; `takes` says that it can be given again here."""
     if "settling" not in body:
         return Ledger()
-    told = _Told.by(body)
+    told = StandingOf.by(body)
     if told.open and not takes:
-        raise StateError(
-            f"{len(told.open)} items of the state were taken and never settled: only Loader.take() of the pipeline "
-            "that saved it gives them again"
-        )
+        raise nobody_takes(len(told.open))
     if told.open and told.spread.group != spread.group:
         raise StateError(
             f"{len(told.open)} items of {told.spread.group} rows are not settled, and items have {spread.group} rows "
             "here: settle them before the size of the batch changes"
         )
-    return Ledger(told.open[spread.rank :: spread.world_size])
+    left = Ledger(told.open[spread.rank :: spread.world_size])
+    left.lost, left.of_all = [*told.lost], told.open
+    return left
+
+
+def nobody_takes(many: int) -> StateError:
+    """The error for a state that leaves items open where nobody would take them."""
+    return StateError(
+        f"{many} items of the state were taken and never settled: only Loader.take() of the pipeline that saved it "
+        "gives them again"
+    )
 
 
 def whole_items(spread: Spread, at: int, rows: int | None) -> Spread:

@@ -11,6 +11,7 @@ from ..base.spelling import fingerprint
 from ..errors import StateError
 from ..graph.recipe import difference
 from ..types import Json
+from .in_lanes import lanes_levelled
 from .settling import levelled
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
@@ -47,7 +48,9 @@ def ranks_differ(state: Any, ranks: int) -> bool:
 
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
     """One state out of those of all ranks."""
-    bodies = levelled(bodies)
+    taken = any("settling" in body for body in bodies)
+    if taken:
+        bodies = (lanes_levelled if "lanes" in bodies[0] else levelled)(bodies)
     body = bodies[0]
     cursors, last = dict[int, Json](), dict[str, Json]()
     for other in bodies:

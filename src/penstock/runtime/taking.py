@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import groupby, islice, takewhile
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby, islice, pairwise, takewhile
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.cursors import as_int
 from ..errors import ConfigError
-from ..graph.edits import Change, changed, settled_mixture
-from ..mixing import Corrected, MadeUp, Mixture
-from ..ops.mix import MixOp
+from ..graph.build import Builder
+from ..graph.edits import changed, settled_mixture
+from ..graph.ends import endless
+from ..graph.tail import laned, tail_of
+from ..streams.stream import Stream
 from ..streams.work import Hired
 from ..types import Json
 from .delivery import Delivery
-from .opened import open_listed
+from .in_lanes import LaneLedger, lane_cursor
+from .opened import open_lanes, open_listed
 from .session import Session
 from .settling import Address, Settlement, whole_items
+from .shares import Shares
 
 
 class TakenItem(NamedTuple):
@@ -39,6 +45,12 @@ class Taking:
         self._shares = Shares(session) if settled_mixture(session.flow) else None
         self._session, self._filled = session, filled
         self._values, self._over = dict[Address, Any](), False
+        if not session.group:
+            check_lanes_taken(session)
+            if not isinstance(session.ledger, LaneLedger):
+                session.ledger = LaneLedger(session.lanes)
+            session.ledger.used = True
+            return
         cursor, before = session.out.cursor(), session.spread
         session.spread = whole_items(before, as_int(cursor), session.rows())
         try:
@@ -75,43 +87,56 @@ class Taking:
         if self._shares and settlement in ("filtered", "failed"):
             self._shares.lose(address)
 
-    def log(self) -> list[dict[str, Json]]:
-        """What was put in for what was lost, since this was asked last."""
+    def shares(self, asked: str) -> Shares:
+        """What is put in for what was lost."""
         if not self._shares:
-            raise ConfigError(
-                "settled_log() is of a mix(count='settled'): no other pipeline changes by what is settled"
-            )
-        found, self._shares.log = self._shares.log, []
-        return found
+            raise ConfigError(f"{asked} is of a mix(count='settled'): no other pipeline changes by what is settled")
+        return self._shares
 
     def _recall(self, k: int) -> None:
         """Have the values of the first `k` that wait at hand, up to one that fails."""
         wanted = [address for address in islice(self._session.ledger.waiting, k) if address not in self._values]
+        try:
+            for address, value in self._again(wanted):
+                self._values[address] = value
+        except Exception:
+            if next(iter(self._session.ledger.waiting)) not in self._values:
+                raise
+
+    def _again(self, wanted: Sequence[Address]) -> Iterator[tuple[Address, Any]]:
+        """Items once more, and which of those that are wanted each is."""
+        session = self._session
+        if isinstance(session.ledger, LaneLedger):
+            yield from session.ledger.again(wanted, partial(_lane, session))
+            return
         for epoch, some in groupby(wanted, lambda address: address.epoch):
             addresses = list(some)
-            delivery = _named(self._session, epoch, [address.item for address in addresses])
+            delivery = _named(session, epoch, [address.item for address in addresses])
             try:
                 for address in addresses:
-                    self._values[address] = delivery.next()
-            except Exception:
-                if next(iter(self._session.ledger.waiting)) not in self._values:
-                    raise
-                return
+                    yield address, delivery.next()
             finally:
                 delivery.stream.close()
 
     def _draw(self, many: int) -> None:
         """So many items that nobody was given before, or as many as the pass still has."""
-        session = self._session
-        waiting, values = session.ledger.waiting, self._values
+        waiting, values = self._session.ledger.waiting, self._values
         while many > 0 and self._more():
-            out, epoch = session.out, session.epoch
-            at_hand = min(many, out.stop - out.used)
-            items = session.spread.groups(as_int(out.cursor()), epoch, session.rows(), at_hand)[:at_hand]
-            for address in [Address(epoch, item) for item in items.tolist()]:
+            out = self._session.out
+            addresses = self._next(out, min(many, out.stop - out.used))
+            for address in addresses:
                 waiting[address], values[address] = None, out.values[out.used]
                 out.used += 1  # no call stands between these: an interrupt there would lose the item
-            many -= len(items)
+            many -= len(addresses)
+
+    def _next(self, out: Delivery, many: int) -> list[Address]:
+        """The addresses of items that are at hand."""
+        session, ledger = self._session, self._session.ledger
+        if isinstance(ledger, LaneLedger):
+            cursors = [out.before(item) for item in range(out.used, out.used + many + 1)]
+            return [ledger.next(*pair, session.setting, session.epoch) for pair in pairwise(cursors)]
+        items = session.spread.groups(as_int(out.cursor()), session.epoch, session.rows(), many)[:many]
+        return [Address(session.epoch, item) for item in items.tolist()]
 
     def _more(self) -> bool:
         """Have something new at hand: of the next pass where the last answer was that this one has no more."""
@@ -120,53 +145,52 @@ class Taking:
                 self._filled()
                 return True
             except StopIteration:
-                if self._session.ledger.waiting or not self._over:
+                ledger = self._session.ledger
+                if ledger.waiting or not self._over:
                     return False
                 self._session.next_pass()
                 self._over = False
+                if isinstance(ledger, LaneLedger):
+                    ledger.behind.clear()
 
 
-class Shares:
-    """The shares of a mixture by what was trained: for what is lost, draws are put in. `log` tells them."""
-
-    def __init__(self, session: Session) -> None:
-        if session.setting.world_size > 1:
-            raise ConfigError(
-                "take() of mix(count='settled') runs on one rank, which hands on what it takes: ranks cannot see what "
-                "others lost"
-            )
-        drawing = cast("MixOp", session.compiled.builder.mixed[()]).schedule
-        if not isinstance(drawing, Corrected):
-            drawing = Corrected(cast("Mixture", drawing), MadeUp(0, {}, ()))
-        self._session, self._drawing, self._stale = session, drawing, False
-        frontier = as_int(session.out.cursor())
-        owed = [draw for draw in drawing.made.draws if draw[0] >= frontier]
-        self.log: list[dict[str, Json]] = [{"from": frontier}, *({"position": at, "source": name} for at, name in owed)]
-
-    def lose(self, address: Address) -> None:
-        """One more of the same source comes next."""
-        session, drawing = self._session, self._drawing
-        name = drawing.names[int(drawing.at(np.asarray([address.item]))[0][0])]
-        needed = np.asarray([open_.item for open_ in session.ledger.open], np.int64)
-        made = drawing.lost([name], as_int(session.out.cursor()), needed)
-        others = [edit for edit in session.changes if not (isinstance(edit, Change) and isinstance(edit.event, MadeUp))]
-        self._drawing, self._stale = Corrected(drawing.mixture, made), True
-        session.changes = (*others, Change((), 0, made))
-        self.log.append({"position": made.draws[-1][0], "source": name})
-
-    def refresh(self) -> None:
-        """Have the run go on by what was put in."""
-        session = self._session
-        if self._stale:
-            session.flow = changed(session.base, session.changes, session.epoch)
-            session.reopen(session.out.cursor())
-            self._stale = False
+def check_lanes_taken(session: Session) -> None:
+    """Refuse to take from lanes where an item would be none of one lane, or passes would end where nobody knows."""
+    if tail_of(session.flow).batches or laned(session.flow).limit is not None:
+        raise ConfigError(
+            "take() of a pipeline whose yield depends on the data gives its rows one by one: leave out the batch() and "
+            "the limit() above, and count and batch what was taken"
+        )
+    if session.setting.world_size > 1 and not endless(session.flow):
+        raise ConfigError(
+            "take() over several ranks of a pipeline whose yield depends on the data needs one that never ends, since "
+            "nobody knows where the ranks' passes do: repeat() it"
+        )
 
 
 def _named(session: Session, epoch: int, items: list[int]) -> Delivery:
     """Some items of a pass, once more."""
+    builder, hired = _anew(session, epoch)
+    return _given(session, builder, open_listed(builder, hired, epoch, np.asarray(items, np.int64)), len(items))
+
+
+def _lane(session: Session, epoch: int, lane: int, cursor: Json) -> Delivery:
+    """A lane of a pass alone, from a cursor of its own on."""
+    builder, hired = _anew(session, epoch)
+    alone = replace(session.setting, rank=lane, world_size=session.lanes)
+    delivery = _given(session, builder, open_lanes(builder, hired, session.lanes, alone).stream, 1)
+    delivery.seek(epoch, lane_cursor(lane, cursor))
+    return delivery
+
+
+def _anew(session: Session, epoch: int) -> tuple[Builder, Hired]:
+    """The tree of a pass, and whose hands compute it."""
     flow = session.flow if epoch == session.epoch else changed(session.base, session.changes, epoch)
     builder, setting = session.compiled.of(flow).builder, session.setting
-    hired = Hired(session.journal, builder.leaves, session.budget, session.executor, setting.window, setting.most)
-    stream = open_listed(builder, hired, epoch, np.asarray(items, np.int64))
-    return Delivery(stream, builder.leaves, len(items), None, session.budget.most // 4, setting.form)
+    return builder, Hired(
+        session.journal, builder.leaves, session.budget, session.executor, setting.window, setting.most
+    )
+
+
+def _given(session: Session, builder: Builder, stream: Stream, wide: int) -> Delivery:
+    return Delivery(stream, builder.leaves, wide, None, session.budget.most // 4, session.setting.form)

@@ -70,8 +70,7 @@ def _fresh(kept: Path) -> list[Found] | None:
 def _sweep(folder: Path) -> None:
     """Let go of what nobody asks for any more."""
     for name in seams.world.disk.list(folder):
-        if (
-            not name.startswith("lock-")
-            and machine.clock() * 1e9 - seams.world.store.stat(str(folder / name)).mtime > 60e9
-        ):
-            seams.world.disk.unlink(folder / name)
+        with suppress(OSError):  # others sweep too, and what they write has another name for a moment
+            mtime = 0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
+            if mtime and machine.clock() * 1e9 - mtime > _SECONDS * 1e9:
+                seams.world.disk.unlink(folder / name)

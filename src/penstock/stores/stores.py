@@ -134,7 +134,7 @@ class Stores:
         above = name.rpartition("/")[0]
         if self._is_object(above) or self._is_object(above.rpartition("/")[0]):
             self._missing(name)
-        for prefix, found in self._listed.items():
+        for prefix, found in dict(self._listed).items():  # others may add to it
             if name.startswith(prefix):
                 return next((one for one in found if one.url == name), None) or self._missing(name)
         return None
@@ -149,7 +149,7 @@ class Stores:
 
     def listed(self, prefix: str) -> list[Found]:
         """The objects below a folder, which ends with a slash."""
-        for known, found in self._listed.items():
+        for known, found in dict(self._listed).items():
             if prefix.startswith(known):
                 return [one for one in found if one.url.startswith(prefix)]
         found = shared.once([prefix, "*"], lambda: self._asking.list(prefix))
@@ -161,7 +161,7 @@ class Stores:
         """Whether anything lies in a folder."""
         if self._is_object(folder) or self._is_object(folder.rpartition("/")[0]):
             return False
-        if any(folder.startswith(known) for known in self._listed):
+        if any(folder.startswith(known) for known in dict(self._listed)):
             return bool(self.listed(f"{folder}/"))
         return self._asking.some(f"{folder}/")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -24,10 +25,16 @@ class Foresighted(Protocol):
     def ahead(self, indices: Ints, /) -> bool: ...
 
 
+@cache
+def _foresighted(kind: type) -> bool:
+    """Whether sources of this type are: by type, because protocols are slow to ask."""
+    return issubclass(kind, Foresighted)
+
+
 def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, Foresighted]:
     """The sources that fetch from afar, by leaf, in a way that is of use to those who read."""
-    found = {leaf.number: cast(object, leaf.source) for leaf in leaves}
-    return {n: source for n, source in found.items() if isinstance(source, Foresighted) and source.foresees(reach)}
+    found = {leaf.number: cast(Foresighted, leaf.source) for leaf in leaves if _foresighted(type(leaf.source))}
+    return {n: source for n, source in found.items() if source.foresees(reach)}
 
 
 def foretell(feed: Positions, sources: Mapping[int, Foresighted]) -> None:

@@ -74,8 +74,8 @@ class Step:
     def __post_init__(self) -> None:
         fn: object = self.fn
         self._columnwise = fn is collate or isinstance(fn, Columnwise)
-        together = self.kind in ("map", "filter") and isinstance(self.fn, Vectorised)
-        self.many: Callable[[Any], Sequence[Any]] | None = cast(Vectorised, self.fn).many if together else None
+        together = self.kind in ("map", "filter") and callable(getattr(fn, "many", None))  # protocols are slow to ask
+        self.many: Callable[[Any], Sequence[Any]] | None = cast(Vectorised, fn).many if together else None
         if self.kind in ("flat", "may_skip"):
             self.fn = _Listed(self.fn) if self.kind == "flat" else _AtMostOne(self.fn)
 

@@ -210,7 +210,7 @@ class _SimHands:
         self._sched.waiting.append((task, promise))
         return promise
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None, /) -> None:
         self._closed = True
 
 

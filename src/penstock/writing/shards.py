@@ -20,7 +20,7 @@ from ..base.machine import place
 from ..base.seams import world, write_whole
 from ..dataset import Dataset
 from ..errors import ConfigError, DataError, StorageError
-from ..graph.digests import code_notes, code_of, data_of
+from ..graph.digests import code_notes
 from ..graph.recipe import describe, difference
 from ..runtime.engine import compute
 from ..runtime.executors import EXECUTORS, ExecutorName
@@ -109,8 +109,8 @@ def _plan(writer: Writer) -> dict[str, Any]:
         "max_bytes": writer.max_bytes,
         "table": writer.columns and writer.columns.describe(),
         "dataset": describe(dataset.flow),
-        "data": data_of(dataset.compiled.builder.leaves),
-        "code": code_of(dataset.flow),
+        "data": dataset.compiled.data,
+        "code": dataset.compiled.code,
     }
     return json.loads(json.dumps(plan))
 

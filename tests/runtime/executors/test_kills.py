@@ -1,30 +1,37 @@
-"""Kills at random moments, of workers and of the process that began them: nothing lost, nothing doubled, nothing left.
-
-A few runs here; the seeds of `make soak` make hundreds of them.
+"""Kills at random moments, of workers and of the process that began them: nothing lost, nothing doubled, nothing moved,
+nothing left. A sample of the runs here, 100 and 20 of them in `make soak`.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 import penstock as ps
-from amounts import done, examples
-from killed import FLOWS, told
+from amounts import done, rounds
+from killed import ENDLESS, FLOWS, told
 from penstock.runtime.executors.member import Member
 
 RUN = Path(__file__).parents[2] / "killed.py"
+KINDS = ["stopped", "starting", "closing", "together"]
+"""What befalls the first runs of every 25; all others are harmed at random."""
+RANKS, LANES = [1, 2, 3, 4], 12
+OUT = 500  # items until a run of several ranks is over
 
 
 def workers_of(loader: ps.Loader) -> list[Member]:
@@ -32,77 +39,158 @@ def workers_of(loader: ps.Loader) -> list[Member]:
     return list(executor._crew._workers)
 
 
-def harm(loader: ps.Loader, dice: random.Random, stop: threading.Event) -> None:
-    """Kill and stop workers at random moments, some within a millisecond of each other, some while they start."""
-    while not stop.wait(dice.expovariate(1)):
+def hit(worker: Member, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a worker, if it is still there."""
+    with suppress(ProcessLookupError):
+        if worker.process.returncode is None:
+            os.kill(worker.process.pid, number)
+            done["workers stopped" if number == signal.SIGSTOP else "workers killed"] += 1
+
+
+def strikes(kind: str, items: int, dice: random.Random) -> dict[int, str]:
+    """After which items somebody is hit, and how. Far enough apart that no sample is to blame."""
+    apart = items // 3
+    how = ["together" if kind == "together" else dice.choice(["one", "one", "together"]) for _ in range(3)]
+    if kind == "stopped":
+        how[dice.randrange(3)] = "stopped"
+    return {apart * i + dice.randrange(apart // 3): each for i, each in enumerate(how)}
+
+
+def harm(workers: list[Member], how: str, dice: random.Random) -> None:
+    """At a random moment of the next few milliseconds; several within one of each other."""
+    time.sleep(dice.random() / 100)
+    for worker in workers if how == "together" else [dice.choice(workers)]:
+        hit(worker, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+        time.sleep(dice.random() / 2000)
+
+
+def shared() -> list[str]:
+    """The shared memory that has names, but for the folders of a benchmark."""
+    return sorted(name for name in os.listdir("/dev/shm") if not name.startswith("penstock-bench"))
+
+
+def open_now() -> list[str]:
+    """What this process has open, whatever it is."""
+    found = list[str]()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the folder itself
+            found.append(re.sub(r"\d+", "n", os.readlink(f"/proc/self/fd/{name}")))
+    return sorted(found)
+
+
+@pytest.fixture
+def same_world() -> Any:
+    """What the system holds for this process is as before."""
+
+    def now() -> Any:
+        gc.collect()
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return shared(), open_now(), sorted(children), threading.active_count()
+
+    before = now()
+    yield
+    assert now() == before
+
+
+@pytest.mark.parametrize("run", range(rounds(5, 100)))
+@pytest.mark.usefixtures("same_world")
+def test_workers_killed_at_random_moments(run: int) -> None:
+    dice, kind = random.Random(run), KINDS[run % 25] if run % 25 < len(KINDS) else "random"
+    name = sorted(FLOWS)[run % len(FLOWS)]
+    want, found, hands = wanted(name), list[Any](), list[threading.Thread]()
+    plan = strikes(kind, len(want), dice)
+    loader = ps.Loader(FLOWS[name](), workers=dice.choice([2, 2, 2, 4]), executor="processes")
+    if kind == "starting":
+        hit(workers_of(loader)[0])
+    with loader:
+        for item in loader:
+            if (how := plan.get(len(found))) is not None:
+                hands.append(threading.Thread(target=harm, args=(workers_of(loader), how, dice)))
+                hands[-1].start()
+            found.append(told(item))
+        for hand in hands:
+            hand.join()
         workers = workers_of(loader)
-        kind = dice.choice(["one", "one", "all", "twice", "stopped"])
-        for worker in workers if kind == "all" else [dice.choice(workers)]:
-            signals = {"twice": [signal.SIGTERM, signal.SIGKILL], "stopped": [signal.SIGSTOP]}.get(
-                kind, [signal.SIGKILL]
-            )
-            for each in signals:
-                try:
-                    os.kill(worker.process.pid, each)
-                except ProcessLookupError:
-                    pass
-                time.sleep(dice.random() / 1000)
-
-
-@examples(2)
-@given(seed=st.integers(0, 1 << 30), name=st.sampled_from(sorted(FLOWS)))
-def test_workers_killed_at_random_moments(seed: int, name: str) -> None:
-    dice, stop = random.Random(seed), threading.Event()
-    want = [told(item) for item in ps.Loader(FLOWS[name]())]
-    loader = ps.Loader(FLOWS[name](), workers=dice.choice([1, 2, 4]), executor="processes")
-    hand = threading.Thread(target=harm, args=(loader, dice, stop))
-    hand.start()
-    try:
-        found = [told(item) for item in loader]
-    finally:
-        stop.set()
-        hand.join()
-        pids = [worker.process.pid for worker in workers_of(loader)]
-        os.kill(pids[0], signal.SIGKILL)  # while it is closed
-        loader.close()
+        if kind == "closing":
+            hands.append(threading.Thread(target=harm, args=(workers, "together", dice)))
+            hands[-1].start()
+            time.sleep(dice.random() / 100)
+    hands[-1].join()
     assert found == want
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert not [worker for worker in workers if Path(f"/proc/{worker.process.pid}").exists()]
     done["runs with workers killed"] += 1
 
 
-@examples(1)
-@given(seed=st.integers(0, 1 << 30), name=st.sampled_from(sorted(FLOWS)))
-def test_the_parent_killed_and_resumed_with_other_workers(seed: int, name: str) -> None:
-    dice, want = random.Random(seed), [told(item) for item in ps.Loader(FLOWS[name]())]
-    found, state, killed = list[Any](), None, 0
-    while True:
-        options = {"workers": dice.choice([1, 2, 3]), "executor": dice.choice(["processes", "processes", "threads"])}
-        given = json.dumps({"name": name, "options": options, "state": state})
-        child = subprocess.Popen([sys.executable, RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert child.stdin is not None and child.stdout is not None
-        child.stdin.write(given)
-        child.stdin.close()
-        pids = json.loads(child.stdout.readline())
-        fuse = threading.Timer(0.3 + 2 * dice.random() ** 2, child.kill)
-        if killed < 4:
-            fuse.start()
-        for line in child.stdout:
-            if not line.endswith("\n"):
-                break  # cut off by the kill: it was not given
-            item, state = json.loads(line)
-            found.append(item)
-        fuse.cancel()
-        code = child.wait()
-        child.stdout.close()
-        by = time.monotonic() + 5
-        while any(alive(pid) for pid in pids) and time.monotonic() < by:
-            time.sleep(0.02)
-        assert not [pid for pid in pids if alive(pid)]
-        if code == 0:
-            break
-        killed += 1
-    assert found == want
+def wanted(name: str, kept: dict[str, list[Any]] = {}) -> list[Any]:  # noqa: B006
+    """The items of the undisturbed run."""
+    if name not in kept:
+        kept[name] = [told(item) for item in ps.Loader(FLOWS[name]())]
+    return kept[name]
+
+
+@pytest.mark.parametrize("run", range(rounds(1, 20)))
+def test_the_parent_killed_and_resumed_on_other_ranks_with_other_workers(run: int) -> None:
+    dice, name = random.Random(run), sorted(ENDLESS)[run % len(ENDLESS)]
+    want = [told(item) for item in islice(ps.Loader(ENDLESS[name](), lanes=LANES), OUT + max(RANKS))]
+    found, states, killed, ranks = list[Any](), list[Any](), 0, 1
+    while len(found) < OUT:
+        ranks = dice.choice([each for each in RANKS if each != ranks])
+        steps = -(-(OUT - len(found)) // ranks)
+        # Four times they die in the middle: then the run goes on to its end.
+        given = some_ranks(name, ranks, steps, states, dice, die=killed < 4)
+        common = min(map(len, given))
+        for step in range(common):
+            # Which of the items of a global step a rank has depends on how many ranks there are.
+            items = sorted((given[rank][step][0] for rank in range(ranks)), key=json.dumps)
+            should = sorted(want[len(found) : len(found) + ranks], key=json.dumps)
+            assert items == should
+            found += items
+        states = [given[rank][common - 1][1] for rank in range(ranks)] if common else states
+        killed += common < steps
     done["parents killed"] += killed
+
+
+def some_ranks(name: str, ranks: int, steps: int, states: list[Any], dice: random.Random, die: bool) -> list[list[Any]]:
+    """What each of so many ranks gave, with its state after each item, until they were killed, all at one moment."""
+    children, pids, given = list[subprocess.Popen[str]](), list[int](), [list[Any]() for _ in range(ranks)]
+    for rank in range(ranks):
+        workers = {"workers": dice.choice([1, 2]), "executor": dice.choice(["processes", "processes", "threads"])}
+        options = {**workers, "rank": rank, "world_size": ranks, "lanes": LANES}
+        asked = json.dumps({"name": name, "options": options, "states": states, "steps": steps})
+        child = subprocess.Popen([sys.executable, RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert child.stdin is not None
+        child.stdin.write(asked)
+        child.stdin.close()
+        children.append(child)
+
+    def read(rank: int) -> Callable[[], None]:
+        def lines() -> None:
+            out = children[rank].stdout
+            assert out is not None
+            with out:
+                pids.extend(json.loads(out.readline() or "[]"))
+                given[rank].extend(json.loads(line) for line in out if line.endswith("\n"))
+
+        return lines
+
+    readers = [threading.Thread(target=read(rank)) for rank in range(ranks)]
+    for reader in readers:
+        reader.start()
+    most, patience = dice.randrange(1, max(2, steps)), time.monotonic() + 120
+    while die and len(given[0]) < most and children[0].poll() is None and time.monotonic() < patience:
+        time.sleep(0.002)
+    if die:
+        for child in children:
+            child.kill()
+    codes = [child.wait() for child in children]
+    for reader in readers:
+        reader.join()
+    assert die or codes == [0] * ranks
+    by = time.monotonic() + 5
+    while any(map(alive, pids)) and time.monotonic() < by:
+        time.sleep(0.02)
+    assert not [pid for pid in pids if alive(pid)], "workers outlive the process that began them"
+    return given
 
 
 def alive(pid: int) -> bool:

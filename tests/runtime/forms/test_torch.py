@@ -180,3 +180,40 @@ def test_options_that_cannot_be_are_refused() -> None:
 def test_pinned_memory_without_an_accelerator_is_refused() -> None:
     with pytest.raises(ps.ConfigError, match="no.*accelerator|there is none here"):
         ps.Loader(numbers, to="torch", pin_memory=True)
+
+
+class Pinned(Exception):
+    """A tensor was to be pinned."""
+
+
+class Begun(Exception):
+    """A copy was to begin."""
+
+
+@pytest.mark.parametrize(
+    "device, asked, pins", [("cuda:0", None, True), ("cuda:0", False, False), ("cpu", None, False)]
+)
+def test_copies_to_cuda_come_from_pinned_memory_unless_told_otherwise(
+    device: str, asked: bool | None, pins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a GPU: its module is stubbed, up to where a copy to it would begin."""
+    from penstock.runtime.forms.torch import TorchForm
+
+    class Module:
+        Stream = staticmethod(lambda device: object())  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
+
+        def stream(self, stream: object) -> object:
+            raise Begun
+
+    def pinned(tensor: torch.Tensor) -> torch.Tensor:
+        raise Pinned
+
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
+    form = TorchForm(device, asked)
+    assert form.copies
+    if device == "cpu":
+        assert form.copy(torch.zeros(2))().tolist() == [0, 0]
+        return
+    with pytest.raises(Pinned if pins else Begun):
+        form.copy(torch.zeros(2))

@@ -13,7 +13,22 @@ from types import ModuleType
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile, Problem, unfit
 from ...mixture_files.reading import Node, Notes, read_file
-from . import axolotl, energon, foundry, handbook, levanter, llamafactory, megatron, nanotron, nemo, olmo, python
+from . import (
+    axolotl,
+    dclm,
+    dolma,
+    energon,
+    foundry,
+    handbook,
+    levanter,
+    llamafactory,
+    maxtext,
+    megatron,
+    nanotron,
+    nemo,
+    olmo,
+    python,
+)
 from .parts import Files, Left
 
 KINDS: dict[str, ModuleType] = {
@@ -27,6 +42,9 @@ KINDS: dict[str, ModuleType] = {
     "megatron": megatron,
     "nanotron": nanotron,
     "handbook": handbook,
+    "maxtext": maxtext,
+    "dolma": dolma,
+    "dclm": dclm,
     "python": python,
 }
 """Names of the formats, in the order in which they are looked for."""

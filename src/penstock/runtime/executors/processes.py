@@ -249,6 +249,8 @@ class Crew:
         self._closed = True
         for worker in self._workers:
             self._let_go(worker)
+            worker.tasks.clear()  # which know this crew
+            worker.arenas.clear()  # what is still looked at stays
         self._known.clear()
         for fd in self._life:
             os.close(fd)

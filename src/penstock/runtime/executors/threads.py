@@ -6,12 +6,14 @@ import logging
 from concurrent.futures import Future
 from typing import Any
 
-from ...base.machine import processor_time
+from ...base.machine import place_in_code, processor_time, thread
 from ...base.rows import Rows
 from ...base.seams import world
 from ...stores import Reach
 from ...streams.clock import Clock
 from ...streams.job import Computed, Done, Job
+
+_PATIENCE = 0.5  # seconds that closing waits for functions under way
 
 
 class Threads:
@@ -22,11 +24,16 @@ class Threads:
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:
         self.spent, self._timeout, self._hands = 0.0, timeout, world.sched.spawn(workers)
+        self._busy = dict[int, tuple[Job, Rows]]()  # what each thread is at
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed:
         def timed() -> Done:
-            began = processor_time()
-            done = job(values, rows)
+            me, began = thread(), processor_time()
+            self._busy[me] = job, rows
+            try:
+                done = job(values, rows)
+            finally:
+                del self._busy[me]
             self.spent += processor_time() - began
             return done
 
@@ -43,7 +50,15 @@ class Threads:
         return {}
 
     def close(self) -> None:
-        self._hands.close()
+        """Take no more work. A function that does not return soon is named, and not waited for."""
+        self._hands.close(_PATIENCE)
+        for one, (job, rows) in self._busy.copy().items():
+            if one != thread() and rows.leaf.size:
+                over = job.named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
+                logging.getLogger("penstock").warning(
+                    "closed while a thread is at %s over %d samples from %s on; it cannot be ended, takes no more "
+                    "work, and is gone when the function returns", place_in_code(one), len(rows.leaf), over,
+                )  # fmt: skip
 
 
 class _Watched:

@@ -35,7 +35,7 @@ class Form(Protocol):
         ...
 
 
-def form_of(to: FormName, device: object, pin_memory: bool) -> Form | None:
+def form_of(to: FormName, device: object, pin_memory: bool | None) -> Form | None:
     """The form that was asked for; None leaves items as the pipeline makes them."""
     chosen(to, FORMS, "to={}")
     if to == "numpy":

@@ -28,9 +28,10 @@ class TorchForm:
     does whatever is no array.
     """
 
-    def __init__(self, device: object, pin_memory: bool) -> None:
+    def __init__(self, device: object, pin_memory: bool | None) -> None:
         self._device = None if device is None else _numbered(_torch.device(device))
-        self._pin = pin_memory
+        # Copies from memory that is not pinned wait for the device, and so does the step.
+        self._pin = pin_memory if pin_memory is not None else self._device is not None and self._device.type == "cuda"
         if pin_memory and not _torch.accelerator.is_available():
             raise ConfigError(
                 "pin_memory=True: pinned memory is for copies to an accelerator, and there is none here; write "

@@ -1,0 +1,78 @@
+"""Sums in memory and in a file: equal, opened without being read, compared where they are looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amounts import examples
+from penstock.sources.totals import Added, Mapped, Totals
+
+
+class Counting:
+    """Makes sums, and counts how often."""
+
+    def __init__(self, sums: np.ndarray) -> None:
+        self.sums, self.made = sums, 0
+
+    def __call__(self) -> Added:
+        self.made += 1
+        return Added(self.sums, 3)
+
+
+def mapped(folder: Path, make: Counting, run: int) -> Mapped:
+    origin = folder / "what.json"
+    if not origin.exists():
+        origin.write_text("{}")
+    return Mapped(folder / "sums", origin, make, run)
+
+
+@examples(200)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60), st.integers(1, 9))
+def test_sums_before_blocks_and_blocks_of_tokens(each: list[tuple[int, int]], run: int) -> None:
+    sums = np.asarray(each)
+    begins = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sums, axis=0)])
+    found = Totals(Added(sums, 0), run)
+    assert len(found) == len(each) and found.whole.tolist() == begins[-1].tolist()
+    for block in range(len(each) + 1):
+        assert found.before(block).tolist() == begins[block].tolist()
+    tokens = begins.sum(axis=1)
+    for token in range(int(tokens[-1]) + 2):
+        block, before = found.holding(token)
+        assert before == tokens[block] <= token
+        assert block == len(each) or tokens[block + 1] > token
+
+
+def test_a_file_holds_the_same_and_is_made_once(tmp_path: Path) -> None:
+    make = Counting(np.random.default_rng(1).integers(0, 1 << 40, (5_003, 1)))
+    held, there, again = Totals(make(), 70), mapped(tmp_path, make, 70), mapped(tmp_path, make, 70)
+    assert make.made == 2
+    for totals in (there, again):
+        assert totals.least == 3 and totals.run == 70 and totals.whole == held.whole
+        assert np.array_equal(totals.runs, held.runs)
+        for start, stop in ((0, 5_003), (600, 601), (5_000, 6_000), (7, 7)):
+            assert np.array_equal(totals.some(start, stop), held.some(start, stop))
+        assert totals.holding(1 << 50) == held.holding(1 << 50)
+
+
+def test_damage_is_found_where_it_is_looked_at_and_made_good(tmp_path: Path) -> None:
+    make = Counting(np.random.default_rng(2).integers(0, 1 << 40, (40_000, 1)))
+    mapped(tmp_path, make, 1024)
+    held = (tmp_path / "sums").read_bytes()
+    for byte, expected in ((8, 1), (4096 + 30, 1), (len(held) - 4096, 0), (len(held) - 1, 0)):
+        # Written anew: another process still maps what was there.
+        torn = bytearray(held)
+        torn[byte] ^= 16
+        (tmp_path / "torn").write_bytes(torn)
+        (tmp_path / "torn").replace(tmp_path / "sums")
+        make.made = 0
+        totals = mapped(tmp_path, make, 1024)
+        assert make.made == expected, "opened: what says how much there is, and the sums of runs"
+        assert np.array_equal(totals.some(0, 20_000), make.sums[:20_000])
+        assert make.made == expected, "nothing else was looked at"
+        assert np.array_equal(totals.some(39_000, 40_000), make.sums[39_000:])
+        assert make.made == 1
+        assert (tmp_path / "sums").read_bytes() == held
