@@ -19,7 +19,7 @@ from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
-from .opener import Opener, alike
+from .opener import SUMMED, Opener, alike
 from .outside import outside
 from .own import Format, open_own
 from .paths import TABLES, TokenType, find, one_format
@@ -289,8 +289,8 @@ def index_files(
     lengths: str | None = None,
 ) -> dict[Path, int]:
     """As `index_lines` does, for files that are read together; returns the rows of each. With `checksum`, checksums of
-    their blocks are made too where their bytes are not read anyway: of Parquet and Arrow files and of archives. With
-    `lengths`, those of the lists of that column, where they must be decoded to be known: of Parquet files.
+    their blocks are made too where their bytes are not read anyway: of Parquet, Arrow, HDF5 and tar files, MDS, LitData
+    and tokens. With `lengths`, those of the lists of that column, where they must be decoded to be known: of Parquet.
 
     `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed one by one.
 
@@ -300,8 +300,9 @@ def index_files(
     penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make but ...
     """
     kind = one_format(found, format)
-    if kind in _INDEXED and not ((checksum or lengths) and kind in ("parquet", "arrow")):
-        remedy = " but checksums (--checksum) and lengths (--lengths)" if kind in ("parquet", "arrow") else ""
+    measured = lengths is not None and kind in ("parquet", "arrow")
+    if kind in _INDEXED and not measured and not (checksum and kind in SUMMED):
+        remedy = " but checksums (--checksum)" if kind in SUMMED else ""
         raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}")
     shared, ids = Shared(Held(_FILES), Held(DECODED)), Ids(dtype, eos).checked()
     opener = Opener(kind, None, cache, shared, own=True, rebuild=rebuild, ids=ids, checksum=checksum, measured=lengths)

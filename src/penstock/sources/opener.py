@@ -20,6 +20,8 @@ from .tokens import Ids, open_tokens
 
 _HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
 _FOLDERS = ("zarr", "lance")
+SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5")
+"""Formats whose files are compared with checksums where these were made; those of tokens too, and JSON arrays."""
 
 
 class Opener(NamedTuple):
@@ -61,20 +63,23 @@ class Opener(NamedTuple):
             data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
             return Arrow(table, columns=columns, shared=shared, data=data, origin=path)
         if kind == "tokens":
-            return open_tokens(path, ids, cache, shared, rebuild)
+            return open_tokens(path, ids, cache, shared, rebuild, checksum)
         if kind in _FOLDERS and is_far(path):
             raise ConfigError(f"{path}: {kind} data is read from folders of this machine: copy it to one")
         plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _HERE)
-        if opened := formats.opener_of(kind):
-            return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild)
-        summed = kind in ("parquet", "arrow", "tar") or path.suffix.lower() == ".json"
-        if checksum and plain == path and summed:
-            checked.make(path, cache, rebuild)
+        summed = kind in SUMMED or path.suffix.lower() == ".json"
+        if checksum and summed:
+            beside = [path.with_name("index.json")] if kind in ("mds", "litdata") else []
+            for one in [*beside, *([path] if plain == path else [])]:
+                checked.make(one, cache, rebuild)
         data = None
         if plain != path:
             data = checked.of_copy(plain, path, shared.files, sidecar.UNPACKED)
         elif summed:
             data = checked.of_data(path, shared.files, cache)
+        if opened := formats.opener_of(kind):
+            data = data or checked.Checked(plain, path, shared.files)
+            return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild, data=data)
         if kind == "parquet":
             return Parquet(path, columns=columns, shared=shared, data=data)
         if kind == "arrow":
