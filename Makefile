@@ -6,13 +6,14 @@ SEEDS ?= 50
 # Every process that a test starts would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check soak bench bench-quick docs clean
+.PHONY: help demo test check soak bench bench-quick docs free-threaded clean
 help:
 	@echo "make demo   mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test   every test, doctest, docs code block and example"
 	@echo "make check  ruff, pyright, the import floors"
 	@echo "make soak   the property tests with SEEDS=50 seeds, over 100,000 random trees and runs, and a million documents"
 	@echo "make bench  Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios, in under a minute"
+	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, where there is one"
 	@echo "make docs   the documentation, warnings are errors"
 
 # An extra's stamp is newer than pyproject.toml once it is installed.
@@ -54,7 +55,9 @@ check: .venv/.dev
 
 soak: .venv/.dev
 	DOCUMENTS=1000000 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py -k shards
-	SOAK=1 $(BIN)/python -m pytest -q tests/sources/test_first_use.py tests/sources/test_damage.py
+	SOAK=1 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py tests/runtime/executors/test_processes.py -k without
+	SOAK=1 $(BIN)/python -m pytest -q -s tests/sources/test_first_use.py tests/sources/test_damage.py \
+		tests/sources/test_fuzz.py
 	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) -q tests/runtime/executors/test_kills.py tests/runtime/executors/test_memory.py
 	for seed in $$(seq $(SEEDS)); do $(BIN)/python -m pytest -n $(JOBS) -q -m hypothesis \
 		--hypothesis-profile=nightly --hypothesis-seed=$$seed tests || exit 1; done
@@ -64,6 +67,10 @@ bench: .venv/.bench
 
 bench-quick: .venv/.bench
 	$(BIN)/python -m bench --quick
+
+# The threads executor on an interpreter without the lock: FREE=path names one, else it is looked for.
+free-threaded:
+	@$(PYTHON) tools/free_threaded.py $(FREE)
 
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -19,6 +19,8 @@ def measured(row: Row, order: dict[str, Any]) -> dict[str, Any]:
     kind = CASES[row.case].kind
     if kind == "start":
         return fresh.start(row)
+    if kind == "workers":
+        return fresh.workers(row)
     if kind == "memory":
         return fresh.memory(row, order["size"], BARE)
     from . import measure

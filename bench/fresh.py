@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .table import CASES, Row, peers
-from .work import Ints
+from .work import Ints, Late
 
 Found = dict[str, Any]
 
@@ -33,6 +33,28 @@ def start(row: Row) -> Found:
         "rss_after_import_mb": rss,
         "modules": len(sys.modules),
         "heavy": " ".join(heavy),
+    }
+
+
+def workers(row: Row) -> Found:
+    """Import, the first batch by workers; and the end of the loader while its workers are busy."""
+    batch = 32
+    began = time.perf_counter()
+    peers()[row.peer].load()
+    imported = time.perf_counter()
+    steps, close = row.make(Late(CASES["workers"].params[0], batch), batch)
+    next(steps)
+    first = time.perf_counter()
+    time.sleep(1.0)  # the workers are at batches that take longer than that
+    closing = time.perf_counter()
+    del steps
+    close()
+    ended = time.perf_counter()
+    return {
+        "import_s": imported - began,
+        "first_batch_s": first - imported,
+        "total_s": first - began,
+        "close_s": ended - closing,
     }
 
 

@@ -27,7 +27,7 @@ MIXED = (
 NOTES = {
     "overhead": STREAMS,
     **dict.fromkeys(
-        ("move64", "move1000", "tokenise"),
+        ("move64", "move1000", "tokenise", "pictures", "waiting"),
         "By wall time, as the work is done in other processes or threads. The machine's two cores are those of the "
         "workers and of whoever takes their batches.",
     ),
@@ -52,6 +52,7 @@ NOTES = {
     "memory": "Resident memory after 1,000 batches: in all, over an interpreter that has imported nothing, and over "
     "what the process held after its imports and a first small pipeline. Streams without a full shuffle are not in "
     "this table.",
+    "workers": "The end is `close()`, or where there is none the iterator let go of.",
     "start": "A new process each; the import, then the pipeline and its first batch, without workers. "
     "mosaicml-streaming imports torchvision, for which it is given an empty stand-in: its import time is a bound from "
     "below.",

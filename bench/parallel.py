@@ -1,8 +1,14 @@
-"""What workers are given: large arrays, many small ones, and functions in pure Python. Measured by wall time."""
+"""What workers are given: large arrays, many small ones, pictures, functions in pure Python, a source that takes its
+time. Measured by wall time.
+"""
 
 from __future__ import annotations
 
+import io
+import multiprocessing
+import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,4 +101,78 @@ class Tokenised:
             yield np.stack([tokens(TEXT) for _ in range(self.batch)])
 
 
-WORKS = {"move64": Large, "move1000": Small, "tokenise": Tokenised}
+def picture(side: int = 256) -> bytes:
+    """A JPEG with something in it: smooth, with edges and some noise."""
+    from PIL import Image
+
+    dice, (y, x) = np.random.default_rng(1), np.mgrid[:side, :side]
+    waves = np.stack([np.sin(x / 17) * np.cos(y / 23), np.sin((x + y) / 31), np.cos(x / 9)], -1)
+    edges = ((x // 32 + y // 32) % 2)[..., None] * 60
+    pixels = 110 + 60 * waves + edges + dice.normal(0, 8, (side, side, 3))
+    out = io.BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+def decoded(data: bytes) -> np.ndarray:
+    """A picture as numbers."""
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def decode_many(data: bytes, many: int) -> int:
+    """The bare loop; what it makes goes nowhere."""
+    return sum(decoded(data).shape[0] for _ in range(many))
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """JPEGs of 256 by 256, decoded by a function, 32 a batch."""
+
+    batch: int = 32
+
+    @cached_property
+    def data(self) -> Rows:
+        return Rows(picture())
+
+    def floor(self) -> Iterator[Any]:
+        """The bare loop in two processes, which send nothing back."""
+        data, ahead = picture(), 4
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+            waiting = [pool.submit(decode_many, data, self.batch) for _ in range(ahead)]
+            while True:
+                yield waiting.pop(0).result()
+                waiting.append(pool.submit(decode_many, data, self.batch))
+
+
+LATENCY = 0.005
+
+
+class Slow(Rows):
+    """A source that answers after 5 ms, as a store does."""
+
+    def __getitem__(self, i: int) -> Any:
+        time.sleep(LATENCY)
+        return self.row
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Samples that are waited for, 32 a batch."""
+
+    batch: int = 32
+
+    @cached_property
+    def data(self) -> Slow:
+        return Slow(np.zeros(256, np.float32))
+
+    def floor(self) -> Iterator[Any]:
+        """As long as 16 who wait side by side take over a batch."""
+        row = np.zeros(256, np.float32)
+        while True:
+            time.sleep(LATENCY * self.batch / 16)
+            yield np.stack([row] * self.batch)
+
+
+WORKS = {"move64": Large, "move1000": Small, "tokenise": Tokenised, "pictures": Pictures, "waiting": Waiting}

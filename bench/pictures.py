@@ -32,6 +32,7 @@ def axis(case: str) -> str:
     return {
         "resume": "ms from the state to the batch, step 10,000",
         "start": "seconds to the first batch, import included",
+        "workers": "seconds to the first batch by workers, import included",
         "memory": "MB over the bare interpreter, 10^8 samples",
     }.get(case, "part of the floor (CPU time)")
 
@@ -43,7 +44,7 @@ def bars_of(results: Results, case: str) -> list[tuple[str, str, float]]:
         value = value_of(results, key) if key[1] == case else None
         if value is not None and value > 0:
             found.append((key[0], f"{key[0]}: {key[2]}", value))
-    return sorted(found, key=lambda bar: bar[2], reverse=case in ("resume", "start", "memory"))
+    return sorted(found, key=lambda bar: bar[2], reverse=case in ("resume", "start", "workers", "memory"))
 
 
 def value_of(results: Results, key: Key) -> float | None:
@@ -53,6 +54,8 @@ def value_of(results: Results, key: Key) -> float | None:
     if key[1] == "start":
         taken, first = results.middle(key, "import_s"), results.middle(key, "first_batch_s")
         return None if taken is None or first is None else taken + first
+    if key[1] == "workers":
+        return results.middle(key, "total_s")
     if key[1] == "memory":
         return results.middle(key, "over_bare_100000000")
     return results.middle(key, "ratio")

@@ -13,6 +13,8 @@ from .promises import promises
 from .run import Key, Results
 from .table import CASES, peers
 
+HERE = Path(__file__).parent
+
 Column = tuple[str, Callable[[Results, Key], str]]
 
 
@@ -31,6 +33,7 @@ def write(results: Results, machine: dict[str, Any], rounds: int, folder: Path) 
             parts += [f"## {case.title}", case.what, *([NOTES[case.name]] if case.name in NOTES else [])]
             parts += [f"![{case.title}]({name})" for name in drawn.get(case.name, [])]
             parts.append(body)
+    parts.append((HERE / "seen.md").read_text(encoding="utf-8").strip())
     parts += missing(results)
     target = folder / "RESULTS.md"
     target.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -107,9 +110,10 @@ SPEED: list[Column] = [
     ("a second, wall", plain("per_s")),
     ("CPU µs each", cpu_us),
 ]
+BY_OTHERS = "move", "tokenise", "pictures", "waiting"
 COLUMNS: dict[str, list[Column]] = {
     "overhead": [*SPEED, ("first batch, ms", plain("first_batch_s", 1e3))],
-    **{case: [*SPEED[1:3], ("first batch, ms", plain("first_batch_s", 1e3))] for case in ("move", "tokenise")},
+    **{case: [*SPEED[1:3], ("first batch, ms", plain("first_batch_s", 1e3))] for case in BY_OTHERS},
     "mix": [
         *SPEED,
         *((f"off at 10^{n}", plain(f"off_1e{n}")) for n in (3, 4, 5, 6)),
@@ -139,6 +143,12 @@ COLUMNS: dict[str, list[Column]] = {
         ("modules", plain("modules")),
         ("of torch, jax, datasets, pandas", words("heavy")),
     ],
+    "workers": [
+        ("import and first batch, s", ranged("total_s")),
+        ("import, s", plain("import_s")),
+        ("first batch, s", plain("first_batch_s")),
+        ("end, s", ranged("close_s")),
+    ],
     "memory": [
         (f"{title}, 10^{len(str(n)) - 1}", plain(f"{metric}_{n}"))
         for n in CASES["memory"].params
@@ -161,7 +171,8 @@ def figures(results: Results, case: str) -> str:
 
     def place(key: Key) -> tuple[bool, float]:
         ratio = results.middle(key, "ratio")
-        return key[0] != "floor", -ratio if ratio is not None else results.middle(key, "import_s") or 0.0
+        taken = results.middle(key, "total_s") or results.middle(key, "import_s") or 0.0
+        return key[0] != "floor", -ratio if ratio is not None else taken
 
     rows = ([f"{key[0]}: {key[2]}", *(cell(results, key) for _, cell in columns)] for key in sorted(keys, key=place))
     return table(("", *(title for title, _ in columns)), rows)

@@ -156,7 +156,7 @@ def full(runner: Runner, rows: list[Row], rounds: int) -> None:
         runner.scale = replace(runner.scale, first=number == 0)
         for row in rows:
             kind = CASES[row.case].kind
-            if kind in ("stream", "start"):
+            if kind in ("stream", "start", "workers"):
                 runner.ask([row])
             elif kind == "resume":
                 for step in steps[key_of(row)]:

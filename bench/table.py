@@ -32,7 +32,7 @@ class Case:
     """Something to measure: what the reader should know of it, and which way of measuring it takes."""
 
     name: str
-    kind: str  # "stream", "resume", "start", "memory", "kit": a function in measure.py or kit.py
+    kind: str  # "stream", "resume", "start", "workers", "memory", "kit": a function in measure.py or kit.py
     title: str
     what: str
     params: tuple[int, ...] = ()
@@ -100,6 +100,20 @@ CASES = {
             "thread.",
         ),
         Case(
+            "pictures",
+            "stream",
+            "Workers: pictures",
+            "JPEGs of 256 by 256 decoded with Pillow by 2 workers, batches of 32; the floor is the bare loop in 2 "
+            "processes that send nothing back.",
+        ),
+        Case(
+            "waiting",
+            "stream",
+            "Workers: a slow source",
+            "A source that takes 5 ms over a sample, by 16 workers, batches of 32; the floor waits as long as 16 who "
+            "wait side by side.",
+        ),
+        Case(
             "read_random",
             "stream",
             "Reading: batches at random",
@@ -156,6 +170,14 @@ CASES = {
             "start",
             "Import and first batch",
             "A new process each: import, build shuffled integers in batches of 32, take the first.",
+            (100_000,),
+        ),
+        Case(
+            "workers",
+            "workers",
+            "Starting and closing with workers",
+            "A new process each: import, the first batch of 32 integers from 2 workers; then, while they are inside "
+            "batches that take 1.6 s, the end of the loader.",
             (100_000,),
         ),
         Case(

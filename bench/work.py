@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,23 @@ class Ints:
         while True:
             for start in range(0, self.n, self.batch):
                 yield [plus_one(data[i]) for i in order[start : start + self.batch]]
+
+
+class Late:
+    """Integers of which the first are there at once; each of the others takes 50 ms."""
+
+    def __init__(self, n: int, late: int) -> None:
+        self.n, self.late = n, late
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> int:
+        if i >= self.n:
+            raise IndexError(i)
+        if i >= self.late:
+            time.sleep(0.05)
+        return i
 
 
 @dataclass(frozen=True)

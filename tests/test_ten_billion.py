@@ -31,7 +31,7 @@ def test_any_step_of_the_second_pass(method: str, tmp_path_factory: pytest.TempP
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
         patch.setattr(kept, "WORTH", MANY // 8)
-        found = many.dataset(MANY, False, method)
+        found = many.dataset(MANY, False, method).repeat()
         row = found.plan.at(step)
         assert sum(sample.stop - sample.start for sample in row) == 8192
         assert {sample.epoch for sample in row} <= {0, 1, 2}
@@ -45,7 +45,7 @@ def test_any_step_of_the_second_pass(method: str, tmp_path_factory: pytest.TempP
             return length_of(self, index)
 
         patch.setattr(many.Hashed, "length_of", counted)
-        again = many.dataset(MANY, False, method)
+        again = many.dataset(MANY, False, method).repeat()
         assert [sample.key for sample in again.plan.at(step)] == [sample.key for sample in row]
         assert looked_up < 200_000, "the sums were found, and no pass is looked at"
         tokens = again[step]["tokens"]

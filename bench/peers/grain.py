@@ -51,6 +51,31 @@ def made(work):
     return by_workers(ds.map(small) if work.batch == 1 else ds.map(tokens).batch(work.batch))
 
 
+@PEER.row("pictures", "mp_prefetch, 2 workers")
+def pictures(work):
+    import grain
+
+    from ..parallel import decoded
+
+    return by_workers(grain.MapDataset.source(work.data).map(decoded).batch(work.batch))
+
+
+@PEER.row("waiting", "16 threads, buffer 64")
+def waiting(work):
+    import grain
+
+    options = grain.ReadOptions(num_threads=16, prefetch_buffer_size=64)
+    return grain.MapDataset.source(work.data).to_iter_dataset(options).batch(work.batch)
+
+
+@PEER.row("workers", "mp_prefetch, 2 workers")
+def workers(data, batch):
+    import grain
+
+    held = [iter(by_workers(grain.MapDataset.source(data).batch(batch)))]
+    return held[0], held.clear
+
+
 @PEER.row("overhead", "MapDataset by ds[i]", quick=True)
 def overhead(work):
     return by_index(ints(work).batch(work.batch))

@@ -61,6 +61,48 @@ def by_threads(work):
     return made(work, "threads")
 
 
+def pictures_by(work, executor):
+    import penstock as ps
+
+    from ..parallel import decoded
+
+    return ps.Loader(ps.from_sequence(work.data).map(decoded).batch(work.batch), workers=2, executor=executor)
+
+
+@PEER.row("pictures", "Loader, 2 processes")
+def pictures(work):
+    return pictures_by(work, "processes")
+
+
+@PEER.row("pictures", "Loader, 2 threads")
+def pictures_threads(work):
+    return pictures_by(work, "threads")
+
+
+@PEER.row("waiting", "Loader, 16 threads")
+def waiting(work):
+    import penstock as ps
+
+    return ps.Loader(ps.from_sequence(work.data).batch(work.batch), workers=16)
+
+
+@PEER.row("workers", "Loader, 2 processes")
+def workers(data, batch):
+    return held_open(data, batch, "processes")
+
+
+@PEER.row("workers", "Loader, 2 threads")
+def workers_threads(data, batch):
+    return held_open(data, batch, "threads")
+
+
+def held_open(data, batch, executor):
+    import penstock as ps
+
+    loader = ps.Loader(ps.from_sequence(data).batch(batch), workers=2, executor=executor)
+    return iter(loader), loader.close
+
+
 def mixture(work, block_size=1):
     import penstock as ps
 

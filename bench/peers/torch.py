@@ -60,6 +60,30 @@ def made(work):
     return DataLoader(Source(work.data, tokens), work.batch, num_workers=2)
 
 
+@PEER.row("pictures", "DataLoader, 2 workers")
+def pictures(work):
+    from torch.utils.data import DataLoader
+
+    from ..parallel import decoded
+
+    return DataLoader(Source(work.data, decoded), work.batch, num_workers=2)
+
+
+@PEER.row("waiting", "DataLoader, 16 workers")
+def waiting(work):
+    from torch.utils.data import DataLoader
+
+    return DataLoader(Source(work.data, as_it_is), work.batch, num_workers=16)
+
+
+@PEER.row("workers", "DataLoader, 2 workers")
+def workers(data, batch):
+    from torch.utils.data import DataLoader
+
+    held = [iter(DataLoader(data, batch, num_workers=2))]
+    return held[0], held.clear
+
+
 @PEER.row("overhead", "DataLoader, shuffle=True", quick=True)
 def overhead(work):
     from torch.utils.data import DataLoader

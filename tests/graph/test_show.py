@@ -244,3 +244,10 @@ def test_every_pipeline_can_be_shown(recipe: Any) -> None:
         lines = repr(shown).splitlines()
         assert len(lines) <= 12
         assert "?" not in repr(shown), "every step has a name"
+
+
+@pytest.mark.parametrize("many", [39, 40, 41, 200])
+def test_names_of_more_than_forty_characters_are_cut(many: int) -> None:
+    shown = repr(words(name="n" * many))
+    assert ("n" * many if many <= 40 else "n" * 37 + "...") in shown
+    assert "n" * 41 not in shown and ("n" * 38 in shown) == (many <= 40)

@@ -7,6 +7,7 @@ import numpy as np
 import penstock as ps
 from penstock.graph.build import Builder
 from penstock.ops.seek import BlockMeter, Metered
+from penstock.ops.tokens import Lengths
 
 
 def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:
@@ -24,3 +25,13 @@ def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:
         assert blocks.lengths(start, stop).tolist() == plain.lengths(start, stop).tolist()
     assert blocks.lengths(0, 256).tolist() == plain.lengths(0, 256).tolist()
     assert blocks.lengths(255, 511).tolist() == plain.lengths(255, 511).tolist()
+
+
+def test_the_document_that_holds_a_token_of_a_leaf_as_it_lies() -> None:
+    many = np.random.default_rng(3).integers(0, 4, 5000)
+    starts = np.cumsum([0, *many])
+    lengths = Lengths([many])
+    for token in range(0, lengths.total(0), 61):
+        document = int(np.searchsorted(starts, token, side="right")) - 1
+        assert lengths.holding(0, token) == (document, starts[document])
+        assert lengths.until(0, document) == starts[document]

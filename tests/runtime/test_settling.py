@@ -47,6 +47,15 @@ def test_passes_end_with_an_empty_list() -> None:
     ]  # fmt: skip
 
 
+def test_a_run_that_stands_at_the_end_of_a_pass_can_be_taken_from() -> None:
+    loader = ps.Loader(numbers(301).batch(2, collate=list))
+    it = iter(loader)
+    assert [next(it) for _ in range(151)][-1] == [300]
+    again = resumed(lambda: numbers(301).batch(2, collate=list), loader.state_dict())
+    assert again.take(2) == [] and values(again.take(2)) == [[0, 1], [2, 3]]
+    assert loader.take(2) == [] and values(loader.take(2)) == [[0, 1], [2, 3]]
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("size, batch", [(0, 1), (1, 1), (3, 1), (50, 1), (50, 4), (23, 8), (24, 8)])
 def test_ranks_are_dealt_all_items_of_the_plan(ranks: int, size: int, batch: int) -> None:

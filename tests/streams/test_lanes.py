@@ -285,6 +285,14 @@ def test_a12_weights_change_after_the_last_delivered_step_for_any_number_of_work
     assert changed(0) == changed(1) == changed(4)
 
 
+@pytest.mark.parametrize("taken", range(1, 14))
+def test_weights_change_behind_the_sample_whose_pieces_are_being_given(taken: int) -> None:
+    rows = {name: ps.from_sequence(range(1000), name=name).filter(recipes.most) for name in "ab"}
+    with ps.Loader(ps.mix(rows).flat_map(lambda x: [x] * 3), lanes=1) as loader:
+        assert len(list(islice(loader, taken))) == taken
+        assert loader.set_weights({"a": 1, "b": 3}) == -(-taken // 3)
+
+
 def test_a_pass_without_a_sample_is_an_error_where_the_flow_would_go_on() -> None:
     with pytest.raises(ps.errors.DataError, match="a whole pass gave no sample"):
         next(iter(numbers(9).filter(lambda x: False).repeat()))

@@ -213,6 +213,13 @@ def test_a_row_of_nothing_but_holes_keeps_its_form() -> None:
     assert sum(int((row["segment_ids"] > 0).sum()) for row in rows) == 10
 
 
+def test_the_form_of_a_hole_at_the_beginning_is_that_of_what_follows() -> None:
+    with loader(documents(5, frozenset({0})).pack(1, method="concat_split")) as run:
+        rows = list(run)
+    assert [row["tokens"].dtype.kind for row in rows] == ["i"] * 15
+    assert [int((row["segment_ids"] > 0).sum()) for row in rows] == [0] + [1] * 14
+
+
 def test_functions_over_batches_and_packs_raise() -> None:
     def refuse(value: Any) -> Any:
         raise ValueError("a bad group")

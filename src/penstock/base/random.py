@@ -9,10 +9,10 @@ same order on every platform and with every version of NumPy. `VERSION` names th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import isqrt
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ VERSION = 2
 Words = npt.NDArray[np.uint64]
 
 _SMALL = 8192  # up to here a permutation is a sorted table of hashes; above it is a Feistel network
+FEISTEL = _SMALL + 1
 _ROUNDS = 6
 _TABLE = 1 << 11  # half-domains up to here have their round functions tabulated: worth it for many short calls
 GOLDEN = 0x9E3779B97F4A7C15
@@ -160,8 +161,14 @@ def _sides(n: int) -> tuple[int, int]:
 
 def _round(x: Ints, word: int, modulus: int) -> Ints:
     """A random function from integers to `[0, modulus)`, keyed by a 64-bit word."""
-    high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(word)) >> np.uint64(32)
-    return (high * np.uint64(modulus) >> np.uint64(32)).astype(np.int64)
+    return _rounded(x, np.uint64(word), np.uint64(modulus))
+
+
+def _rounded(x: Ints, word: Any, modulus: Any) -> Ints:
+    """The same, each perhaps with a word and a modulus of its own."""
+    high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + word) >> np.uint64(32)
+    high *= modulus
+    return (high >> np.uint64(32)).view(np.int64)
 
 
 @lru_cache(maxsize=1024)
@@ -190,6 +197,34 @@ def _feistel(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
     # a*b exceeds n by less than a, so about one element in sqrt(n) lands outside and walks on.
     while (outside := np.flatnonzero(out >= n)).size:
         out[outside] = _pass(out[outside], n, key, tweak, inverse)
+    return out
+
+
+def permute_each(x: Ints, which: Ints, sizes: Sequence[int], keys: Sequence[int], tweaks: Sequence[int]) -> Ints:
+    """`permute` of some positions each under its own size, key and tweak, those numbered `which`. Sizes are `FEISTEL`
+    or more.
+
+    >>> both = permute_each(np.asarray([5, 7]), np.asarray([1, 0]), [9_000, 10_000], [1, 2], [0, 3])
+    >>> both.tolist() == [permute(np.asarray([5]), 10_000, 2, 3)[0], permute(np.asarray([7]), 9_000, 1, 0)[0]]
+    True
+    """
+    words = np.asarray([_rounds(*each) for each in zip(sizes, keys, tweaks, strict=True)], np.uint64).reshape(
+        -1, _ROUNDS
+    )
+    sides, n = np.asarray([_sides(n) for n in sizes], np.int64).reshape(-1, 2), np.asarray(sizes, np.int64)
+    out, todo = x.copy(), np.arange(len(x))
+    while todo.size:
+        mine = which[todo]
+        a, b = sides[mine].T
+        left = out[todo] // b
+        right = out[todo] - left * b
+        for r in range(0, _ROUNDS, 2):
+            left = left + _rounded(right, words[mine, r], a.view(np.uint64))
+            left -= (left >= a) * a
+            right = right + _rounded(left, words[mine, r + 1], b.view(np.uint64))
+            right -= (right >= b) * b
+        out[todo] = found = left * b + right
+        todo = todo[found >= n[mine]]
     return out
 
 

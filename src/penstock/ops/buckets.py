@@ -69,10 +69,10 @@ class BucketSums(Sums):
     def holding(self, epoch: int, token: int) -> tuple[int, int]:
         runs, together = self._before(epoch), self.op.order.together
         run = max(int(np.searchsorted(runs, token, side="right")) - 1, 0)
-        first, last = run * together, min((run + 1) * together, -(-self.span // self._grain))
+        first, last = run * together, min((run + 1) * together, -(-self.span // self.grain))
         edges = bounds_of(self._tokens(epoch, np.arange(first, last))) + int(runs[run])
         block = min(int(np.searchsorted(edges, token, side="right")), len(edges) - 1) - 1
-        return (first + max(block, 0)) * self._grain, int(edges[max(block, 0)])
+        return (first + max(block, 0)) * self.grain, int(edges[max(block, 0)])
 
     def _tokens(self, epoch: int, places: Ints) -> Ints:
         """The tokens of the buckets at places of a pass."""

@@ -24,6 +24,7 @@ from .tokens import Lengths
 _MOST = 1 << 18  # documents located at a time
 _SAMPLED = 256  # rows
 _HELD = 16  # tokens whose documents are remembered
+_LOOKED = 4  # stretches of documents that are
 
 
 class Documents(NamedTuple):
@@ -44,6 +45,7 @@ class JoinedOp(PackedOp):
         self.length = self.row_length = length
         self.meter = Metered(flow, self.lengths, self.extra)
         self._held = dict[int, At]()
+        self._looked = list[tuple[int, Rows, Ints]]()
 
     def sampled(self) -> Rows:
         many = _SAMPLED if self.size is None else min(_SAMPLED, self.size)
@@ -74,15 +76,31 @@ class JoinedOp(PackedOp):
         """The document that holds a token."""
         if (found := self._held.get(token)) is not None:
             return found
-        near = self.meter.near(token)
+        there = ((first, begins) for first, _, begins in self._looked if begins[0] <= token < begins[-1])
+        first, begins = next(there, None) or self._looked_at(self.meter.near(token), token)
+        i = int(np.searchsorted(begins, token, side="right")) - 1
+        found = At(first + i, int(begins[i]))
+        self._hold(token, found)
+        return found
+
+    def _looked_at(self, near: At, token: int) -> tuple[int, Ints]:
+        """Neighbours of which one holds a token, from a document not long before it on: the first, and where they
+        begin. They are remembered, as what is asked next lies close by.
+        """
         while True:
-            sizes = self._some(near.document, NEAR)[1]
+            rows, sizes = self._some(near.document, NEAR)
             begins = near.token + bounds_of(sizes)
-            i = int(np.searchsorted(begins, token, side="right")) - 1
-            near = At(near.document + i, int(begins[i]))
-            if i < len(sizes):
-                self._hold(token, near)
-                return near
+            if begins[-1] > token:
+                self._looked = [(near.document, rows, begins), *self._looked[: _LOOKED - 1]]
+                return near.document, begins
+            near = At(near.document + len(sizes), int(begins[-1]))
+
+    def _where(self, document: int) -> tuple[int, int]:
+        """The token at which a document begins, and its tokens."""
+        for first, _, begins in self._looked:
+            if 0 <= (i := document - first) < len(begins) - 1:
+                return int(begins[i]), int(begins[i + 1] - begins[i])
+        return self.meter.tokens(document), int(self._some(document, 1)[1][0])
 
     def _hold(self, token: int, at: At) -> None:
         while len(self._held) >= _HELD:  # threads look at neighbouring rows
@@ -99,6 +117,11 @@ class JoinedOp(PackedOp):
         """The documents, of one pass, that hold the tokens from one to before another."""
         at = self._holding(start)
         parts, sizes, document, begins = list[Rows](), list[Ints](), at.document, at.token
+        for first, rows, edges in self._looked:
+            if edges[0] <= begins and stop <= edges[-1]:
+                a, b = document - first, int(np.searchsorted(edges, stop))
+                parts, sizes, begins = [rows.slice(a, b)], [np.diff(edges[a : b + 1])], stop
+                break
         while begins < stop:
             part, size = self._some(document, min(int((stop - begins) / self.meter.mean) + 16, _MOST))
             parts.append(part)
@@ -135,8 +158,9 @@ class JoinedOp(PackedOp):
         begin = self._before(low) if self._begins(low) else self._holding(self._start(low)).document
         found = [index[:0]]
         for document in self.flow.find(leaf, index, begin, self.drawn(high), lap).tolist():
-            if size := int(self._some(document, 1)[1][0]):
-                found.append(self._rows_of(At(document, self.meter.tokens(document)), size))
+            token, size = self._where(document)
+            if size:
+                found.append(self._rows_of(At(document, token), size))
         rows = distinct(np.concatenate(found))
         return rows[(rows >= low) & (rows < high)]
 

@@ -19,6 +19,7 @@ from ..types import Ints, Path
 from .op import UNKNOWN, Before, Op
 from .read import blocks_of
 from .tally import Tally, laps_of
+from .together import Together
 from .tokens import Lengths
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
@@ -65,6 +66,10 @@ class MixOp(Op):
         sizes = np.asarray([each.size or 0 for each in self.inputs], np.int64)
         return sizes * self.schedule.passes
 
+    @cached_property
+    def _together(self) -> Together:
+        return Together(self.inputs)
+
     def drawn(self, epoch: int) -> Ints:
         """How far each input had come before a pass."""
         return self.base if self._pass is None else self.base + epoch * self.advance
@@ -84,6 +89,8 @@ class MixOp(Op):
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         source, k = self.draws(positions)
+        if (found := self._together.locate(source, k, laps)) is not None:
+            return found
         order, groups = _by_input(source, len(self.inputs))
         k, laps = k[order], laps[order]
         parts = [self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups]
@@ -217,11 +224,11 @@ class MixOp(Op):
         if epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all():
             return lengths.sums(self).before(position, out, times)
         drawn = self.schedule.counts(place) + self.drawn(epoch)
-        for each, start, stop in zip(self.inputs, self.base.tolist(), drawn.tolist(), strict=True):
-            if stop > start:
-                each.tokens(stop, lengths, out, times)
-                if start:
-                    each.tokens(start, lengths, out, -times)
+        for upto, sign in ((drawn, times), (self.base, -times)):
+            if upto.any():
+                self._together.tokens(upto, lengths, out, sign)
+                for i in np.flatnonzero((upto > 0) & (drawn > self.base) & ~self._together.mine).tolist():
+                    self.inputs[i].tokens(int(upto[i]), lengths, out, sign)
 
     # ------------------------------------------------------------ how far
 

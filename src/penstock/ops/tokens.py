@@ -183,6 +183,11 @@ class Means:
         op.tokens(self.span, lengths, whole)
         self._whole = [(leaf, int(whole[leaf])) for leaf in op.leaves]
 
+    @property
+    def whole(self) -> int:
+        """The tokens of a pass."""
+        return sum(whole for _, whole in self._whole)
+
     def before(self, position: int, out: Ints, times: int) -> None:
         """Add the tokens before a position, counted over all passes."""
         epoch, place = divmod(position, self.span)
@@ -202,15 +207,20 @@ class Between:
     def __init__(self, sums: Sums) -> None:
         self.sums = sums
 
+    @property
+    def whole(self) -> int:
+        """The tokens of a pass, where all are alike."""
+        return int(self.sums.whole().sum())
+
     def before(self, position: int, out: Ints, times: int) -> None:
         """Add the tokens before a position, counted over all passes."""
         epoch, place = divmod(position, self.sums.span)
         self.sums.until(epoch, out, times)
-        self.sums.nearly(epoch, place, out, times)
+        self.within(epoch, place, out, times)
 
     def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
         """Add the tokens before a place of a pass."""
-        self.sums.nearly(epoch, place, out, times)
+        out[self.sums.leaves] += self.sums.nearly(epoch, place) * times
 
 
 class Sums:
@@ -219,10 +229,10 @@ class Sums:
     def __init__(self, op: Summed, lengths: Lengths, grain: int = 0) -> None:
         self.op, self.lengths = op, lengths
         self.span, self.alike = (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)
-        self._leaves = np.asarray(op.leaves)
+        self.leaves = np.asarray(op.leaves)
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
-        self._place[self._leaves] = np.arange(len(op.leaves))
-        self._grain = grain or _GRAIN * len(op.leaves)
+        self._place[self.leaves] = np.arange(len(op.leaves))
+        self.grain = grain or _GRAIN * len(op.leaves)
         self._passes = dict[int, Totals]()
         self._totals = [np.zeros(len(op.leaves), np.int64)]  # of all passes before the n-th, where they differ
 
@@ -234,29 +244,28 @@ class Sums:
 
     def until(self, epoch: int, out: Ints, times: int) -> None:
         """Add the tokens of all passes before one."""
-        out[self._leaves] += self._until(epoch) * times
+        out[self.leaves] += self._until(epoch) * times
 
     def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
         """Add the tokens before a place of a pass."""
         if place:
-            block, start = place // self._grain, epoch * self.span + place // self._grain * self._grain
-            out[self._leaves] += self.edge(epoch, block) * times
+            block, start = place // self.grain, epoch * self.span + place // self.grain * self.grain
+            out[self.leaves] += self.edge(epoch, block) * times
             self.lengths.between(self.op, start, epoch * self.span + place, out, times)
 
-    def nearly(self, epoch: int, place: int, out: Ints, times: int) -> None:
-        """Add about as many, on a straight line between two sums."""
-        if place:
-            block, over = divmod(place, self._grain)
-            near = self.edge(epoch, block)
-            if over:
-                more = self.edge(epoch, block + 1) - near
-                near = near + more * over // min(self._grain, self.span - block * self._grain)
-            out[self._leaves] += near * times
+    def nearly(self, epoch: int, place: int) -> Ints:
+        """About as many, on a straight line between two sums."""
+        block, over = divmod(place, self.grain)
+        near = self.edge(epoch, block)
+        if over:
+            more = self.edge(epoch, block + 1) - near
+            near = near + more * over // min(self.grain, self.span - block * self.grain)
+        return near
 
     def holding(self, epoch: int, token: int) -> tuple[int, int]:
         """The place of a pass of which a sum is kept that is the last before a token of the pass; the tokens before."""
         block, before = self._in_pass(epoch).holding(token)
-        return min(block * self._grain, self.span), before
+        return min(block * self.grain, self.span), before
 
     def whole(self) -> Ints:
         """The tokens of each leaf in a pass, where all are alike."""
@@ -296,10 +305,10 @@ class Sums:
         if (known := self.op.known()) is None:
             return None
         source, order = known
-        return identified(source, {"order": order, "pass": epoch, "grain": self._grain, "most": self.lengths.most})
+        return identified(source, {"order": order, "pass": epoch, "grain": self.grain, "most": self.lengths.most})
 
     def _looked_up(self, epoch: int) -> Added:
-        grain, many = self._grain, len(self._leaves)
+        grain, many = self.grain, len(self.leaves)
         sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), 1 << 62, 0
 
         def look(start: int, stop: int) -> tuple[Ints, int]:

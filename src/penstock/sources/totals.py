@@ -38,6 +38,8 @@ class Totals:
     """
 
     def __init__(self, added: Added, run: int) -> None:
+        self._begins = np.zeros((len(added.sums) + 1, added.sums.shape[1]), np.int64)
+        np.cumsum(added.sums, axis=0, out=self._begins[1:])
         self._set(added.sums, _in_runs(added.sums, run), added.least, run)
 
     def _set(self, sums: Ints, runs: Ints, least: int, run: int) -> None:
@@ -60,9 +62,7 @@ class Totals:
 
     def before(self, block: int) -> Ints:
         """What all blocks before one hold, of each column."""
-        run = min(block // self.run, len(self.runs))
-        first = run * self.run
-        return self._starts[run] + self.some(first, block).sum(axis=0) if block > first else self._starts[run]
+        return self._begins[block]
 
     def holding(self, token: int) -> tuple[int, int]:
         """The last block that begins at a token or before it, counted over all columns; the tokens before it."""
@@ -101,6 +101,10 @@ class Mapped(Totals):
         runs = numbers[_BLOCK : _BLOCK - (-many // run)]
         self._first = begin
         self._set(numbers[begin : begin + many].reshape(-1, 1), runs.reshape(-1, 1), least, run)
+
+    def before(self, block: int) -> Ints:
+        run = min(block // self.run, len(self.runs))
+        return self._starts[run] + self.some(run * self.run, block).sum(axis=0)
 
     def some(self, start: int, stop: int) -> Ints:
         try:

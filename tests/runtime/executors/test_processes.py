@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from amounts import examples, rounds
 from penstock.runtime.executors.processes import Crew, Processes
 from penstock.runtime.executors.worker import Arena
 
@@ -86,14 +86,22 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
     "flat map": lambda: numbers(60).flat_map(lambda x: [x] * (x % 4)).batch(7),
     "shuffle buffer": lambda: numbers(80).filter(lambda x: x % 3).shuffle_buffer(16, seed=2),
     "packed as it comes": lambda: numbers().map(lambda x: np.arange(x % 30 + 1)).pack(64).batch(2),
+    "packed, lengths known": lambda: (
+        ps.from_tokens(np.arange(400), np.arange(0, 401, 8)).shuffle().pack(24, "best_fit")
+    ),
     "mixture": lambda: mixture().map(lambda x: x * 2).batch(4),
     "zip": lambda: ps.zip(numbers(40), ps.from_sequence(range(40))).map(lambda pair: pair),
 }
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+ALL = [("processes", 1), ("processes", 3), *(("threads", n) for n in (1, 2, 3, 4)), ("processes", 2), ("processes", 4)]
+EVERY = ALL[: rounds(2, len(ALL))]
+"""Executors and workers: all of them in `make soak`; random runs draw threads and processes alike."""
+
+
+@pytest.mark.parametrize(("executor", "workers"), EVERY)
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_stream_and_its_states_are_those_without_processes(name: str, workers: int) -> None:
+def test_the_stream_and_its_states_are_those_without_workers(name: str, executor: Any, workers: int) -> None:
     def run(**options: Any) -> tuple[list[Any], list[Any], list[Any]]:
         items, keys, states = list[Any](), list[Any](), list[Any]()
         with ps.Loader(PIPELINES[name](), **options) as loader:
@@ -105,10 +113,10 @@ def test_the_stream_and_its_states_are_those_without_processes(name: str, worker
                         states.append(loader.state_dict())
         return items, keys, states
 
-    want, found = run(), run(workers=workers, executor="processes")
+    want, found = run(), run(workers=workers, executor=executor)
     assert len(want[0]) > 20
     assert found == want
-    with ps.Loader(PIPELINES[name](), workers=2, executor="processes") as loader:
+    with ps.Loader(PIPELINES[name](), workers=2, executor=executor) as loader:
         loader.load_state_dict(want[2][0])
         assert [plain(item) for item in loader] == want[0][9 : len(want[0]) // 2]
 

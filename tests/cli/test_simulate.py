@@ -1,0 +1,79 @@
+"""What `simulate` says of a change is what a run of the changed file gives."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+
+FILE = """\
+seed: 4
+horizon: {steps: 60}
+sources:
+  web: {path: web.jsonl, weight: 6}
+  code: {path: code.jsonl, weight: 3, max_epochs: 4}
+  math: {path: math.jsonl, weight: 1}
+batch: {size: 4}
+stages:
+  - {name: stable, until: 60%}
+  - {name: anneal, interpolation: linear, weights: {web: 3, math: 6}}
+"""
+SCHEDULE = "{unit: steps, points: {0: {web: 1, code: 1, math: 0}, 30: {web: 0, code: 0, math: 1}}}"
+CHANGES: dict[str, tuple[list[str], Callable[[str], str]]] = {
+    "a stage's weight": (
+        ["--set", "stages.anneal.weights.math=1"],
+        lambda text: text.replace("math: 6", "math: 1"),
+    ),
+    "where a stage ends, and how the next is reached": (
+        ["--set", "stages.stable.until=25%", "--set", "stages.anneal.interpolation=cosine"],
+        lambda text: text.replace("60%", "25%").replace("linear", "cosine"),
+    ),
+    "a cap": (["--max-epochs", "code=1.5"], lambda text: text.replace("max_epochs: 4", "max_epochs: 1.5")),
+    "a cap of all": (["--set", "max_epochs=3"], lambda text: f"max_epochs: 3\n{text}"),
+    "the length and the batch": (
+        ["--set", "horizon.steps=35", "--batch", "8"],
+        lambda text: text.replace("steps: 60", "steps: 35").replace("size: 4", "size: 8"),
+    ),
+    "other weights, no stages": (
+        ["--weight", "web=1", "--weight", "code=3", "--weight", "math=2"],
+        lambda text: text[: text.index("stages")].replace("weight: 6", "weight: 1").replace("t: 1}\nb", "t: 2}\nb"),
+    ),
+    "a schedule": (
+        [
+            *("--set", "stages=", "--set", "sources.web.weight=", "--set", "sources.code.weight="),
+            *("--set", "sources.math.weight=", "--set", f"schedule={SCHEDULE}"),
+        ],
+        lambda text: f"{re.sub(', weight: [0-9]', '', text[: text.index('stages')])}schedule: {SCHEDULE}\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_it_is_what_a_run_made_that_way_gives(change: str, tmp_path: Path, penstock: Any) -> None:
+    for name, rows in (("web", 200), ("code", 20), ("math", 30)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"text": "{name} {i}"}}\n' for i in range(rows)))
+    (tmp_path / "run.yaml").write_text(FILE)
+    options, by_hand = CHANGES[change]
+    done = penstock("simulate", tmp_path / "run.yaml", *options, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    (tmp_path / "changed.yaml").write_text(by_hand(FILE))
+    for which, file in (("as_it_is", "run.yaml"), ("changed", "changed.yaml")):
+        with ps.Loader(ps.load(tmp_path / file)) as loader:
+            given, steps, first = Counter[str](), 0, dict[str, int]()
+            for steps, _ in enumerate(loader, 1):
+                for source, epoch, _ in loader.keys():
+                    given[source] += 1
+                    if epoch:
+                        first.setdefault(source, steps - 1)
+        assert told[which]["steps"] == steps
+        assert {row["source"]: row["samples"] for row in told[which]["sources"] if row["samples"]} == given
+        assert {row["source"]: row["first_repeat"] for row in told[which]["sources"] if row["first_repeat"]} == first
+    assert told["as_it_is"] != told["changed"]
