@@ -15,6 +15,7 @@ from .columnar import Arrow, Parquet, different
 from .held import Shared
 from .lines import Offsets
 from .paths import TABLES
+from .sizes import lengths_of
 from .tokens import Ids, open_tokens
 
 _HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
@@ -24,7 +25,9 @@ SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5")
 
 
 class Opener(NamedTuple):
-    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones."""
+    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones.
+    Lengths of the lists of a column that is `measured` are made with an index.
+    """
 
     kind: str
     columns: Sequence[str] | None
@@ -36,6 +39,7 @@ class Opener(NamedTuple):
     checksum: bool = False
     bare: str | None = None
     types: csv.Types | None = None
+    measured: str | None = None
 
     def kept(self) -> catalog.Kind:
         """What a catalog of such files has to say of them."""
@@ -47,11 +51,13 @@ class Opener(NamedTuple):
         )
 
     def indexed(self, path: Path) -> None:
-        """Make what opening a file needs."""
-        self(path)
+        """Make what opening a file needs, and what packing it does."""
+        file = self(path)
+        if self.measured is not None:
+            lengths_of([file], self.measured, self.cache, self.rebuild)
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
-        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types = self
+        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _ = self
         if kind == "csv":
             table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
             data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
