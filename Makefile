@@ -56,7 +56,8 @@ check: .venv/.dev
 soak: .venv/.dev
 	DOCUMENTS=1000000 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py -k shards
 	SOAK=1 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py tests/runtime/executors/test_processes.py -k without
-	SOAK=1 $(BIN)/python -m pytest -q tests/sources/test_first_use.py tests/sources/test_damage.py
+	SOAK=1 $(BIN)/python -m pytest -q -s tests/sources/test_first_use.py tests/sources/test_damage.py \
+		tests/sources/test_fuzz.py
 	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) -q tests/runtime/executors/test_kills.py tests/runtime/executors/test_memory.py
 	for seed in $$(seq $(SEEDS)); do $(BIN)/python -m pytest -n $(JOBS) -q -m hypothesis \
 		--hypothesis-profile=nightly --hypothesis-seed=$$seed tests || exit 1; done

@@ -5,6 +5,8 @@ It reads what to do from standard input, and writes what went wrong. Its memory 
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import gzip
 import importlib
 import json
@@ -12,18 +14,23 @@ import os
 import resource
 import shutil
 import signal
+import struct
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
+import pytest
 
+import others
 from archives import write
 from penstock.base import seams
 from penstock.errors import PenstockError
@@ -43,14 +50,18 @@ LINES = "".join(f'{{"n": {n}, "s": "wörd {n * 7919}"}}\n' for n in range(12)).e
 class Format:
     """How files of a format are written (all of them, into a folder), what of them is read, and how it is read.
 
-    `sealed` where the format has checksums of its own, so that a flipped bit is an error or changes nothing even in a
-    file that nobody indexed.
+    `noticed` in a file that nobody indexed: "sums" where the format has checksums of its own, so that a flipped bit is
+    an error or changes nothing; "sizes" where other values may be read, but as many rows; "" where neither is so. What
+    is `open_ended` is sound where it is cut off after any row. `summed` where checksums can be made of all its files.
     """
 
     write: Callable[[Path], object]
     glob: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    sealed: bool = False
+    noticed: Literal["sums", "sizes", ""] = ""
+    open_ended: bool = False
+    summed: bool = True
+    threads: bool = False
 
 
 def _arrow(path: Path, compression: Literal["zstd"] | None = None, stream: bool = False) -> None:
@@ -64,6 +75,15 @@ def _many(folder: Path) -> None:
         (folder / f"{number:02d}.jsonl").write_bytes(LINES[: 40 * (number % 4)].rpartition(b"\n")[0])
 
 
+def _megatron(folder: Path) -> None:
+    lengths = np.arange(1, 7, dtype="<i4")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    np.arange(ends[-1], dtype=np.uint16).tofile(folder / "x.bin")
+    head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, len(lengths), len(lengths) + 1)
+    pointers, cuts = 2 * (ends - lengths), np.arange(len(lengths) + 1)
+    (folder / "x.idx").write_bytes(head + lengths.tobytes() + pointers.tobytes() + cuts.tobytes())
+
+
 MEMBERS = [(f"{n}.{part}", f"{part}{n}".encode()) for n in range(3) for part in ("txt", "cls")]
 WHERE = {"where": {"n": {"min": 5}}}
 
@@ -72,14 +92,14 @@ FORMATS: dict[str, Format] = {
     "json": Format(lambda at: (at / "x.json").write_text('[{"a": 1}, {"a": [2, "b"]}]'), "x.json"),
     "text": Format(lambda at: (at / "x.txt").write_bytes(b"one\ntwo\r\n\nthr\xc3\xa9e\nfour"), "x.txt"),
     "gzip": Format(
-        lambda at: (at / "x.jsonl.gz").write_bytes(gzip.compress(LINES, mtime=0)), "x.jsonl.gz", sealed=True
+        lambda at: (at / "x.jsonl.gz").write_bytes(gzip.compress(LINES, mtime=0)), "x.jsonl.gz", noticed="sums"
     ),
     "csv": Format(lambda at: (at / "x.csv").write_bytes(b'n,s\n1,"a, b"\n2,c\n3,"d\ne"\n'), "x.csv"),
     "tar": Format(lambda at: write(at / "x.tar", MEMBERS), "x.tar"),
     "tar.gz": Format(
         lambda at: (at / "x.tar.gz").write_bytes(gzip.compress(write(at / "y", MEMBERS).read_bytes(), mtime=0)),
         "x.tar.gz",
-        sealed=True,
+        noticed="sums",
     ),
     "arrow": Format(lambda at: _arrow(at / "x.arrow"), "x.arrow", WHERE),
     "arrow zstd": Format(lambda at: _arrow(at / "x.arrow", "zstd"), "x.arrow"),
@@ -91,6 +111,17 @@ FORMATS: dict[str, Format] = {
         lambda at: pq.write_table(TABLE, at / "x.parquet", compression="zstd", write_page_checksum=True), "x.parquet"
     ),
     "many files": Format(_many, "*.jsonl"),
+    "npy": Format(lambda at: np.save(at / "x.npy", np.arange(40, dtype=np.uint16)), "x.npy", noticed="sizes"),
+    "megatron": Format(_megatron, "x.bin", noticed=""),
+    "mds": Format(others.mds, "mds", noticed="sizes"),
+    "mds.gz": Format(others.mds_packed, "packed", noticed="sums"),
+    "tfrecord": Format(others.tfrecord, "examples.tfrecord", noticed="sums", open_ended=True),
+    "array_record": Format(others.array_record, "records.array_record", noticed="sums", summed=False),
+    "datasets": Format(others.saved, "saved", summed=False),
+    "litdata": Format(others.litdata, "lit", noticed="sizes"),
+    "hdf5": Format(others.hdf5, "arrays.h5", noticed="sizes"),
+    "zarr": Format(others.zarr, "arrays.zarr", summed=False),
+    "lance": Format(others.lance, "table.lance", noticed="sizes", summed=False, threads=True),
 }
 
 Mode = Literal["fresh", "indexed", "kept"]
@@ -112,91 +143,156 @@ class Careless(seams.LocalDisk):
         pass
 
 
-def read(format: Format, folder: Path) -> str:
-    """All that is told of the data, on one line."""
+class Read(NamedTuple):
+    """All that is told of data: its rows, and what else, as texts."""
+
+    rows: list[str]
+    told: str
+
+
+def read(format: Format, folder: Path) -> Read:
+    """What data holds."""
     source = open_files(str(folder / "data" / format.glob), cache=folder / "cache", **format.options)
     lengths = source.lengths()
-    rows = source.read(np.arange(len(source)))
-    return repr([rows, None if lengths is None else lengths[:].tolist(), source.digest()["rows"]])
+    rows = [repr(row) for row in source.read(np.arange(min(len(source), 1_000)))]
+    return Read(rows, repr([len(source), None if lengths is None else lengths[:].tolist(), source.digest()["rows"]]))
 
 
-def damages(body: bytes, share: float) -> Iterator[tuple[str, bytes]]:
-    """One bit flipped in every byte, every truncation; `share` of them."""
+def each(target: Path, body: bytes, many: int) -> Iterator[tuple[Path, str, Callable[[], bytes]]]:
+    """One bit flipped in every byte, every truncation; so `many` of them."""
     rng = np.random.default_rng(len(body))
-    for at in range(len(body)):
-        flipped = bytearray(body)
-        flipped[at] ^= 1 << int(rng.integers(8))
-        if rng.random() < share:
-            yield f"a bit of byte {at}", bytes(flipped)
-        if rng.random() < share:
-            yield f"cut to {at} bytes", body[:at]
+    for number in rng.permutation(2 * len(body))[:many].tolist():
+        at, bit = number // 2, int(rng.integers(8))
+        if number % 2:
+            yield target, f"cut to {at} bytes", partial(cut, body, at)
+        else:
+            yield target, f"bit {bit} of byte {at}", partial(flipped, body, at, bit)
 
 
-def prepared(format: Format, folder: Path) -> tuple[str, dict[Path, bytes]]:
+def cut(body: bytes, at: int) -> bytes:
+    return body[:at]
+
+
+def flipped(body: bytes, at: int, bit: int) -> bytes:
+    return body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]
+
+
+def bodies(folder: Path) -> dict[Path, bytes]:
+    return {one: one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
+
+
+def prepared(format: Format, folder: Path) -> tuple[Read, dict[Path, bytes]]:
     """Fresh data, what it holds, and everything that is kept of it."""
     (folder / "data").mkdir(parents=True)
     format.write(folder / "data")
-    found = find(str(folder / "data" / format.glob))
-    index_files(found, cache=folder / "cache", checksum=True)
-    expected = read(format, folder)
-    kept = {one: one.read_bytes() for one in sorted((folder / "cache").rglob("*")) if one.is_file()}
-    return expected, kept
+    if format.summed:
+        index_files(find(str(folder / "data" / format.glob)), cache=folder / "cache", checksum=True)
+    return read(format, folder), bodies(folder / "cache")
 
 
-def wrong(format: Format, mode: Mode, folder: Path, share: float) -> tuple[int, list[str]]:
+def problem(format: Format, mode: Mode, cut: bool, found: Read, want: Read) -> str:
+    """What is wrong with what was read of a damaged file, if anything is."""
+    if found == want:
+        return ""
+    if mode == "fresh":
+        if format.open_ended and cut and found.rows == want.rows[: len(found.rows)]:
+            return ""
+        if format.noticed == "" or (format.noticed == "sizes" and len(found.rows) == len(want.rows)):
+            return ""
+    return f"silently wrong: {str(found)[:300]}"
+
+
+def wrong(format: Format, mode: Mode, folder: Path, many: int, seconds: float) -> tuple[int, list[str]]:
     """How many damages were tried, and which of them were read as if nothing were, or ended in another error."""
     expected, kept = prepared(format, folder)
-    data = find(str(folder / "data" / format.glob))[-1]
-    tried, problems = 0, list[str]()
-    strict = mode != "fresh" or format.sealed
-    for target, body in ({data: data.read_bytes()} if mode != "kept" else kept).items():
-        for what, damaged in damages(body, min(1.0, share / len(body) * (1 if mode != "kept" else 2 / len(kept)))):
-            if mode == "fresh":
-                shutil.rmtree(folder / "cache", ignore_errors=True)
-            target.write_bytes(damaged)
-            signal.alarm(SECONDS)
-            tried += 1
-            try:
-                found = read(format, folder)
-                if strict and found != expected:
-                    problems.append(f"{target.name}, {what}: silently wrong: {found[:300]}")
-            except PenstockError as error:
-                if isinstance(error.__cause__, MemoryError):
-                    problems.append(f"{target.name}, {what}: asks for much memory: {error}"[:400])
-                if data.name not in str(error) and target.name not in str(error):
-                    problems.append(f"{target.name}, {what}: names no file: {error}")
-            except BaseException as error:
-                problems.append(f"{target.name}, {what}: {type(error).__name__}: {error}"[:400])
-            finally:
-                signal.alarm(0)
-            if mode == "kept":
-                for one, whole in kept.items():
-                    one.write_bytes(whole)
-        target.write_bytes(body)
+    if mode == "indexed" and not format.summed:
+        return 0, []
+    targets = kept if mode == "kept" else bodies(folder / "data")
+    cases = [case for target, body in targets.items() for case in each(target, body, -(-many // len(targets)))]
+    tried, problems, until = 0, list[str](), time.monotonic() + seconds
+    for number in np.random.default_rng(len(cases)).permutation(len(cases)).tolist():
+        target, what, damaged = cases[number]
+        if mode == "fresh":
+            shutil.rmtree(folder / "cache", ignore_errors=True)
+        target.write_bytes(damaged())
+        tried += 1
+        if found := tried_once(format, mode, folder, what, target, expected):
+            problems.append(f"{target.name}, {what}: {found}"[:500])
+        target.write_bytes(targets[target])
+        for one, whole in kept.items() if mode == "kept" else ():
+            one.write_bytes(whole)
+        if time.monotonic() > until:
+            break
     return tried, problems
+
+
+def tried_once(format: Format, mode: Mode, folder: Path, what: str, target: Path, expected: Read) -> str:
+    """What is wrong with how damaged data is read."""
+    signal.alarm(SECONDS)
+    faulthandler.dump_traceback_later(4 * SECONDS, exit=True)  # where a library never returns
+    try:
+        return problem(format, mode, what.startswith("cut"), read(format, folder), expected)
+    except PenstockError as error:
+        if isinstance(error.__cause__, MemoryError):
+            return f"asks for much memory: {error}"
+        named = any(name in str(error) for name in (target.name, format.glob.lstrip("*")))
+        return "" if named else f"names no file: {error}"
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
 
 
 def hangs(*_: object) -> None:
     raise TimeoutError(f"over {SECONDS} s")
 
 
-def limited() -> None:
-    """No more memory than this process has now, and 256 MB."""
+def limited(format: Format) -> None:
+    """No more memory than this process has now, and 256 MB; threads take addresses, if not memory."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    most = now + MEMORY * (16 if format.threads else 1)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def damaged(format: Format, many: int, seconds: float) -> dict[str, Any]:
+    """What came of damaging a format, in each mode: how many there were, and what went wrong."""
+    with tempfile.TemporaryDirectory() as scratch, seams.pretend(store=Rotten(), disk=Careless()):
+        try:
+            prepared(format, Path(scratch, "warm"))  # so that everything is loaded
+        except pytest.skip.Exception:  # its tool is not installed here
+            return {}
+        limited(format)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found = {mode: wrong(format, mode, Path(scratch, mode), many, seconds / 3) for mode in get_args(Mode)}
+        more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return {**found, "memory": (1, [f"{more:,} KiB"] if more > MEMORY >> 10 else [])}
+
+
+def main(names: Sequence[str], many: int, seconds: float) -> dict[str, dict[str, Any]]:
+    """Each format in a process of its own, forked from this one, which has loaded what they need."""
+    results = dict[str, dict[str, Any]]()
+    for name in names:
+        ours, theirs = os.pipe()
+        if not (child := os.fork()):
+            signal.signal(signal.SIGALRM, hangs)
+            with os.fdopen(theirs, "w") as out:
+                out.write(json.dumps(damaged(FORMATS[name], many, seconds)))
+            os._exit(0)
+        os.close(theirs)
+        with os.fdopen(ours) as told:
+            text = told.read()
+        _, status = os.waitpid(child, 0)
+        results[name] = json.loads(text) if text else {"ended": (1, [f"the process ended with {status}"])}
+    return results
 
 
 if __name__ == "__main__":
+    for module in ("pyarrow.csv", "pyarrow.compute", "pyarrow.feather", "h5py", "zarr", "datasets"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     asked = json.loads(sys.stdin.read())
-    importlib.import_module("pyarrow.csv")
-    importlib.import_module("pyarrow.compute")
-    signal.signal(signal.SIGALRM, hangs)
-    with tempfile.TemporaryDirectory() as scratch, seams.pretend(store=Rotten(), disk=Careless()):
-        format = FORMATS[asked["format"]]
-        prepared(format, Path(scratch, "warm"))  # so that everything is loaded
-        limited()
-        results = {mode: wrong(format, mode, Path(scratch, mode), asked["share"]) for mode in get_args(Mode)}
-    sys.stdout.write(json.dumps(results))
+    sys.stdout.write(json.dumps(main(asked["formats"], asked["many"], asked["seconds"])))

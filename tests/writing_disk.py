@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.base.seams import Entry, Stat
@@ -24,3 +26,6 @@ class Over:
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
         return self.disk.read(Path(path))[start:][:length]
+
+    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> builtins.list[bytes]:
+        return [self.read(path, *one) for one in ranges]

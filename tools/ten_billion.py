@@ -90,8 +90,9 @@ def timed(ask: Callable[[], Any]) -> tuple[Spent, Any]:
 
 def asked(question: str, many: int, full: bool, method: str, step: int) -> dict[str, Any]:
     """The first answer and a later one, in this process."""
-    import penstock  # noqa: F401  # what is timed is asked of an open library
+    import penstock as ps
 
+    assert callable(ps.mix) and callable(ps.Loader)  # imported now: what is timed is asked of an open library
     opening, rows = timed(lambda: dataset(many, full, method))
     run = rows.repeat().batch(BATCH)
     if question == "open":

@@ -45,6 +45,27 @@ def test_index_finds_where_documents_of_tokens_end(tmp_path: Path) -> None:
     assert (tmp_path / ".a.bin.penstock-documents-uint16-0").exists()
 
 
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+def test_index_keeps_lengths_of_tokens(engine: str, tmp_path: Path) -> None:
+    many = [3, 0, 5, 1]
+    for name in ("a", "b"):
+        table = pa.table({"ids": [list(range(n)) for n in many], "more": ["x"] * 4})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=3)
+    asked = ["index", str(tmp_path), "--lengths", "ids", "--engine", engine, "--json"]
+    for more in ((), ("--rebuild",)):
+        done = RUNNER.invoke(app, [*asked, *more])
+        assert done.exit_code == 0, done.output
+        assert set(json.loads(done.output)["files"].values()) == {4}
+        kept = sorted(tmp_path.glob(".*.penstock-lengths-ids"))
+        assert len(kept) == 2
+        kept[0].write_bytes(b"damaged")
+    assert RUNNER.invoke(app, [*asked, "--rebuild"]).exit_code == 0
+    found = open_files(tmp_path, lengths="ids").lengths()
+    assert found is not None and np.asarray(found[:]).tolist() == many * 2
+    refused = RUNNER.invoke(app, ["index", str(tmp_path), "--lengths", "more"])
+    assert refused.exit_code == 2 and "not lists" in " ".join(refused.output.split())
+
+
 def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
     for name, rows in (("a", 3), ("b", 5)):
         (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n' * rows)

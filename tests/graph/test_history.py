@@ -184,6 +184,21 @@ def test_a_source_added_in_the_first_pass_is_told_in_the_next_one() -> None:
     assert told(plan, 0, 63) == run
 
 
+@pytest.mark.parametrize("cut", [16, 32])
+def test_a_source_that_takes_the_place_of_another_was_in_no_earlier_pass(cut: int) -> None:
+    with ps.Loader(two(a=1, b=1)) as loader:
+        steps(loader, cut)
+        state = loader.state_dict()
+    ds = two(a=1, d=1)
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        plan = ds.plan.after(loader.state_dict())
+        run = steps(loader, FAR - cut)
+    for index in range(8):
+        where = [cut + i for i, keys in enumerate(run) if ("d", index) in {(name, row) for name, _, row in keys}]
+        assert plan.find("d", index, within=range(FAR)) == where
+
+
 def test_a_source_added_in_a_later_pass_is_told_from_there_on() -> None:
     rows = {"a": numbers(8, "a"), "b": numbers(8, "b")}
     with ps.Loader(ps.mix(rows, stop="all_exhausted")) as loader:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import pickle
-import shutil
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import penstock as ps
-from damage_copies import assert_damage_is_noticed
 from others import FORMATS, Made
 from penstock.sources import open_files
 from penstock.testing import assert_resumes
 from penstock.testing.asserts import compare, difference
 from penstock.testing.parts import assert_source
-
-NIGHTLY = settings.get_current_profile_name() == "nightly"
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -77,24 +71,6 @@ def test_a_state_knows_the_data(made: Made) -> None:
 def test_it_goes_on_from_every_position(made: Made) -> None:
     few: Any = lambda: ps.Loader(read(made).shuffle(seed=1)[:6].batch(2, collate=list))  # noqa: E731
     assert_resumes(few, same=lambda a, b: not difference(a, b))
-
-
-def test_damage_is_noticed(made: Made, tmp_path: Path) -> None:
-    folder = tmp_path / "damaged"
-    if made.path.is_dir():
-        path = Path(shutil.copytree(made.path, folder))
-    else:
-        folder.mkdir()
-        path = Path(shutil.copy(made.path, folder / made.path.name))
-    assert_damage_is_noticed(
-        folder,
-        path,
-        noticed=made.noticed,
-        open_ended=made.open_ended,
-        threads=made.threads,
-        cases=5_000 if NIGHTLY else 60,
-        options=made.options,
-    )
 
 
 def mixed(every: dict[str, Made]) -> ps.Dataset:

@@ -167,7 +167,7 @@ def _round(x: Ints, word: int, modulus: int) -> Ints:
 def _rounded(x: Ints, word: Any, modulus: Any) -> Ints:
     """The same, each perhaps with a word and a modulus of its own."""
     high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + word) >> np.uint64(32)
-    high *= modulus if isinstance(modulus, np.uint64) else modulus.view(np.uint64)
+    high *= modulus
     return (high >> np.uint64(32)).view(np.int64)
 
 
@@ -219,9 +219,9 @@ def permute_each(x: Ints, which: Ints, sizes: Sequence[int], keys: Sequence[int]
         left = out[todo] // b
         right = out[todo] - left * b
         for r in range(0, _ROUNDS, 2):
-            left = left + _rounded(right, words[mine, r], a)
+            left = left + _rounded(right, words[mine, r], a.view(np.uint64))
             left -= (left >= a) * a
-            right = right + _rounded(left, words[mine, r + 1], b)
+            right = right + _rounded(left, words[mine, r + 1], b.view(np.uint64))
             right -= (right >= b) * b
         out[todo] = found = left * b + right
         todo = todo[found >= n[mine]]

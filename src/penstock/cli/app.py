@@ -101,7 +101,8 @@ def index(
     cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
     dtype: Annotated[str | None, typer.Option(help="What raw token ids are kept as: uint16, say.")] = None,
     eos: Annotated[int | None, typer.Option(help="The id that ends a document of tokens.")] = None,
-    checksum: Annotated[bool, typer.Option(help="Keep checksums too, of Parquet, Arrow and tar files.")] = False,
+    checksum: Annotated[bool, typer.Option(help="Keep checksums too, of formats that have none.")] = False,
+    lengths: Annotated[str | None, typer.Option(help="Keep how long the lists of this column are: tokens.")] = None,
     engine: Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")] = "inline",
     workers: Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")] = None,
     as_json: Json = False,
@@ -118,7 +119,7 @@ def index(
     if engine != "inline":
         each = partial(compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers)
     cache = cache and cache.expanduser().absolute()
-    told = {"dtype": cast("TokenType | None", dtype), "eos": eos, "checksum": checksum}
+    told = {"dtype": cast("TokenType | None", dtype), "eos": eos, "checksum": checksum, "lengths": lengths}
     make = partial(index_files, rebuild=rebuild, cache=cache, each=each, **told)
     rows: dict[str, int] = {}
     found = find(paths)

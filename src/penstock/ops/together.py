@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -23,11 +24,12 @@ class Together:
     """The inputs of a mix that are sources shuffled whole, of some size; `mine` says which these are."""
 
     def __init__(self, inputs: Sequence[Op]) -> None:
-        found = {i: op for i, op in enumerate(map(_shuffled, inputs)) if op is not None}
+        found: dict[int, PassOp] = {i: op for i, op in enumerate(map(_shuffled, inputs)) if op is not None}
         if len(found) < _WORTH:
-            found = dict[int, PassOp]()
+            found = {}
         self.mine = np.isin(np.arange(len(inputs)), list(found))
-        self._ops, self._place = list(found.values()), np.cumsum(self.mine) - 1
+        self._ops: list[PassOp] = list(found.values())
+        self._place = np.cumsum(self.mine) - 1
         self._sizes = np.asarray([op.size for op in self._ops], np.int64)
         self._leaves = np.asarray([op.leaf for op in self._ops], np.int64)
 
@@ -44,8 +46,9 @@ class Together:
         """The samples at places of passes."""
         first = int(epoch.min(initial=1 << 62))
         span = int(epoch.max(initial=first)) - first + 1
-        passes, which = np.unique(member * span + (epoch - first), return_inverse=True)
-        owner = (passes // span).tolist()
+        numbers = member * span + (epoch - first)
+        passes, which = cast("tuple[Ints, Ints]", np.unique(numbers, return_inverse=True))
+        owner: list[int] = (passes // span).tolist()
         keys = [self._ops[i].key for i in owner]
         return permute_each(place, which, self._sizes[owner].tolist(), keys, (passes % span + first).tolist())
 

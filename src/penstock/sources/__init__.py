@@ -19,7 +19,7 @@ from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
-from .opener import Opener, alike
+from .opener import SUMMED, Opener, alike
 from .outside import outside
 from .own import Format, open_own
 from .paths import TABLES, TokenType, find, one_format
@@ -286,9 +286,11 @@ def index_files(
     dtype: TokenType | None = None,
     eos: int | None = None,
     checksum: bool = False,
+    lengths: str | None = None,
 ) -> dict[Path, int]:
     """As `index_lines` does, for files that are read together; returns the rows of each. With `checksum`, checksums of
-    their blocks are made too where their bytes are not read anyway: of Parquet and Arrow files and of archives.
+    their blocks are made too where their bytes are not read anyway: of Parquet, Arrow, HDF5 and tar files, MDS, LitData
+    and tokens. With `lengths`, those of the lists of that column, where they must be decoded to be known: of Parquet.
 
     `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed one by one.
 
@@ -298,19 +300,22 @@ def index_files(
     penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make but ...
     """
     kind = one_format(found, format)
-    if kind in _INDEXED and not (checksum and kind in ("parquet", "arrow")):
-        remedy = " but checksums (--checksum)" if kind in ("parquet", "arrow") else ""
+    measured = lengths is not None and kind in ("parquet", "arrow")
+    if kind in _INDEXED and not measured and not (checksum and kind in SUMMED):
+        remedy = " but checksums (--checksum)" if kind in SUMMED else ""
         raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}")
     shared, ids = Shared(Held(_FILES), Held(DECODED)), Ids(dtype, eos).checked()
-    opener = Opener(kind, None, cache, shared, own=True, rebuild=rebuild, ids=ids, checksum=checksum)
+    opener = Opener(kind, None, cache, shared, own=True, rebuild=rebuild, ids=ids, checksum=checksum, measured=lengths)
     if each is not None:
         together = len(found) >= catalog.MANY and opener.kept().small
         sizes = {path: sidecar.stat(path).size for path in found}
         largest = sorted(found, key=sizes.__getitem__, reverse=True)  # so that none of them is begun last
         own = [path.absolute() for path in largest if not (together and catalog.holds(path, sizes[path]))]
         each(opener.indexed, own)
-        opener = opener._replace(rebuild=False, checksum=False)
+        opener = opener._replace(rebuild=False, checksum=False, measured=None)
     _, outline = _files(found, opener, rebuild)
+    for path in found if opener.measured is not None else ():
+        opener.indexed(path)
     return dict(zip(found, map(int, outline.rows), strict=True))
 
 

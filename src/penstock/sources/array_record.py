@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import DataError, missing_extra
 from ..types import Ints
 from . import sidecar
+from .checked import Checked
 from .example import RECORD, Examples
 from .held import Shared
 
@@ -64,7 +65,14 @@ class ArrayRecord:
 
 
 def open_array_record(
-    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+    path: Path,
+    origin: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+    data: Checked,
 ) -> ArrayRecord:
     """The records of one file; `path` is where it can be read as it is, `origin` the file the user meant."""
     return ArrayRecord(path, origin, columns=columns, shared=shared)

@@ -21,6 +21,7 @@ from ..base import seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
 from ..types import Ints
 from . import sidecar
+from .checked import Checked
 from .held import Shared
 
 _BLOCK = 1 << 20  # bytes read at once of arrays without chunks
@@ -94,17 +95,24 @@ class Arrays:
 
 
 def open_hdf5(
-    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+    path: Path,
+    origin: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+    data: Checked,
 ) -> Arrays:
     """The arrays of an HDF5 file, those of its groups by their path."""
     _module("h5py", "hdf5", path)
-    with named(path), _file(path) as file:
+    with named(path), _file(data) as file:
         found = dict(_datasets(file, "", columns, path))
-    return Arrays(path, found, partial(_dataset, path), columns=columns, shared=shared)
+    return Arrays(path, found, partial(_dataset, data), columns=columns, shared=shared)
 
 
-def _file(path: Path) -> Any:
-    return _module("h5py", "hdf5", path).File(path, "r")
+def _file(data: Checked) -> Any:
+    return _module("h5py", "hdf5", data.path).File(data.open() if data.known() else data.path, "r")
 
 
 def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path) -> Generator[tuple[str, Array]]:
@@ -125,14 +133,21 @@ def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path)
 
 
 @contextlib.contextmanager
-def _dataset(path: Path, name: str) -> Generator[Any]:
-    with _file(path) as file:
+def _dataset(data: Checked, name: str) -> Generator[Any]:
+    with _file(data) as file:
         one = file[name]
-        yield one.asstr() if _module("h5py", "hdf5", path).check_string_dtype(one.dtype) else one
+        yield one.asstr() if _module("h5py", "hdf5", data.path).check_string_dtype(one.dtype) else one
 
 
 def open_zarr(
-    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+    path: Path,
+    origin: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+    data: Checked,
 ) -> Arrays:
     """The arrays of a Zarr folder, whose metadata `path` is; one that is an array itself is called `values`."""
     zarr = _module("zarr", "zarr", path)

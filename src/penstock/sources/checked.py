@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,7 @@ class Checked:
     """The bytes of a file, each compared with its checksum where there are any. `kept` holds them."""
 
     def __init__(self, path: Path, origin: Path, held: Held, kept: Path | None = None, kind: int = 0) -> None:
-        self._path, self._origin, self._held = path, origin, held
+        self.path, self.origin, self._held = path, origin, held
         self._kept, self._kind = kept, kind
 
     def known(self) -> bool:
@@ -27,17 +29,17 @@ class Checked:
 
     def read(self, start: int, length: int) -> bytes:
         """So many bytes from `start` on; an error where the file has fewer."""
-        return sums.read(self._path, start, length, self._sums(), str(self._origin))
+        return sums.read(self.path, start, length, self._sums(), str(self.origin))
 
     def many(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """As `read` gives them, of several places."""
         if self._kept is not None:
             return list(map(self.read, starts, lengths))
-        with sidecar.storage(self._path):
-            found = seams.world.store.many(str(self._path), zip(starts, lengths, strict=True))
+        with sidecar.storage(self.path):
+            found = seams.world.store.many(str(self.path), zip(starts, lengths, strict=True))
         if list(map(len, found)) != lengths:
             wrong = next(at for at, body in enumerate(found) if len(body) != lengths[at])
-            raise sums.short(len(found[wrong]), starts[wrong], lengths[wrong], str(self._origin))
+            raise sums.short(len(found[wrong]), starts[wrong], lengths[wrong], str(self.origin))
         return found
 
     def compare(self, start: int, stop: int, whole: memoryview | None = None) -> None:
@@ -47,7 +49,7 @@ class Checked:
             return None
         low = start // sums.BLOCK * sums.BLOCK
         if whole is not None:
-            return sums.compare(whole[low : -(-stop // sums.BLOCK) * sums.BLOCK], low, found, str(self._origin))
+            return sums.compare(whole[low : -(-stop // sums.BLOCK) * sums.BLOCK], low, found, str(self.origin))
         for at in range(low, stop, sums.CHUNK):
             self.read(at, min(sums.CHUNK, stop - at))
         return None
@@ -57,7 +59,42 @@ class Checked:
         return None if kept is None else self._held.get((kept, "sums"), lambda: (1, self._mapped(kept)))
 
     def _mapped(self, kept: Path) -> Sums:
-        return np.frombuffer(sidecar.body(kept, self._kind, self._origin)[1], "<u4")
+        return np.frombuffer(sidecar.body(kept, self._kind, self.origin)[1], "<u4")
+
+    def whole(self) -> bool:
+        """Compare all of the file, unless that was done since it was last changed; always true."""
+        if self._kept is not None:
+            size = sidecar.stat(self.path)
+            self._held.get((self._kept, "compared", size), lambda: (1, self.compare(0, size.size)))
+        return True
+
+    def open(self) -> io.BufferedReader:
+        """The file, open for reading, compared where it is read."""
+        return io.BufferedReader(_Reader(self), sums.BLOCK)
+
+
+class _Reader(io.RawIOBase):
+    """Reads from anywhere in a file that is compared as it is read."""
+
+    def __init__(self, data: Checked) -> None:
+        super().__init__()
+        self._data, self._at, self._size = data, 0, sidecar.stat(data.path).size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at}.get(whence, self._size)
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        many = max(0, min(len(buffer), self._size - self._at))
+        buffer[:many] = self._data.read(self._at, many)
+        self._at += many
+        return many
 
 
 def of_copy(copy: Path, origin: Path, held: Held, kind: int) -> Checked:

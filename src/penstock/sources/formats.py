@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from .chain import File
+from .checked import Checked
 from .held import Shared
 
 
 class Open(Protocol):
-    """Opens one file; `path` is where it can be read as it is, `origin` the file the user meant."""
+    """Opens one file; `path` is where it can be read as it is, `origin` the file the user meant, `data` its bytes."""
 
     def __call__(
         self,
@@ -23,6 +24,7 @@ class Open(Protocol):
         cache: str | Path | None,
         shared: Shared,
         rebuild: bool,
+        data: Checked,
     ) -> File: ...
 
 

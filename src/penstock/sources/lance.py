@@ -12,6 +12,7 @@ from ..types import Ints
 from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
+from .checked import Checked
 from .folders import lance_version
 from .held import Shared
 from .rows import together
@@ -53,7 +54,14 @@ class Lance(OfColumns):
 
 
 def open_lance(
-    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+    path: Path,
+    origin: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+    data: Checked,
 ) -> Lance:
     """The rows of one dataset, in the version of this manifest."""
     return Lance(path, columns=columns, shared=shared)

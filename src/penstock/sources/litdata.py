@@ -19,10 +19,11 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
+from .checked import Checked, of_data
 from .held import Shared
 from .litdata_json import nested
 from .mds import Decode, pictures, pixels
-from .records import BROKEN, Records, bytes_of, counted, headed
+from .records import BROKEN, Records, counted, headed
 
 _ARROW = b"LDARW01\0"
 _NUMPY = "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 ?".split()
@@ -50,29 +51,39 @@ class Index(NamedTuple):
 
 
 def open_litdata(
-    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+    path: Path,
+    origin: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+    data: Checked,
 ) -> Records:
     """The items of one chunk."""
     listed = path.with_name("index.json")
     if not listed.is_file():
         raise ConfigError(f"{path}: there is no index.json beside it, which says what a chunk of LitData holds")
-    index: Index = shared.decoded.get(("index", listed, sidecar.stat(listed)), partial(_index, listed))
+    index: Index = shared.decoded.get(
+        ("index", listed, sidecar.stat(listed)), partial(_index, listed, of_data(listed, shared.files, cache))
+    )
     if path.name not in index.rows:
         raise DataError("the index.json beside it does not list it", where=str(path))
-    rows = counted(path, index.rows[path.name], path)
-    if bytes_of(path, max(0, sidecar.stat(path).size - 8), 8, path) == _ARROW:
+    rows, size = counted(data, index.rows[path.name]), sidecar.stat(path).size
+    if data.read(max(0, size - 8), min(size, 8)) == _ARROW:
         raise ConfigError(f"{path}: its rows are nested, and kept as Arrow inside the chunk: write them as Arrow files")
     parse = Items(index, columns, path)
-    find = partial(shared.decoded.get, ("offsets", path), partial(_offsets, path, rows))
-    return Records(path, parse, rows=rows, offsets=find, origin=path, columns=columns)
+    find = partial(shared.decoded.get, ("offsets", path), partial(_offsets, data, rows))
+    return Records(path, parse, rows=rows, offsets=find, data=data, origin=path, columns=columns)
 
 
-def _offsets(path: Path, rows: int) -> tuple[int, Any]:
-    found = headed(path, rows, path)
+def _offsets(data: Checked, rows: int) -> tuple[int, Any]:
+    found = headed(data, rows)
     return found.nbytes, found
 
 
-def _index(path: Path) -> tuple[int, Index]:
+def _index(path: Path, data: Checked) -> tuple[int, Index]:
+    data.whole()
     found, where = meta.read(path), str(path)
     try:
         config = found["config"]

@@ -20,9 +20,10 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
+from .checked import Checked, of_data
 from .held import Shared
 from .mds_index import Column, Shard, columns_of, shards_of
-from .records import BROKEN, Records, bytes_of, counted, headed
+from .records import BROKEN, Records, counted, headed
 from .remember import remembered
 
 Decode = Callable[[bytes], Any]
@@ -35,10 +36,17 @@ _BANDS = {"LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 
 
 
 def open_mds(
-    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+    path: Path,
+    origin: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+    data: Checked,
 ) -> Records:
     """The samples of one shard; `path` is where it can be read as it is, `origin` the file the user meant."""
-    shard = _listed(origin, shared)
+    shard = _listed(origin, shared, cache)
     if (size := sidecar.stat(path).size) != shard.size:
         raise DataError(f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}", where=str(origin))
     names = [column.name for column in shard.columns]
@@ -46,17 +54,18 @@ def open_mds(
         raise ConfigError(f"{origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
     wanted = list(names if columns is None else columns)
     rows = Rows(shard.columns, wanted, origin)
-    find = partial(shared.decoded.get, ("offsets", path), partial(_checked, path, origin, shard, cache))
-    return Records(path, rows, rows=counted(path, shard.rows, origin), offsets=find, origin=origin, columns=wanted)
+    find = partial(shared.decoded.get, ("offsets", path), partial(_checked, data, shard, cache))
+    return Records(path, rows, rows=counted(data, shard.rows), offsets=find, data=data, origin=origin, columns=wanted)
 
 
-def _listed(origin: Path, shared: Shared) -> Shard:
+def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
     """What the index beside a shard says of it."""
     index = origin.with_name("index.json")
     if not index.is_file():
         raise ConfigError(f"{origin}: there is no index.json beside it, which says what a shard of MDS holds")
 
     def read() -> tuple[int, dict[str, Shard]]:
+        of_data(index, shared.files, cache).whole()
         shards = shards_of(meta.read(index), index)
         return sidecar.stat(index).size, {Path(name).name: shard for shard in shards for name in shard.basenames}
 
@@ -66,11 +75,11 @@ def _listed(origin: Path, shared: Shared) -> Shard:
     return shards[origin.name]
 
 
-def _checked(path: Path, origin: Path, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
+def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
     """The offsets of a shard; where its index has digests, one process of a machine compares the file with them."""
-    offsets = headed(path, shard.rows, origin)
+    path, origin, offsets = data.path, data.origin, headed(data, shard.rows)
     head = 4 * (shard.rows + 2)
-    config = bytes_of(path, head, int(offsets[0]) - head, origin)  # as in the index, once more
+    config = data.read(head, int(offsets[0]) - head)  # as in the index, once more
     if config and not _agrees(config, shard.columns):
         raise DataError("the columns that it names are not those of its index.json", where=str(origin))
     known = sorted(name for name in shard.hashes if name in hashlib.algorithms_guaranteed and "shake" not in name)
@@ -78,7 +87,7 @@ def _checked(path: Path, origin: Path, shard: Shard, cache: str | Path | None) -
     def compare() -> bool:
         digest = hashlib.new(known[0])
         for at in range(0, shard.size, _PIECE):
-            digest.update(bytes_of(path, at, min(_PIECE, shard.size - at), origin))
+            digest.update(data.read(at, min(_PIECE, shard.size - at)))
         if digest.hexdigest() != shard.hashes[known[0]]:
             raise DataError(f"its {known[0]} is not the one in its index.json: it is damaged", where=str(origin))
         return True

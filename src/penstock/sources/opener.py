@@ -15,14 +15,19 @@ from .columnar import Arrow, Parquet, different
 from .held import Shared
 from .lines import Offsets
 from .paths import TABLES
+from .sizes import lengths_of
 from .tokens import Ids, open_tokens
 
 _HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
 _FOLDERS = ("zarr", "lance")
+SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5")
+"""Formats whose files are compared with checksums where these were made; those of tokens too, and JSON arrays."""
 
 
 class Opener(NamedTuple):
-    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones."""
+    """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones.
+    Lengths of the lists of a column that is `measured` are made with an index.
+    """
 
     kind: str
     columns: Sequence[str] | None
@@ -34,6 +39,7 @@ class Opener(NamedTuple):
     checksum: bool = False
     bare: str | None = None
     types: csv.Types | None = None
+    measured: str | None = None
 
     def kept(self) -> catalog.Kind:
         """What a catalog of such files has to say of them."""
@@ -45,30 +51,35 @@ class Opener(NamedTuple):
         )
 
     def indexed(self, path: Path) -> None:
-        """Make what opening a file needs."""
-        self(path)
+        """Make what opening a file needs, and what packing it does."""
+        file = self(path)
+        if self.measured is not None:
+            lengths_of([file], self.measured, self.cache, self.rebuild)
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
-        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types = self
+        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _ = self
         if kind == "csv":
             table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
             data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
             return Arrow(table, columns=columns, shared=shared, data=data, origin=path)
         if kind == "tokens":
-            return open_tokens(path, ids, cache, shared, rebuild)
+            return open_tokens(path, ids, cache, shared, rebuild, checksum)
         if kind in _FOLDERS and is_far(path):
             raise ConfigError(f"{path}: {kind} data is read from folders of this machine: copy it to one")
         plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _HERE)
-        if opened := formats.opener_of(kind):
-            return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild)
-        summed = kind in ("parquet", "arrow", "tar") or path.suffix.lower() == ".json"
-        if checksum and plain == path and summed:
-            checked.make(path, cache, rebuild)
+        summed = kind in SUMMED or path.suffix.lower() == ".json"
+        if checksum and summed:
+            beside = [path.with_name("index.json")] if kind in ("mds", "litdata") else []
+            for one in [*beside, *([path] if plain == path else [])]:
+                checked.make(one, cache, rebuild)
         data = None
         if plain != path:
             data = checked.of_copy(plain, path, shared.files, sidecar.UNPACKED)
         elif summed:
             data = checked.of_data(path, shared.files, cache)
+        if opened := formats.opener_of(kind):
+            data = data or checked.Checked(plain, path, shared.files)
+            return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild, data=data)
         if kind == "parquet":
             return Parquet(path, columns=columns, shared=shared, data=data)
         if kind == "arrow":

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..base import seams
 from ..errors import DataError, PenstockError
 from ..stores import Range, is_far
 from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
+from .checked import Checked
 
 _BLOCK = 1 << 20
 BROKEN = (ValueError, LookupError, ArithmeticError, TypeError, RecursionError, struct.error)
@@ -40,12 +40,13 @@ class Records:
         *,
         rows: int,
         offsets: Callable[[], npt.NDArray[np.integer[Any]]],
+        data: Checked,
         origin: Path,
         columns: Sequence[str] | None,
         sound: Sound | None = None,
     ) -> None:
         self.columns = columns
-        self._path, self._parse, self._origin, self._sound = path, parse, origin, sound
+        self._path, self._parse, self._origin, self._sound, self._data = path, parse, origin, sound, data
         self._offsets, self._rows, self._stat = offsets, rows, sidecar.stat(path)
 
     def __len__(self) -> int:
@@ -74,7 +75,7 @@ class Records:
         apart = (starts[1:] > ends[:-1] + gap_of(self._path)) | (starts[1:] // _BLOCK != starts[:-1] // _BLOCK)
         for low, high in pairwise([0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]):
             base = int(starts[low])
-            block = bytes_of(self._path, base, int(ends[high - 1]) - base, self._origin)
+            block = self._data.read(base, int(ends[high - 1]) - base)
             begins, stops = starts[low:high] - base, ends[low:high] - base
             if self._sound is not None and not (fits := self._sound(memoryview(block), begins, stops)).all():
                 raise self._bad(base + int(begins[int(np.argmin(fits))]), "its checksum is not that of its bytes")
@@ -91,21 +92,12 @@ class Records:
         return DataError(f"the record cannot be read: {reason}", where=f"{self._origin}, byte {start}")
 
 
-def bytes_of(path: Path, start: int, length: int, origin: Path) -> bytes:
-    """Bytes of a file, all of them."""
-    with sidecar.storage(path):
-        found = seams.world.store.read(str(path), start, length)
-    if len(found) != length:
-        raise DataError(f"{len(found)} bytes at {start} where {length} were expected: it was cut", where=str(origin))
-    return found
-
-
-def counted(path: Path, rows: int, origin: Path) -> int:
+def counted(data: Checked, rows: int) -> int:
     """The rows of a file that begins with their number and their offsets, of 4 bytes each, as MDS and LitData do.
 
     They must be as many as the index beside it says, and their offsets must have room.
     """
-    found, size = int.from_bytes(bytes_of(path, 0, 4, origin), "little"), sidecar.stat(path).size
+    found, size, origin = int.from_bytes(data.read(0, 4), "little"), sidecar.stat(data.path).size, data.origin
     if found != rows:
         raise DataError(f"it says it has {found:,} rows, its folder's index says {rows:,}", where=str(origin))
     if 4 * (rows + 2) > size:
@@ -113,10 +105,10 @@ def counted(path: Path, rows: int, origin: Path) -> int:
     return rows
 
 
-def headed(path: Path, rows: int, origin: Path) -> npt.NDArray[np.uint32]:
+def headed(data: Checked, rows: int) -> npt.NDArray[np.uint32]:
     """The offsets of such a file: uint32[rows + 1]. They must rise, begin behind themselves, and end with the file."""
-    offsets = np.frombuffer(bytes_of(path, 4, 4 * (rows + 1), origin), "<u4")
-    behind, size = 4 * (rows + 2), sidecar.stat(path).size
+    offsets = np.frombuffer(data.read(4, 4 * (rows + 1)), "<u4")
+    behind, size = 4 * (rows + 2), sidecar.stat(data.path).size
     if int(offsets[0]) < behind or int(offsets[-1]) != size or bool((offsets[1:] < offsets[:-1]).any()):
-        raise DataError("its offsets do not fit its size: it is damaged or was cut", where=str(origin))
+        raise DataError("its offsets do not fit its size: it is damaged or was cut", where=str(data.origin))
     return offsets

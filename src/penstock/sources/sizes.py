@@ -27,11 +27,11 @@ class Listed(Protocol):
     def column(self, name: str, /) -> Iterator[Any]: ...
 
 
-def lengths_of(files: Sequence[File], column: str, cache: str | Path | None) -> Ints:
+def lengths_of(files: Sequence[File], column: str, cache: str | Path | None, rebuild: bool = False) -> Ints:
     """The number of elements of `column` in every row: int64[rows].
 
     Where finding out means decoding the column, the answer is kept beside the file or in `cache`, checked against the
-    file's size and time.
+    file's size and time, or made anew with `rebuild`.
     """
     found = [np.zeros(0, np.int64)]
     for file in files:
@@ -40,11 +40,11 @@ def lengths_of(files: Sequence[File], column: str, cache: str | Path | None) -> 
                 f"lengths={column!r}: only Parquet and Arrow files tell the lengths of a column's lists without being "
                 "read; write the tokens into one of these"
             )
-        found.append(_kept(file, column, cache) if file.slow else _counted(file, column))
+        found.append(_kept(file, column, cache, rebuild) if file.slow else _counted(file, column))
     return np.concatenate(found)
 
 
-def _kept(file: Listed, column: str, cache: str | Path | None) -> Ints:
+def _kept(file: Listed, column: str, cache: str | Path | None, rebuild: bool) -> Ints:
     what = f"lengths-{''.join(c if c.isalnum() else '-' for c in column)}"
     otherwise = sidecar.index(file.path, cache, what)
 
@@ -52,7 +52,7 @@ def _kept(file: Listed, column: str, cache: str | Path | None) -> Ints:
         return len(file), _counted(file, column).astype("<i8").tobytes()
 
     place = sidecar.place(file.path, cache, what)
-    kept = sidecar.kept(place, sidecar.LENGTHS, file.path, make, otherwise=otherwise)
+    kept = sidecar.kept(place, sidecar.LENGTHS, file.path, make, otherwise=otherwise, rebuild=rebuild)
     rows, body = sidecar.body(kept, sidecar.LENGTHS, file.path)
     if rows != len(file):
         raise sidecar.damaged(kept, file.path)

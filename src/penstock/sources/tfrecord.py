@@ -18,10 +18,11 @@ from ..base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import line_index, lines, sums
+from .checked import Checked
 from .crc32c import Sums, crc32c
 from .example import Examples
 from .held import Shared
-from .records import Records, bytes_of
+from .records import Records
 
 _CHUNK = 4 << 20  # bytes a pass over the file reads at once
 _LENGTH = struct.Struct("<Q")
@@ -31,17 +32,26 @@ _PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 def open_tfrecord(
-    path: Path, origin: Path, *, columns: Sequence[str] | None, cache: str | Path | None, shared: Shared, rebuild: bool
+    path: Path,
+    origin: Path,
+    *,
+    columns: Sequence[str] | None,
+    cache: str | Path | None,
+    shared: Shared,
+    rebuild: bool,
+    data: Checked,
 ) -> Records:
     """The records of one file; `path` is where it can be read as it is, `origin` the file the user meant."""
 
     def offsets_of(path: Path, size: Stat, tell: Callable[[int], None]) -> tuple[Ints, sums.Sums]:
-        return np.asarray([*_passed(path, size.size, origin, tell), size.size], np.int64), sums.of([])
+        return np.asarray([*_passed(data, size.size, tell), size.size], np.int64), sums.of([])
 
     index = line_index.make_index(path, origin, cache=cache, rebuild=rebuild, what="records", find=offsets_of)
     offsets = lines.Kept(index, origin, shared.files)
     rows = Rows(Examples(None if columns is None else list(columns)))
-    return Records(path, rows, rows=offsets.rows(), offsets=offsets.found, origin=origin, columns=columns, sound=sound)
+    return Records(
+        path, rows, rows=offsets.rows(), offsets=offsets.found, data=data, origin=origin, columns=columns, sound=sound
+    )
 
 
 class Rows:
@@ -54,14 +64,14 @@ class Rows:
         return self._parse(framed[_HEAD:-4])
 
 
-def _passed(path: Path, size: int, origin: Path, tell: Callable[[int], None]) -> Iterator[int]:
+def _passed(data: Checked, size: int, tell: Callable[[int], None]) -> Iterator[int]:
     """Where each record begins; all of them are sound."""
-    at = 0
+    at, origin = 0, data.origin
     while at < size:
-        chunk = bytes_of(path, at, min(_CHUNK, size - at), origin)
+        chunk = data.read(at, min(_CHUNK, size - at))
         starts, ends = _framed(chunk)
         if not ends:
-            starts, chunk = [0], bytes_of(path, at, _length(chunk, at, size, origin), origin)
+            starts, chunk = [0], data.read(at, _length(chunk, at, size, origin))
             ends = [len(chunk)]
         fits = sound(memoryview(chunk), np.asarray(starts, np.int64), np.asarray(ends, np.int64))
         if not fits.all():

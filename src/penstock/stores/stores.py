@@ -229,8 +229,9 @@ def _glob(pattern: str) -> re.Pattern[str]:
             hidden = r"(?!\.)" if pattern[at - 1 : at] == "/" else ""
             out, at = f"{out}{hidden}[^/]{'*' if pattern[at] == '*' else ''}", at + 1
         elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            inside = pattern[at + 1 : end].replace("\\", "\\\\")
-            out, at = f"{out}[{'^' + inside[1:] if inside[0] == '!' else inside}]", end + 1
+            inside = pattern[at + 1 : end]
+            held = re.sub(r"[\\\[&~|^]|(?<=-)-", r"\\\g<0>", inside[1:] if inside[0] == "!" else inside)
+            out, at = f"{out}[{'^' if inside[0] == '!' else ''}{held}]", end + 1
         else:
             out, at = out + re.escape(pattern[at]), at + 1
     try:

@@ -16,10 +16,10 @@ from ...stores import Range, is_far
 from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import File, ranges_of
+from ..checked import Checked, make, of_data
 from ..held import Held, Shared
-from ..records import bytes_of
 from ..rows import mapped
-from .forms import Form, Ids, form_of
+from .forms import HEAD, Form, Ids, files_of, form_of
 
 
 class OneEnd:
@@ -72,20 +72,20 @@ class Measured(Protocol):
 class FarTokens:
     """The first tokens of a file in a store; a slice fetches them."""
 
-    def __init__(self, path: Path, form: Form, length: int) -> None:
-        self._path, self._form, self._length = path, form, length
+    def __init__(self, data: Checked, form: Form, length: int) -> None:
+        self._data, self._form, self._length = data, form, length
 
     def __len__(self) -> int:
         return self._length
 
     def until(self, length: int) -> FarTokens:
         """Only so many of them."""
-        return FarTokens(self._path, self._form, length)
+        return FarTokens(self._data, self._form, length)
 
     def __getitem__(self, wanted: slice) -> npt.NDArray[Any]:
         start, stop, _ = wanted.indices(self._length)
         width = self._form.dtype.itemsize
-        data = bytes_of(self._path, self._form.begin + start * width, (stop - start) * width, self._path)
+        data = self._data.read(self._form.begin + start * width, (stop - start) * width)
         return np.frombuffer(data, self._form.dtype)
 
 
@@ -94,7 +94,8 @@ class TokenFile:
 
     columns = None
 
-    def __init__(self, path: Path, form: Form, ends: OneEnd | KeptEnds, shared: Shared) -> None:
+    def __init__(self, path: Path, form: Form, ends: OneEnd | KeptEnds, shared: Shared, data: Checked) -> None:
+        self._data = data
         self._path, self._form, self._ends, self._shared = path, form._replace(find=None), ends, shared
         self.dtype, self._stat = form.dtype, sidecar.stat(path)
 
@@ -104,6 +105,7 @@ class TokenFile:
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The documents at `indices`, as views."""
         tokens, (starts, stops) = self._tokens(), bounds(self._ends.get(), indices)
+        self._compare(starts, stops)
         return [tokens[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
     def spans(self, indices: Ints, /) -> Spans | None:
@@ -112,6 +114,7 @@ class TokenFile:
         if isinstance(tokens, FarTokens):
             return None
         starts, stops = bounds(self._ends.get(), indices)
+        self._compare(starts, stops)
         return Spans([tokens], np.zeros(len(indices), np.int64), starts, stops)
 
     def lengths(self) -> Sizes:
@@ -122,6 +125,8 @@ class TokenFile:
         """The tokens of all documents end to end, as a view."""
         ends = self._ends.get()
         tokens, many = self._tokens(), int(ends[-1]) if ends.size else 0
+        if not is_far(self._path):
+            self._data.whole()
         return tokens.until(many) if isinstance(tokens, FarTokens) else tokens[:many]
 
     def ranges(self, indices: Ints, /) -> list[Range]:
@@ -136,8 +141,16 @@ class TokenFile:
     def _tokens(self) -> npt.NDArray[Any] | FarTokens:
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
         if is_far(self._path):
-            return FarTokens(self._path, self._form, self._form.tokens)
+            return FarTokens(self._data, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
+
+    def _compare(self, starts: Ints, stops: Ints) -> None:
+        """Refuse tokens that are not what they were when checksums of them were made."""
+        if self._data.known() and not is_far(self._path) and starts.size and self._form.tokens:
+            with sidecar.storage(self._path):
+                whole = memoryview(mapped(self._path))
+            for one in self.ranges_between(starts, stops):
+                self._data.compare(one.start, one.stop, whole)
 
     def _mapped(self) -> tuple[int, npt.NDArray[Any]]:
         form = self._form
@@ -147,13 +160,23 @@ class TokenFile:
             return 1, np.frombuffer(mapped(self._path), form.dtype, form.tokens, form.begin)
 
 
-def open_tokens(path: Path, ids: Ids, cache: str | Path | None, shared: Shared, rebuild: bool = False) -> TokenFile:
+def open_tokens(
+    path: Path, ids: Ids, cache: str | Path | None, shared: Shared, rebuild: bool = False, checksum: bool = False
+) -> TokenFile:
     """A file of tokens; where its documents end is found out once, and kept beside it or in `cache`."""
+    files = files_of(path)
+    if checksum:
+        for one in files:
+            make(one, cache, rebuild)
+    data, *others = [of_data(one, shared.files, cache) for one in files]
+    data.compare(0, min(HEAD, sidecar.stat(path).size))
+    for other in others:
+        other.whole()
     form = form_of(path, ids)
     if form.find is None:
-        return TokenFile(path, form, OneEnd(form.tokens), shared)
+        return TokenFile(path, form, OneEnd(form.tokens), shared, data)
     ends = kept_ends(form.origin, form.what, form.find, form.tokens, cache, shared, rebuild)
-    return TokenFile(path, form, ends, shared)
+    return TokenFile(path, form, ends, shared, data)
 
 
 def kept_ends(

@@ -29,6 +29,8 @@ from ..paths import TOKEN_TYPES, TokenType
 from ..rows import arrow, mapped
 
 _CHUNK = 16 << 20  # bytes that a scan reads at once
+HEAD = 1 << 16
+"""Bytes at the beginning of a file that may tell what it is."""
 _NPY = b"\x93NUMPY"
 _MEGATRON = b"MMIDIDX\0\0"
 _CODES: dict[int, TokenType] = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
@@ -84,6 +86,13 @@ def form_of(path: Path, ids: Ids) -> Form:
     return form._replace(origin=path, what=f"documents-{name}-{ids.eos}", find=find)
 
 
+def files_of(path: Path) -> list[Path]:
+    """A file of tokens, and those beside it that tell of it."""
+    beside, about = _beside(path), path.with_name(f"{path.name}.metadata")
+    told = [about] if beside is not None and beside.suffix == ".index" and about.is_file() else []
+    return [path, *([] if beside is None else [beside]), *told]
+
+
 def _beside(path: Path) -> Path | None:
     """The file that says where the documents of this one end."""
     named = {
@@ -97,7 +106,7 @@ def _beside(path: Path) -> Path | None:
 def _plain(path: Path, size: int, ids: Ids) -> Form:
     """A NumPy array, or nothing but the bytes of tokens: OLMo names these `.npy` too."""
     with sidecar.storage(path):
-        head = seams.world.store.read(str(path), 0, 1 << 16) if path.suffix == ".npy" else b""
+        head = seams.world.store.read(str(path), 0, HEAD) if path.suffix == ".npy" else b""
     if head.startswith(_NPY):
         return _npy(path, size, head)
     if ids.dtype is None:
@@ -120,7 +129,7 @@ def _npy(path: Path, size: int, head: bytes) -> Form:
         version = np.lib.format.read_magic(file)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = header(file)
-    except (ValueError, TypeError, SyntaxError) as error:
+    except Exception as error:  # it is read as Python is: whatever that raises
         raise DataError(f"a damaged header: {error}", where=str(path)) from error
     if dtype.kind not in "iu" or len(shape) != 1:
         raise DataError(
