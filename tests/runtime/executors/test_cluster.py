@@ -74,6 +74,7 @@ PIPELINES = {
         )
         .limit(150)
         .map(row)
+        .batch(3)
     ),
 }
 """Those after the fourth in `make soak`."""
