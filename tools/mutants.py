@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,7 +226,9 @@ def changed(was: CodeType, now: CodeType) -> Iterator[tuple[CodeType, CodeType]]
 def exchange(mutant: Mutant) -> bool:
     """Give the functions of this process the code of the mutant; whether that is all of the change."""
     file = str(PACKAGE / mutant.module)
-    pairs = list(changed(*(compile(text, file, "exec", dont_inherit=True) for text in (mutant.source, mutant.code))))
+    with warnings.catch_warnings(action="ignore"):  # of `is` beside a literal
+        codes = [compile(text, file, "exec", dont_inherit=True) for text in (mutant.source, mutant.code)]
+    pairs = list(changed(*codes))
     if not all(was.co_flags & OPTIMIZED for was, _ in pairs):
         return False
     functions = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
@@ -300,10 +303,10 @@ class Forks:
         with (folder / "said.txt").open("w") as out:
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
-        if not exchange(mutant):
-            in_a_copy(mutant, tests, folder)
-        self.failed = False
-        try:
+        try:  # whatever happens, a fork ends here
+            if not exchange(mutant):
+                in_a_copy(mutant, tests, folder)
+            self.failed = False
             for test, following in zip(tests, [*tests[1:], None], strict=True):
                 items[test].ihook.pytest_runtest_protocol(
                     item=items[test], nextitem=items[following] if following else None

@@ -71,6 +71,23 @@ def test_every_question_is_answered_by_one_order(
             early.at(np.asarray([position]))
 
 
+def test_before_what_is_told_only_the_beginning_is_known() -> None:
+    mix = mixture([2, 1, 1])
+    drawing = Corrected(mix, MadeUp(5, {"a": 1}, ((6, "b"),)))
+    assert drawing.counts(0).tolist() == [0, 0, 0]
+    assert int(drawing.counts(5).sum()) == 5
+    for position in range(1, 5):
+        with pytest.raises(ps.StateError, match=f"^position {position} lies before 5"):
+            drawing.counts(position)
+    for position in range(5):
+        with pytest.raises(ps.StateError, match=f"^position {position} lies before 5"):
+            drawing.at(np.asarray([position]))
+    source, k = drawing.at(np.arange(5, 40))
+    assert drawing.places(source, k).tolist() == [*range(5, 40)]
+    with pytest.raises(ps.StateError, match="^position 0 lies before 5"):
+        drawing.places(np.asarray([0]), np.asarray([0]))
+
+
 def test_a_log_of_several_lives_is_read_in_order() -> None:
     log: list[Any] = [
         {"from": 0}, {"position": 3, "source": "a"}, {"position": 9, "source": "b"}, {"position": 10, "source": "a"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import penstock as ps
 from penstock.graph.build import Builder
@@ -25,6 +26,20 @@ def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:
         assert blocks.lengths(start, stop).tolist() == plain.lengths(start, stop).tolist()
     assert blocks.lengths(0, 256).tolist() == plain.lengths(0, 256).tolist()
     assert blocks.lengths(255, 511).tolist() == plain.lengths(255, 511).tolist()
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3])
+def test_tokens_that_every_document_has_besides_are_counted(extra: int) -> None:
+    sizes = np.random.default_rng(0).integers(0, 9, 300)
+    flow = ps.from_tokens(np.zeros(int(sizes.sum()), np.int32), np.cumsum([0, *sizes])).shuffle(seed=1).repeat().flow
+    builder = Builder(flow)
+    meter = Metered(builder.op(flow), builder.lengths, extra)
+    known = np.cumsum([0, *meter.lengths(0, 900)])
+    assert known[300] == sizes.sum() + 300 * extra
+    assert [meter.tokens(document) for document in range(0, 900, 7)] == known[:900:7].tolist()
+    for token in range(0, int(known[-1]), 53):
+        document, begins = meter.near(token)
+        assert known[document] == begins <= token
 
 
 def test_the_document_that_holds_a_token_of_a_leaf_as_it_lies() -> None:

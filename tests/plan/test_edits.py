@@ -250,7 +250,10 @@ def test_edits_that_make_no_sense_are_refused() -> None:
 def test_a_damaged_edit_is_refused() -> None:
     ds = numbers(6, "a")
     body = {k: v for k, v in states(ds, 1).items() if k != "check"}
-    for edit in ({"skip": "x", "count": 1}, {"exclude": "a", "since": 0}, {"skip": 3}):
+    good = {"skip": 3, "count": 1, "pass": 0}
+    ps.Loader(ds).load_state_dict(seal({**body, "changes": [good]}))
+    wrong = [{**good, "pass": lap} for lap in (-1, 0.0, True, None, 1 << 60)]
+    for edit in ({"skip": "x", "count": 1}, {"exclude": "a", "since": 0}, {"skip": 3}, *wrong):
         with pytest.raises(StateError, match="damaged"):
             ps.Loader(ds).load_state_dict(seal({**body, "changes": [edit]}))
 

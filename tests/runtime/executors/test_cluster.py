@@ -63,7 +63,7 @@ PIPELINES = {
         ps.mix({"a": numbers(50).map(row), "b": numbers(30).map(row)}, {"a": 1, "b": 2}).limit(60).batch(3)
     ),
     "flat map": lambda: numbers(60).flat_map(lambda x: [row(x)] * (x % 4)).batch(3),
-    "shuffle buffer": lambda: numbers(80).filter(lambda x: x % 3).shuffle_buffer(16, seed=2).map(row),
+    "shuffle buffer": lambda: numbers(80).filter(lambda x: x % 3).shuffle_buffer(16, seed=2).map(row).batch(3),
     "packed, lengths known": lambda: (
         ps.from_tokens(np.arange(400), np.arange(0, 401, 8)).shuffle().pack(24, "best_fit")
     ),
