@@ -170,3 +170,11 @@ def test_more_rows_than_a_shard_has_room_for_are_no_memory(tmp_path: Path) -> No
 def test_a_dataset_without_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"index\.json lists no files: the dataset is empty"):
         open_files(write_mds(tmp_path / "mds", []))
+
+
+def test_a_size_without_end_is_refused(tmp_path: Path) -> None:
+    folder = write_mds(tmp_path / "mds", mds_rows(2))
+    index = folder / "index.json"
+    index.write_text(index.read_text().replace('"samples": 2', '"samples": 1e999'))
+    with pytest.raises(DataError, match=r"index\.json.*is no index of MDS shards"):
+        open_files(folder)

@@ -31,7 +31,7 @@ def shards_of(found: Any, where: Path) -> list[Shard]:
     """The shards that an `index.json` lists."""
     try:
         return [_shard(one) for one in found["shards"]]
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise DataError(f"is no index of MDS shards: {error!r}", where=str(where)) from error
 
 
