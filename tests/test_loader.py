@@ -837,7 +837,7 @@ class _Clock:
         done.set_result(task())
         return done
 
-    def close(self) -> None: ...
+    def close(self, seconds: float | None = None, /) -> None: ...
 
 
 def test_cheap_steps_do_not_pile_up_dear_samples() -> None:

@@ -46,7 +46,8 @@ def written(path: Path, rows: int) -> None:
         for start in range(0, rows, GROUP):
             many = min(GROUP, rows - start)
             numbers = np.arange(start, start + many)
-            table = pa.table({"row": numbers, "kind": dice.integers(0, 2, many, np.int8)})
+            columns: Any = {"row": numbers, "kind": dice.integers(0, 2, many, np.int8)}
+            table = pa.table(columns)
             file.write_table(table, row_group_size=GROUP)
 
 

@@ -52,6 +52,7 @@ def make(place: Place) -> ps.Loader:
 
 def built(rank: int, ranks: int, asked: dict[str, int]) -> Any:
     config = data_loader(make)
+    kind: Any
     (kind,) = [each for each in Base.__subclasses__() if each.Config is type(config)]
     return kind(config, dp_rank=rank, dp_world_size=ranks, tokenizer="words", **asked)
 
