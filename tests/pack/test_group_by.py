@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, note
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import penstock as ps
+import penstock.graph.build as builder
 from amounts import examples
 from penstock.errors import ConfigError, DataError
 from penstock.graph.compiled import Compiled
+from penstock.ops.cut import CutOp
 from penstock.ops.fit import FitOp
+from penstock.ops.pack import PackOp
 from penstock.testing import assert_resumes
 from trees import Grown, assert_plan_tells_packs, build, delivered, other_order, show, woven
 
@@ -41,6 +44,42 @@ def known(draw: Any) -> Grown:
     flow = woven(draw, "", True, kinds=("mix", "mix", "concat"))
     alike = flow.ds._size is not None and Compiled(flow.ds.flow).op.alike
     return flow.then("repeat") if flow.ds._size and not (alike and draw(st.booleans())) else flow
+
+
+def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) -> list[Any]:
+    """The rows of two passes of a flow that ends; `planned` as those of passes that differ are."""
+    with pytest.MonkeyPatch.context() as patch:
+        if planned:
+            patch.setattr(builder, "by_sums", lambda fold: False)
+        packed = build(flow.tree).pack(length, **options)
+        assert isinstance(Compiled(packed.flow).op.inputs[0], PackOp if planned else FitOp | CutOp)
+        return [
+            {name: column.tolist() for name, column in row.items()}
+            for row in islice(packed.repeat(), 2 * (packed.plan.size or 0))
+        ]
+
+
+@st.composite
+def ending(draw: Any) -> Grown:
+    """A tree of documents whose lengths are known, of which every pass gives the same."""
+    flow = woven(draw, "", True, kinds=("concat", "concat", "mix"))
+    assume(flow.ds._size and Compiled(flow.ds.flow).op.alike)
+    return flow
+
+
+@examples(60)
+@given(
+    ending(), st.integers(2, 9), st.sampled_from(HOW[:4]), st.sampled_from([None, SOURCE]), st.sampled_from([22, 30])
+)
+def test_what_is_found_by_sums_is_what_a_plan_of_the_pass_gives(
+    flow: Grown, length: int, how: dict[str, Any], by: str | None, rows: int
+) -> None:
+    """An edit of the run makes passes differ, and the rows that were given stay as they were."""
+    options, length = {**how, "group_by": by, "rows": rows}, length * how.get("pad_to_multiple", 1)
+    if not by and "method" not in how:
+        del options["rows"]
+    note(f"{show(flow.tree)}.pack({length}, **{options})")
+    assert rows_of(flow, length, options, True) == rows_of(flow, length, options, False)
 
 
 @examples(60)

@@ -38,14 +38,14 @@ from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
-from ..pack import Apart, ConcatSplit
+from ..pack import Apart, ConcatSplit, by_sums
 from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
 from ..types import Ints, Order, is_source
 from .draws import draws_of
 from .ends import endless
 from .history import History, by_pass, history
-from .indexed import by_sums, require_indexed, why_not
+from .indexed import require_indexed, why_not
 from .nodes import (
     Again,
     Batch,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
 from ..errors import IndexedError
 from ..mixing.rules import Chain, Weighted
-from ..pack import SOURCE, Apart, BestFit, ConcatSplit
-from ..types import Fold, is_source
+from ..pack import SOURCE, Apart, by_sums
+from ..types import is_source
 from .ends import endless
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
 from .tail import tail_of
@@ -72,18 +70,5 @@ def lengths_known(flow: Flow) -> bool:
             return lengths_known(below)
         case Mix(flows, _, Weighted() | Chain()):
             return all(map(lengths_known, flows))
-        case _:
-            return False
-
-
-def by_sums(fold: Fold | Batch) -> TypeGuard[ConcatSplit | BestFit | Apart]:
-    """Whether the rows of a fold follow from how many tokens lie before them."""
-    match fold:
-        case ConcatSplit():
-            return fold.max_segments is None
-        case BestFit():
-            return fold.windowed
-        case Apart(inner):
-            return by_sums(inner)
         case _:
             return False

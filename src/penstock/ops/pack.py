@@ -13,7 +13,7 @@ from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
-from ..pack import Apart, BestFit, ConcatSplit, FirstFit, Layout, fitted, inner_of, plan, settled
+from ..pack import Apart, BestFit, ConcatSplit, FirstFit, Layout, by_sums, fitted, inner_of, plan, settled
 from ..types import Fold, Ints
 from .op import OneInput, Op
 from .packed import Counted, PackedOp, lapped, ranks
@@ -54,6 +54,7 @@ class PackOp(PackedOp):
         inner = inner_of(fold)
         self.row_length = inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
+        self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = dict[int, Pass]()
 
     @property
@@ -94,12 +95,12 @@ class PackOp(PackedOp):
         sizes = self.lengths.of(rows) + self.extra
         groups, key = self._group(rows), self._key(epoch)
         if epoch == self._reference:
-            return Pass(rows, sizes, plan(self.fold, sizes, key, self.multiple, groups), True)
+            return Pass(rows, sizes, plan(self.fold, sizes, key, self.multiple, groups, self._apart), True)
         first = self._first
         before = self._group(first.rows)
         if np.array_equal(sizes, first.sizes) and np.array_equal(groups, before) and key == self._key(self._reference):
             return Pass(rows, sizes, first.plan, True)
-        own = plan(self.fold, sizes, key, self.multiple, groups)
+        own = plan(self.fold, sizes, key, self.multiple, groups, self._apart)
         if len(own) == len(first.plan):
             return Pass(rows, sizes, own, True)
         kinds, was = self._kinds(sizes, groups), self._kinds(first.sizes, before)
@@ -115,7 +116,8 @@ class PackOp(PackedOp):
 
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry alone."""
-        return key_of_pass(self.key, epoch) if isinstance(self.fold, BestFit) and self.fold.windowed else self.key
+        windows = by_sums(self.fold) and not isinstance(self.fold, ConcatSplit)
+        return key_of_pass(self.key, epoch) if windows else self.key
 
     @property
     def began(self) -> bool:
@@ -129,7 +131,7 @@ class PackOp(PackedOp):
         places = np.arange(_SAMPLED)
         documents = self.flow.locate(places, np.zeros_like(places))
         sizes = self.lengths.of(documents) + self.extra
-        made = plan(self.fold, sizes, self._key(0), self.multiple, self._group(documents))
+        made = plan(self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart)
         bounds = made.bounds[: max(len(made) * 9 // 10, 1) + 1]
         pieces = slice(0, int(bounds[-1]))  # rows at the end would have gone on to be filled
         return self.parts(documents.take(made.item[pieces]), made.start[pieces], made.stop[pieces], bounds)
@@ -143,8 +145,9 @@ class PackOp(PackedOp):
         made = self.planned(epoch)
         if not made.own:
             return (epoch + 1) * samples
+        of = self._group(made.rows)
         return epoch * samples + settled(
-            self.fold, made.sizes, self.key, made.plan, place, self.multiple, self._group(made.rows)
+            self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
         )
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:

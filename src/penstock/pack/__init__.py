@@ -13,7 +13,7 @@ from .layout import Layout
 from .options import METHODS, DType, Method, PackedBatches, Packing
 from .plan import Columns, Pieces, cut_at, fitted, plan, settled
 from .row import Missing, build_row
-from .window import Windows
+from .window import Windows, by_sums
 
 __all__ = [
     "METHODS",
@@ -38,6 +38,7 @@ __all__ = [
     "Rebatch",
     "Windows",
     "build_row",
+    "by_sums",
     "cut_at",
     "feature_packing",
     "fitted",

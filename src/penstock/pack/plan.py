@@ -16,31 +16,38 @@ from ..folds.fit import BestFit, FirstFit
 from ..folds.pack import ConcatSplit, Piece, negative
 from ..types import Carry, Fold, Ints, Item, Part
 from .layout import Layout
-from .window import Windows
+from .window import Windows, by_sums
 
 _CHUNK = 1 << 14  # documents that a fold is given before it tells how far it is
 _CUT = 1 << 22  # documents cut at a time
 
 
 def settled(
-    fold: Fold, lengths: Ints, key: int, made: Layout, groups: int, multiple: int = 1, of: Ints | None = None
+    fold: Fold,
+    lengths: Ints,
+    key: int,
+    made: Layout,
+    rows: int,
+    multiple: int = 1,
+    of: Ints | None = None,
+    groups: int = 1,
 ) -> int:
-    """After how many documents a fold has given so many groups of a plan; all where the end of the pass decides.
+    """After how many documents a fold has given so many rows of a plan; all where the end of the pass decides.
 
     >>> from penstock.pack import FirstFit
     >>> sizes = np.array([5, 6, 3, 8])
     >>> settled(FirstFit(8), sizes, 0, plan(FirstFit(8), sizes), 1)
     3
     """
-    if groups <= 0:
+    if rows <= 0:
         return 0
-    if isinstance(fold, ConcatSplit) and fold.max_segments is None:
-        return int(made.item[made.bounds[groups] - 1]) + 1
-    if isinstance(fold, BestFit) and fold.windowed:
-        return Windows(fold, multiple).settled(lengths, groups)
+    if by_sums(fold):
+        if isinstance(fold, ConcatSplit):
+            return int(made.item[made.bounds[rows] - 1]) + 1
+        return Windows(fold, multiple, groups).settled(lengths, rows)
     carry, given = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
-        if given >= groups:
+        if given >= rows:
             return number
         carry, ready = _taken(fold, carry, Item(number, size, None), of)
         given += len(ready)
@@ -98,11 +105,14 @@ def _halved(own: Layout, groups: int, multiple: int) -> Layout:
     return Layout(np.arange(len(item) + 1), item, start, stop)
 
 
-def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1, of: Ints | None = None) -> Layout:
+def plan(
+    fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1, of: Ints | None = None, groups: int = 1
+) -> Layout:
     """Run a fold over one pass of lengths, without data: who goes together, as columns.
 
-    All lengths are multiples of `multiple`, and cut at such; `of` are the groups of documents, for `Apart`.
-    `ConcatSplit` without `max_segments` is computed at once (about 0.2 us a document), any other fold step by step.
+    All lengths are multiples of `multiple`, and cut at such; `of` are the groups of documents, for `Apart`, of which
+    there are so many `groups`. `ConcatSplit` without `max_segments` is computed at once (about 0.2 us a document), what
+    is packed in windows window by window, any other fold step by step.
 
     >>> from penstock.pack import FirstFit
     >>> made = plan(FirstFit(8), [5, 6, 3])
@@ -110,10 +120,10 @@ def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1, of
     ([0, 2, 3], [0, 2, 1], [0, 0, 0], [5, 3, 6])
     """
     sizes = np.asarray(lengths, np.int64)
-    if isinstance(fold, ConcatSplit) and fold.max_segments is None:
-        return _plan_concat(fold.length, sizes)
-    if isinstance(fold, BestFit) and fold.windowed:
-        return Windows(fold, multiple).planned(sizes, key)
+    if by_sums(fold):
+        if isinstance(fold, ConcatSplit):
+            return _plan_concat(fold.length, sizes)
+        return Windows(fold, multiple, groups).planned(sizes, key, of if isinstance(fold, Apart) else None)
     bounds, number, start, stop = [0], list[int](), list[int](), list[int]()
 
     def note(groups: Sequence[Sequence[Piece]]) -> None:
@@ -130,9 +140,9 @@ def plan(fold: Fold, lengths: npt.ArrayLike, key: int = 0, multiple: int = 1, of
         for first in range(0, len(sizes), _CHUNK):
             progress.tell(first)
             for i, size in enumerate(sizes[first : first + _CHUNK].tolist(), first):
-                carry, groups = _taken(fold, carry, Item(i, size, None), of)
-                if groups:
-                    note(groups)
+                carry, ready = _taken(fold, carry, Item(i, size, None), of)
+                if ready:
+                    note(ready)
     note(fold.flush(carry))
     return Layout(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
 

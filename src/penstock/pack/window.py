@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from typing import TypeGuard
 
 import numpy as np
 
@@ -21,6 +22,19 @@ from ..types import Ints
 from .layout import Layout
 
 _EACH = 64  # rows of a window for each group, so that the one that is not full costs little
+
+
+def by_sums(fold: object) -> TypeGuard[ConcatSplit | BestFit | Apart]:
+    """Whether the rows of a fold follow from how many tokens lie before them."""
+    match fold:
+        case ConcatSplit():
+            return fold.max_segments is None
+        case BestFit():
+            return fold.windowed
+        case Apart(inner):
+            return by_sums(inner)
+        case _:
+            return False
 
 
 class Windows:
@@ -133,8 +147,8 @@ class Windows:
         mine = (pieces[of[item] == group] for group in distinct(of[item]).tolist())
         return sum(needed(each, self.length) if self.whole else -(-int(each.sum()) // self.length) for each in mine)
 
-    def planned(self, sizes: Ints, key: int) -> Layout:
-        """All windows of a pass of these documents."""
+    def planned(self, sizes: Ints, key: int, of: Ints | None = None) -> Layout:
+        """All windows of a pass of these documents, `of` these groups."""
         if self.long == "cut":
             sizes = np.minimum(sizes, self.length)
         begins = bounds_of(sizes)
@@ -146,8 +160,8 @@ class Windows:
             begin, end = number * self.span, tokens if number == many - 1 else (number + 1) * self.span
             first, stop = int(np.searchsorted(begins, begin, side="right")) - 1, int(np.searchsorted(begins, end))
             pieces = self.pieces(sizes[first:stop], int(begins[first]), begin, end)
-            rows = self.rows if number < many - 1 else self.last(tokens, lambda: self.least(sizes))
-            found = self.packed(pieces, rows, key, number)
+            rows = self.rows if number < many - 1 else self.last(tokens, lambda: self.least(sizes, of))
+            found = self.packed(pieces, rows, key, number, None if of is None else of[first:stop])
             made.append(Layout(np.diff(found.bounds), found.item + first, found.start, found.stop))
         sizes_of, *columns = (np.concatenate(column) for column in zip(*map(_columns, made), strict=True))
         return Layout(bounds_of(sizes_of), *columns)
