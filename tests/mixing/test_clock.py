@@ -129,6 +129,23 @@ def test_shares_at_every_prefix_and_at_every_border(sigma: float) -> None:
         assert (np.abs(piece - piece.sum(axis=1)[:, None] * share) < 2 * longest).all()
 
 
+@pytest.mark.parametrize(
+    "points", [{0: (9, 1), 4_000: (1, 9)}, {0: (1, 9), 1_000: (9, 1), 4_000: (1, 9)}, {0: (0, 1), 4_000: (1, 0)}]
+)
+def test_a_ramp_between_long_and_short_documents_keeps_its_integral(points: dict[int, tuple[int, int]]) -> None:
+    """What a draw brings changes along the ramp, from 20 tokens to 180."""
+    sizes = [[20] * 9, [170, 190]]
+    schedule = ps.Schedule([(at, {"a": a, "b": b}) for at, (a, b) in points.items()], "linear")
+    given, _ = off(mixture(sizes, schedule), 6_000)
+    at = np.arange(6_000)
+    weights = np.stack([np.interp(at, list(points), [each[i] for each in points.values()]) for i in range(2)], axis=1)
+    shares = weights / weights.sum(axis=1)[:, None]
+    each = 1 / (shares / np.asarray([20, 180])).sum(axis=1)
+    want = np.cumsum(shares * each[:, None], axis=0)
+    stairs = 0.005 * want.sum(axis=1).max()  # a ramp is followed in steps
+    assert np.abs(given - want).max() < 2 * 190 + stairs
+
+
 def test_a_tenth_of_a_percent_at_1e8_tokens() -> None:
     """Where no document exceeds 10^4, from nothing: the position is searched for, not run up to."""
     sizes, shares = [lognormal(50_000, 2.5, i, 10_000) for i in range(3)], np.asarray([0.5, 0.3, 0.2])

@@ -515,6 +515,20 @@ def test_a_ramp_keeps_its_integral_sample_by_sample() -> None:
 # ---------------------------------------------------------------- blocks
 
 
+@pytest.mark.parametrize("block", [1, 4, 7])
+def test_draws_that_are_never_made_have_no_place(block: int) -> None:
+    mix = Mixture(("a", "b"), {"a": 1, "b": 2}, (5, 9), key=3, stop="all_exhausted", block_size=block, max_epochs=1)
+    source, k = mix.at(np.arange(14))
+    assert sorted(zip(source.tolist(), k.tolist(), strict=True)) == [
+        *((0, i) for i in range(5)),
+        *((1, i) for i in range(9)),
+    ]
+    asked = [(i, draw) for i, most in ((0, 5), (1, 9)) for draw in range(most + 3)]
+    found = mix.places(*(np.asarray(column) for column in zip(*asked, strict=True)))
+    for (i, draw), place in zip(asked, found.tolist(), strict=True):
+        assert place == next((at for at in range(14) if (source[at], k[at]) == (i, draw)), -1)
+
+
 def test_a_block_permutes_the_plain_interleave() -> None:
     stop: Any
     for stop, sizes in (("restart", (None,) * 3), ("all_exhausted", (40, 50, 11)), ("first_exhausted", (40, 50, 11))):

@@ -31,6 +31,11 @@ def test_counts_of_batches_over_passes(rows: int, size: int, shuffled: bool, dro
         if position < steps:
             seen.update((sample.epoch, sample.index) for sample in plan.at(position))
     assert set(seen.values()) == {1}
+    whole = passes(rows, size, shuffled=shuffled, drop=drop)
+    for start in range(0, steps, 3):
+        part = whole.skip(start)
+        want = sum(len(whole.plan.at(position)) for position in range(start, steps))
+        assert part.plan.counts(steps - start) == {"web": want}
     for epoch, index in seen:
         assert any(s.index == index and s.epoch == epoch for p in plan.find("web", index) for s in plan.at(p))
 

@@ -43,6 +43,20 @@ def test_sums_are_those_of_the_lengths_that_lie_there(
         assert want[block] <= near[0] <= want[min(block + rows, n)]
 
 
+@examples(100)
+@given(SIZES, st.integers(1, 9), st.integers(1, 5), st.integers(0, 3), st.integers(0, 1 << 40))
+def test_a_place_not_long_before_a_token_is_told_with_the_tokens_before_it(
+    sizes: list[int], rows: int, together: int, seed: int, epoch: int
+) -> None:
+    op = Compiled(store(sizes).reorder(BucketShuffle(rows, together), seed).flow).op
+    lengths, n = Lengths([np.asarray(sizes)]), len(sizes)
+    sums, rows_ = op.summed(lengths), op.locate(np.arange(n) + epoch * n, np.zeros(n, np.int64))
+    before = np.concatenate([[0], np.cumsum(lengths.of(rows_))])
+    for token in range(0, int(before[-1]), 7):
+        place, tokens = sums.holding(epoch, token)
+        assert before[place] == tokens <= token < before[min(place + rows, n)]
+
+
 def test_lengths_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up = list[int]()
     inner = BucketShuffle.dealt

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
+from penstock.runtime.cursor import seal
 from penstock.runtime.settling import Address, Ledger, address_of
 from rollouts import Rollouts, prompts
 
@@ -54,6 +55,18 @@ def test_a_run_that_stands_at_the_end_of_a_pass_can_be_taken_from() -> None:
     again = resumed(lambda: numbers(301).batch(2, collate=list), loader.state_dict())
     assert again.take(2) == [] and values(again.take(2)) == [[0, 1], [2, 3]]
     assert loader.take(2) == [] and values(loader.take(2)) == [[0, 1], [2, 3]]
+
+
+def test_an_open_item_that_was_not_taken_yet_is_damage() -> None:
+    ds = numbers(40).batch(2, collate=list)
+    loader = ps.Loader(ds)
+    loader.take(5)
+    state = loader.state_dict()
+    assert state["settling"]["open"] == [[0, [0, 1, 2, 3, 4]]]
+    for item in (5, 6, 9, 19, 20):
+        wrong = {**state, "settling": {**state["settling"], "open": [[0, [0, item]]]}}
+        with pytest.raises(ps.StateError, match="damaged"):
+            ps.Loader(ds).load_state_dict(seal({name: value for name, value in wrong.items() if name != "check"}))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
