@@ -369,7 +369,7 @@ class Planned(RuleBasedStateMachine):
                 inputs[0] = (name, (flow[0], flow[1] + 3, flow[2]), weight)
             case _:
                 return
-        if any(part[0] == "pack" or ("unit", "tokens") in part[-1] for part in self.parts()):
+        if any(part[0] == "pack" or (part[0] == "mix" and ("unit", "tokens") in part[3]) for part in self.parts()):
             inputs = [(name, changed(flow, documents_too), w) for name, flow, w in inputs]
         states, before = self.saved(), (self.tree, self.rows, self.adopted, self.loaders, self.its, self.size)
         self.tree = changed(self.tree, lambda part: ("mix", tuple(inputs), *mix[2:]) if part == mix else part)
