@@ -39,7 +39,7 @@ def run(rows: PlannedRows, consumed: int, steps: int, ranks: int, workers: int) 
                 rows,  # pyright: ignore[reportArgumentType]
                 batch_sampler=single(consumed, len(rows), 2, rank, ranks),  # pyright: ignore[reportArgumentType]
                 num_workers=workers,
-                multiprocessing_context="fork" if workers else None,
+                multiprocessing_context="forkserver" if workers else None,
             )
         )
         for rank in range(ranks)

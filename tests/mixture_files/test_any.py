@@ -79,6 +79,9 @@ SEEDS: dict[str, dict[str, Any]] = {
     "megatron": {"data_path": [0.5, "x", 1, "y"], "model": {"data": {}}},
     "nanotron": {"data_stages": [{"data": {"dataset": {"dataset_folder": ["x"]}}}], "tokens": {"sequence_length": 8}},
     "handbook": {"dataset_mixture": {"datasets": [{"id": "a/b", "weight": 0.5}]}, "num_train_epochs": 2},
+    "maxtext": {"dataset_type": "grain", "grain_train_files": "x*;y*"},
+    "dolma": {"streams": [{"name": "a", "documents": ["x/*.gz"], "output": {"path": "y"}}]},
+    "dclm": {"name": "a", "dataset_url": "x/", "manifest_url": "x/manifest.jsonl", "tokenized": True},
     "python": {},  # is no YAML
 }
 

@@ -88,7 +88,7 @@ def test_any_ranks_go_on_where_any_ranks_were(make: Any, whole: dict[Any, dict[s
                 assert whole[make][uid] == value
                 flight[rank][uid] = value
                 taken.add(uid)
-            for uid in data.draw(st.sets(st.sampled_from([*flight[rank], ""]), max_size=6), "done") - {""}:
+            for uid in sorted(data.draw(st.sets(st.sampled_from([*flight[rank], ""]), max_size=6), "done") - {""}):
                 fate = data.draw(st.sampled_from(FATES), "fate")
                 here[rank].settle(uid, fate)
                 del flight[rank][uid]

@@ -104,10 +104,12 @@ Code = list[list[str] | int]
 
 def code_of(flow: Flow) -> Code:
     """Every function of a tree."""
-    told, places = Code(), dict[int, int]()
+    told, places, known = Code(), dict[tuple[str, str], int](), dict[int, tuple[str, str]]()
     for place, fn in enumerate(_functions(flow)):
-        told.append(places[id(fn)] if id(fn) in places else [name_of(fn), code_digest(fn)])
-        places.setdefault(id(fn), place)
+        if id(fn) not in known:
+            known[id(fn)] = name_of(fn), code_digest(fn)
+        first = places.setdefault(known[id(fn)], place)
+        told.append(first if first < place else [*known[id(fn)]])
     return told
 
 
@@ -136,7 +138,7 @@ def code_notes(saved: Any, now: Code) -> list[str]:
 
 
 def _each(code: list[Any]) -> Iterator[Any]:
-    return (code[told] if type(told) is int else told for told in code)
+    return (code[told] if type(told) is int and 0 <= told < len(code) else told for told in code)
 
 
 def code_digest(fn: Any) -> str:
