@@ -136,6 +136,7 @@ def ledger_in(body: Mapping[str, Any], spread: Spread, setting: Setting, lanes: 
         raise _damaged(error) from error
     ours.behind = {lane: rounds for lane, rounds in behind.items() if lane % setting.world_size == setting.rank}
     ours.wait(ours.marks)
+    ours.used |= any(ours.behind.values())
     return ours
 
 

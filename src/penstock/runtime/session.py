@@ -185,7 +185,8 @@ class Session:
         cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
         journal, given, sizes, lanes = dict(self.journal.entries), self.given, self.sizes, self.lanes
         step, before, base = self.step, self.adopted, self._base
-        told = {"settling": self.ledger.told(self.spread, self.rows(), self.compiled.size)} if self.ledger.used else {}
+        items = self.compiled.size if self.ledger.used and self.group else None
+        told = {"settling": self.ledger.told(self.spread, self.rows(), items)} if self.ledger.used else {}
 
         def state() -> dict[str, Any]:
             at = cursor()
