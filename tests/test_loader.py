@@ -959,22 +959,3 @@ def test_steps_that_cannot_be_counted_are_not_sought() -> None:
             with pytest.raises(error):
                 loader.seek(wrong)  # pyright: ignore[reportArgumentType]
         assert next(iter(loader)) == 0
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", ["rows", "lanes", "epochs"])
-def test_who_counts_the_items_of_a_pass_gets_the_next_one_after_it(name: str, workers: int) -> None:
-    """As trainers do that never ask for one more: a pass after it would be empty, and every second one lost."""
-    numbers = ps.from_sequence(range(6)).shuffle(seed=1)
-    ds = {"rows": numbers, "lanes": numbers.filter(lambda x: x > -1), "epochs": numbers.repeat()}[name]
-
-    def make() -> ps.Loader:
-        return ps.Loader(ds, workers=workers, epoch_length=6 if name == "epochs" else None)
-
-    with make() as plain, make() as counted:
-        for _ in range(3):
-            items = iter(counted)
-            assert [next(items) for _ in range(6)] == [*plain]
-        with make() as again:  # a state is the rest of its pass, be it empty
-            again.load_state_dict(counted.state_dict())
-            assert [len([*again]) for _ in range(2)] == [0, 6]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -143,7 +143,6 @@ class Loader(Shows):
         timed = profile or (timeout is not None and executor == "threads")  # which says where a thread hangs
         self._closed, self._watch = False, Watch(executor, self._workers, self._executor, timed)
         self._pass: _Pass | None = None
-        self._before: int | None = None  # items that were given when the last `for` began
         self._told, self._form = False, form
         self._copies = Copies(form.copy) if form is not None and form.copies else None
         self._taking: Taking | None = None
@@ -164,23 +163,9 @@ class Loader(Shows):
             raise ConfigError("items of this run are taken, and not settled by a `for`: go on with loader.take(k)")
         if self._pass is not None:
             self._pass.free = False
-            self._count_out(self._pass)
         asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
-        self._pass, self._before = _Pass(self, not asked), self._session.items
+        self._pass = _Pass(self, not asked)
         return self._pass
-
-    def _count_out(self, last: _Pass) -> None:
-        """Where a `for` was given all there was and never asked for the end (it counted), the next one is the next
-        pass; who has loaded a state or jumped since is given the rest, be it empty.
-        """
-        with self._lock:
-            if last.over or self._before is None or self._session.items <= self._before or self._full():
-                return
-            with suppress(Exception):  # what fails is thrown when it is asked for
-                try:
-                    self._session.out.fill()
-                except StopIteration:
-                    self._end()
 
     @where_known
     def __len__(self) -> int:
@@ -328,7 +313,7 @@ class Loader(Shows):
         """
         with self._alone():
             self._session.load(state, on_mismatch, takes=True)
-            self._taking = self._before = None
+            self._taking = None
             if self._session.ledger.lost:
                 self._taken()  # all ranks make up for it here, where all know of it
 
@@ -361,7 +346,6 @@ class Loader(Shows):
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
             rows = rows_of(session.flow, rows_op(session.compiled.op), session.sizes, step, None)
             session.go(step, rows.start)
-            self._before = None
 
     def take(self, k: int) -> list[TakenItem]:
         """The next `k` items of this rank, for who finishes them out of order: each with its address in the plan.
@@ -607,7 +591,7 @@ class _Pass(Iterator[Any]):
     """
 
     def __init__(self, loader: Loader, free: bool) -> None:
-        self._loader, self.over, self.free = loader, False, free
+        self._loader, self._over, self.free = loader, False, free
 
     def __next__(self) -> Any:
         out = self._loader._session.out  # pyright: ignore[reportPrivateUsage]
@@ -620,17 +604,17 @@ class _Pass(Iterator[Any]):
         return value
 
     def _one(self, loader: Loader) -> Any:
-        if not self.over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
+        if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "a later iter(loader) or take() took over from this one: a loader has one position; for two "
                 "runs at a time make two loaders"
             )
-        if self.over or loader._full():  # pyright: ignore[reportPrivateUsage]
-            self.over = True
+        if self._over or loader._full():  # pyright: ignore[reportPrivateUsage]
+            self._over = True
             raise StopIteration
         try:
             return loader._next()  # pyright: ignore[reportPrivateUsage]
         except StopIteration:
-            self.over = True
+            self._over = True
             loader._end()  # pyright: ignore[reportPrivateUsage]
             raise
