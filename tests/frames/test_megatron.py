@@ -39,7 +39,7 @@ def run(rows: PlannedRows, consumed: int, steps: int, ranks: int, workers: int) 
                 rows,  # pyright: ignore[reportArgumentType]
                 batch_sampler=single(consumed, len(rows), 2, rank, ranks),  # pyright: ignore[reportArgumentType]
                 num_workers=workers,
-                multiprocessing_context="forkserver" if workers else None,
+                multiprocessing_context="fork" if workers else None,
             )
         )
         for rank in range(ranks)
@@ -47,6 +47,7 @@ def run(rows: PlannedRows, consumed: int, steps: int, ranks: int, workers: int) 
     return [[int(x) for loader in loaders for x in next(loader)["tokens"][:, 0]] for _ in range(steps)]
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns, where another test has loaded it
 @pytest.mark.parametrize("workers", [0, 2])
 def test_steps_are_those_of_the_plan_and_go_on_from_what_was_consumed_on_any_ranks(workers: int) -> None:
     rows, _, _ = datasets_provider(documents())((64, 0, 0))
