@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 SEEDS ?= 50
-# Every process that a test starts would compile the library anew.
+# Tests start hundreds of interpreters, and each would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check soak bench bench-quick docs free-threaded clean
@@ -42,9 +42,7 @@ help:
 demo: .venv/.demo
 	$(BIN)/penstock demo
 
-# Tests start hundreds of interpreters: the package is compiled once, also where Python is told to write no bytecode.
 test: .venv/.dev
-	$(BIN)/python -m compileall -q src tests
 	$(BIN)/python -m pytest -n $(JOBS) -q
 
 check: .venv/.dev

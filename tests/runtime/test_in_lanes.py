@@ -233,3 +233,13 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed() -> None:
     for lane in range(48):
         ours = sorted(int(uid[2:]) for uid in rest | found.keys() if int(uid[2:]) % 48 == lane)
         assert ours == [*range(lane, lane + 48 * len(ours), 48)]
+
+
+def test_a_rank_that_takes_nothing_keeps_how_far_its_lanes_are_behind() -> None:
+    """The others are ahead of it when their states meet; saved again before it takes anything, it loses none."""
+    here = loaders(filtered, 4)
+    taken = {item.uid for item in here[3].take(7)}
+    here = loaders(filtered, 4, [loader.state_dict() for loader in here])
+    (alone,) = loaders(filtered, 1, [loader.state_dict() for loader in here])
+    given = {item.uid for item in alone.take(LANES * 3)}
+    assert taken <= given and {f"0:{i}" for i in range(LANES)} <= given
