@@ -45,7 +45,7 @@ __all__ = [
 Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
 """Calls a function of every file."""
 
-_INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance")
+_INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance", "vortex")
 _FILES = 128  # mapped at a time
 DECODED = 192 << 20
 """Bytes of decoded row groups that a source holds, and of indexes of tars."""

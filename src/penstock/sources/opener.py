@@ -20,7 +20,7 @@ from .tokens import Ids, open_tokens
 
 _HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
 _FOLDERS = ("zarr", "lance")
-SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5")
+SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 """Formats whose files are compared with checksums where these were made; those of tokens too, and JSON arrays."""
 
 
@@ -79,7 +79,7 @@ class Opener(NamedTuple):
             data = checked.of_data(path, shared.files, cache)
         if opened := formats.opener_of(kind):
             data = data or checked.Checked(plain, path, shared.files)
-            return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild, data=data)
+            return opened(checked.Wanted(data, columns, cache, shared, rebuild))
         if kind == "parquet":
             return Parquet(path, columns=columns, shared=shared, data=data)
         if kind == "arrow":
