@@ -453,22 +453,33 @@ def test_a_rank_that_is_missing_is_named(kind: str, tmp_path: Path, caplog: pyte
     assert len(names(tmp_path)) == 4, "what was begun before goes too"
 
 
-def test_states_of_different_moments_are_not_taken_together(tmp_path: Path) -> None:
-    for kind in ("indexed", "journals"):
-        folder, loaders = tmp_path / kind, ranks_of(kind, 2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_of_different_moments_are_not_taken_together(kind: str, tmp_path: Path) -> None:
+    loaders = ranks_of(kind, 2)
+    for loader in loaders:
         next(steps_of(loaders))
-        ps.save(folder, loaders[0], step=1)
-        next(steps_of(loaders))
-        ps.save(folder, loaders[1], step=1)
-        with pytest.raises(ps.StateError, match="the states of step 1 are of different moments or runs"):
-            ps.restore(folder, loaders[0], step=1)
-    loaders = ranks_of("lanes", 2)
-    next(steps_of(loaders))
-    ps.save(tmp_path, loaders[0], step=1)
-    next(steps_of(loaders))
-    ps.save(tmp_path, loaders[1], step=1)
-    with pytest.raises(ps.StateError, match="step 1: the states are of different moments"):
-        ps.restore(tmp_path, loaders[1])
+        ps.save(tmp_path, loader, step=1)
+    with pytest.raises(ps.StateError, match="the states of step 1 are of different moments or runs"):
+        ps.restore(tmp_path, loaders[0], step=1)
+
+
+def test_lanes_of_a_dead_run_that_stood_elsewhere_at_this_step_do_not_complete_it(tmp_path: Path) -> None:
+    """Steps of 2 ranks and of 3 lead to other places in the lanes; a state of neither is made of both."""
+    stood = dict[int, list[int]]()
+    for before, alive in ((2, (0,)), (3, (1,)), (2, (0, 1))):
+        first, then = ranks_of("lanes", before), ranks_of("lanes", 2)
+        next(steps_of(first))
+        for loader in then:
+            loader.load_state_dict([one.state_dict() for one in first])
+        next(steps_of(then))
+        for rank in alive:
+            ps.save(tmp_path, then[rank])
+        (one,) = ranks_of("lanes", 1)
+        found = ps.restore(tmp_path, one)
+        assert found == (2 if len(alive) == 2 else None), "rank 1 of another history is none of this one"
+        stood[before] = [loader.state_dict()["turn"] for loader in then]
+    assert set(stood[2]) != set(stood[3])
+    assert len(names(tmp_path)) == 2, "and what the dead runs left has gone"
 
 
 def test_logs_of_weights_that_differ_are_not_taken_together(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ..base.groups import Neighbours
 from ..base.ints import distinct, within_reach
 from ..base.rows import Rows, bounds_of, empty_rows
 from ..streams.feed import Positions
@@ -96,8 +96,7 @@ class BatchOp(Groups):
         return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
 
     def values(self, rows: Rows) -> Sequence[Any]:
-        values = self.flow.values(rows.ungrouped())
-        return [values[a:b] for a, b in pairwise(rows.levels[0].tolist())]
+        return Neighbours(self.flow.values(rows.ungrouped()), rows.levels[0].tolist())
 
     def begins(self, position: int) -> int:
         """The position below at which a batch begins."""

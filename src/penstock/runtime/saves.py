@@ -1,9 +1,9 @@
 """States in a folder: every rank writes a file of its own without asking the others, and reads what it needs.
 
-A file is named by the step, the rank, the number of ranks and the moment, a digest of what the states of all ranks have
-in common. A state is there when the files of all ranks of one moment are. So what a crash left behind never completes
-another run's, and who finds the files of a moment complete knows that every rank has been there: nobody writes or reads
-what lies before.
+A file is named by the step, the rank, the number of ranks and the moment: digests of what the states of all ranks have
+in common, and of where they stand. A state is there when the files of all ranks of one moment are. So what a crash left
+behind never completes another run's, and who finds the files of a moment complete knows that every rank has been there:
+nobody writes or reads what lies before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ..base.cursors import as_int
 from ..base.ints import whole
@@ -44,6 +44,10 @@ class Savable(Protocol):
     ) -> None: ...
 
 
+_Held: TypeAlias = "Mapping[_Moment, Mapping[int, str]]"
+"""The files of the ranks that have written a state, by moment."""
+
+
 class _Moment(NamedTuple):
     """A moment of a run on so many ranks."""
 
@@ -53,6 +57,11 @@ class _Moment(NamedTuple):
 
     def file(self, rank: int) -> str:
         return f"step-{self.step}.rank-{rank}-of-{self.ranks}.{self.digest}.json"
+
+    def goes_with(self, other: _Moment) -> bool:
+        """Whether a rank that stands at this one, at an end of its lanes, makes the other complete too."""
+        apart, shared = self.digest.endswith("0" * 8), self.digest[:8] == other.digest[:8]
+        return apart and shared and (self.step, self.ranks) == (other.step, other.ranks)
 
 
 def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None) -> int:
@@ -140,11 +149,12 @@ def write_state(
         )
     step = as_int(body["step"]) if step is None else whole(step, "step={}", 0)
     moment = _Moment(step, moment_of(body), ranks)
-    _looked(folder, lambda held: _refuse(folder, _complete(held), body, step))
+    _looked(folder, lambda held: _refuse(folder, held, body, step))
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
-    if moment in (done := _complete(_held(folder))):
+    done = _complete(held := _held(folder))
+    if whole_now := [one for one in done if one == moment or moment.goes_with(one)]:
         steps = sorted({one.step for one in done})
-        _remove(folder, moment, steps[-keep:][0] if keep else 0)
+        _remove(folder, step, {*held[whole_now[0]].values()}, steps[-keep:][0] if keep else 0)
     return step
 
 
@@ -155,11 +165,12 @@ def read_states(
     those of all.
     """
 
-    def look(held: Mapping[_Moment, set[int]]) -> tuple[int, list[dict[str, Any]]]:
+    def look(held: _Held) -> tuple[int, list[dict[str, Any]]]:
         moment = _chosen(folder, held, step)
-        first = _read(folder / moment.file(0))
+        files = held[moment]
+        first = _read(folder / files[0])
         others = _needed(moment.ranks, None if "journal_of" in first else share)
-        return moment.step, [first, *(_read(folder / moment.file(rank)) for rank in others)]
+        return moment.step, [first, *(_read(folder / files[rank]) for rank in others)]
 
     return _looked(folder, look)
 
@@ -191,7 +202,7 @@ def _read(path: Path) -> dict[str, Any]:
 # ------------------------------------------------------------ what lies in a folder
 
 
-def _looked(folder: Path, look: Callable[[Mapping[_Moment, set[int]]], T]) -> T:
+def _looked(folder: Path, look: Callable[[_Held], T]) -> T:
     """What is found in a folder; once more where a rank that is ahead removed in the meantime what was looked at."""
     while True:
         held = _held(folder)
@@ -202,24 +213,28 @@ def _looked(folder: Path, look: Callable[[Mapping[_Moment, set[int]]], T]) -> T:
                 raise
 
 
-def _held(folder: Path) -> dict[_Moment, set[int]]:
-    """The ranks that have written a state, by moment."""
-    held = dict[_Moment, set[int]]()
+def _held(folder: Path) -> _Held:
+    """The files of the ranks that have written a state, by moment."""
+    held = dict[_Moment, dict[int, str]]()
     for found in map(_NAME.fullmatch, world.disk.list(folder)):
         if found and found[0][0] != ".":
-            held.setdefault(_of(found), set()).add(int(found[2]))
-    return held
+            held.setdefault(_of(found), {})[int(found[2])] = found[0]
+    return {
+        moment: {rank: name for one, names in held.items() if one.goes_with(moment) for rank, name in names.items()}
+        | files
+        for moment, files in held.items()
+    }
 
 
 def _of(name: re.Match[str]) -> _Moment:
     return _Moment(int(name[1]), name[4], int(name[3]))
 
 
-def _complete(held: Mapping[_Moment, set[int]]) -> list[_Moment]:
-    return [moment for moment, ranks in held.items() if ranks >= set(range(moment.ranks))]
+def _complete(held: _Held) -> list[_Moment]:
+    return [moment for moment, files in held.items() if files.keys() >= set(range(moment.ranks))]
 
 
-def _chosen(folder: Path, held: Mapping[_Moment, set[int]], step: int | None) -> _Moment:
+def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
     """The moment to go to; an error where it is not complete."""
     done = _complete(held)
     asked = [moment for moment in done if step in (None, moment.step)]
@@ -232,26 +247,26 @@ def _chosen(folder: Path, held: Mapping[_Moment, set[int]], step: int | None) ->
     return found
 
 
-def _lacking(held: Mapping[_Moment, set[int]], step: int | None) -> str:
+def _lacking(held: _Held, step: int | None) -> str:
     """Why a step is not complete."""
     here = {moment: ranks for moment, ranks in held.items() if moment.step == step}
     if not here:
         return "there is no state" if step is None else f"there is no step {step}"
     if len({moment.digest for moment in here}) > 1:
         return f"the states of step {step} are of different moments or runs"
-    moment, ranks = max(here.items(), key=lambda item: len(item[1]) / item[0].ranks)
-    gone = sorted({*range(moment.ranks)} - ranks)
+    moment, files = max(here.items(), key=lambda item: len(item[1]) / item[0].ranks)
+    gone = sorted({*range(moment.ranks)} - files.keys())
     named = f"rank {gone[0]} of {moment.ranks} is" if len(gone) == 1 else f"{len(gone)} of {moment.ranks} ranks are"
     return f"{named} missing in step {step}"
 
 
-def _refuse(folder: Path, done: Sequence[_Moment], body: Mapping[str, Any], step: int) -> None:
+def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> None:
     """Refuse to write into the folder of another run, or before what is there."""
-    if not done:
+    if not (done := _complete(held)):
         return
     last = max(done)
     try:
-        there = unseal(_read(folder / last.file(0)))["fingerprint"]
+        there = unseal(_read(folder / held[last][0]))["fingerprint"]
     except StateError:  # a damaged file is no reason to write none
         there = body["fingerprint"]
     if there not in (body["fingerprint"], *body["adopted"]):
@@ -266,10 +281,10 @@ def _refuse(folder: Path, done: Sequence[_Moment], body: Mapping[str, Any], step
         )
 
 
-def _remove(folder: Path, moment: _Moment, oldest: int) -> None:
-    """Remove what a complete moment replaced, and what is older than the oldest step to keep."""
+def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:
+    """Remove what the complete state of a step replaced, and what is older than the oldest step to keep."""
     found = [name for name in map(_NAME.fullmatch, world.disk.list(folder)) if name]
-    replaced = [name for name in found if int(name[1]) == moment.step and _of(name) != moment]
+    replaced = [name for name in found if int(name[1]) == step and name[0] not in whole]
     for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
         world.disk.unlink(folder / name[0])
     if replaced:

@@ -91,8 +91,11 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
 
 
 def moment_of(body: Mapping[str, Any]) -> str:
-    """Sixteen hex digits of what the states of all ranks have in common."""
-    return fingerprint({name: body.get(name) for name in SHARED} | ({} if "lanes" in body else {"at": body["at"]}))
+    """Sixteen hex digits: eight of what the states of all ranks have in common, eight of where they stand. Ranks whose
+    lanes end stand apart from then on: zeros, which go with every place.
+    """
+    place = "0" * 8 if body.get("ended") else fingerprint({"at": body["turn" if "lanes" in body else "at"]})[:8]
+    return fingerprint({name: body.get(name) for name in SHARED})[:8] + place
 
 
 def check_lanes(body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]) -> None:

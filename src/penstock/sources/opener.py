@@ -10,7 +10,7 @@ from ..errors import ConfigError, DataError
 from ..stores import is_far
 from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
 from .bare import Bare
-from .chain import File
+from .chain import Counts, File
 from .columnar import Arrow, Parquet, different
 from .held import Shared
 from .lines import Offsets
@@ -26,7 +26,7 @@ SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 
 class Opener(NamedTuple):
     """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones.
-    Lengths of the lists of a column that is `measured` are made with an index.
+    Lengths of the lists of a column that is `measured`, or tokens that are, are counted with an index.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Opener(NamedTuple):
     checksum: bool = False
     bare: str | None = None
     types: csv.Types | None = None
-    measured: str | None = None
+    measured: str | Counts | None = None
 
     def kept(self) -> catalog.Kind:
         """What a catalog of such files has to say of them."""
@@ -54,7 +54,7 @@ class Opener(NamedTuple):
         """Make what opening a file needs, and what packing it does."""
         file = self(path)
         if self.measured is not None:
-            lengths_of([file], self.measured, self.cache, self.rebuild)
+            lengths_of([file], self.measured, self.cache, self.rebuild, [path])
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
         kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _ = self

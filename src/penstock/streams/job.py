@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from ..base.groups import Neighbours
 from ..base.rows import Rows, bounds_of
 from ..base.seams import world
 from ..stores import Reach
@@ -150,7 +150,7 @@ class Results:
         assert self.origin is None
         total = len(self.values) - (len(self.values) % by.n if by.drop else 0)
         offsets = np.minimum(np.arange(0, total + by.n, by.n), total) if total else np.zeros(1, np.int64)
-        self.values = [self.values[a:b] for a, b in pairwise(offsets.tolist())]
+        self.values = Neighbours(self.values, offsets.tolist())
         self.rows = self.rows.slice(0, total).grouped(offsets)
 
     def keep(self, which: list[int]) -> None:

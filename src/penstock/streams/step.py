@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..base.columnar import Columnar, Columnwise
+from ..base.groups import collate_each
 from ..base.machine import processor_time
 from ..base.random import generator
 from ..base.rows import Rows
@@ -76,6 +77,8 @@ class Step:
         self._columnwise = fn is collate or isinstance(fn, Columnwise)
         together = self.kind in ("map", "filter") and callable(getattr(fn, "many", None))  # protocols are slow to ask
         self.many: Callable[[Any], Sequence[Any]] | None = cast(Vectorised, fn).many if together else None
+        if fn is collate:
+            self.many = collate_each
         if self.kind in ("flat", "may_skip"):
             self.fn = _Listed(self.fn) if self.kind == "flat" else _AtMostOne(self.fn)
 
