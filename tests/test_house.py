@@ -37,7 +37,6 @@ FLOORS = {
 PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
 
 LONG_FILES = {
-    "plan/questions.py": "one class with what a plan can be asked, by what is asked about; half of it is docstrings",
     "schedule.py": "the docstrings say what every argument is",
     "dataset.py": "one class with one method for every step, by what steps do; two thirds of it are docstrings",
     "loader.py": "one class with what a run can be asked for; half of it is docstrings",

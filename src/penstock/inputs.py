@@ -25,7 +25,7 @@ from .graph.nodes import Mix, Read, leaf_of
 from .mixing import SHARE_OF, ShareOf, Stop
 from .mixing.rules import By, Weighted
 from .schedule import COUNTED, Counted, Schedule
-from .sources import Chain, held_as_columns, hub, open_files
+from .sources import Chain, Counts, held_as_columns, hub, open_files
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .sources.paths import FormatName, TokenType
@@ -109,7 +109,7 @@ def read(
     columns: Sequence[str] | None = None,
     name: str | None = None,
     cache: str | Path | None = None,
-    lengths: str | None = None,
+    lengths: str | Counts | None = None,
     split: str | None = None,
     where: Mapping[str, Any] | None = None,
     dtype: TokenType | None = None,
@@ -129,7 +129,8 @@ def read(
         name: what samples are known by outside a mixture; without it the name of the files or their folder.
         cache: the folder for indexes and unpacked copies; without it beside the data and `~/.cache/penstock`.
         lengths: the column of tokens (lists in Parquet or Arrow) that tells how long a sample is: `pack` then plans
-            its rows ahead, and the dataset stays indexed.
+            its rows ahead, and the dataset stays indexed. Of texts, the `penstock.text.Tokenise` that is mapped over
+            them: it counts the tokens of every row once, with progress, and what it found is kept.
         split: for a folder that Energon prepared: "train" if none is named.
         where: keeps rows by the values of their columns: `{column: value}`, a list of values, or
             `{"min": ..., "max": ...}`.

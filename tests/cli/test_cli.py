@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from archives import some, write
 from penstock.cli.app import app
 from penstock.errors import DataError
 from penstock.sources import open_files
+from penstock.text import Tokenise
 
 RUNNER = CliRunner()
 
@@ -64,6 +66,32 @@ def test_index_keeps_lengths_of_tokens(engine: str, tmp_path: Path) -> None:
     assert found is not None and np.asarray(found[:]).tolist() == many * 2
     refused = RUNNER.invoke(app, ["index", str(tmp_path), "--lengths", "more"])
     assert refused.exit_code == 2 and "not lists" in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made: Any = Tokenizer(models.WordLevel({"<unk>": 0, "to": 1}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = tmp_path / "tokenizer.json"
+    made.save(str(tokenizer))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text('{"body": "to be"}\n{"body": ""}\n')
+    asked = ["index", f"{tmp_path}/*.jsonl", "--lengths", "body", "--tokenizer", str(tokenizer), "--eos", "2"]
+    done = RUNNER.invoke(app, [*asked, "--engine", engine, "--workers", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")}
+    assert len(kept) == 2
+    found = open_files(tmp_path / "*.jsonl", lengths=Tokenise(tokenizer, "body", eos=2)).lengths()
+    assert found is not None and np.asarray(found[:]).tolist() == [3, 1, 3, 1]
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")} == kept
+    refused = RUNNER.invoke(app, ["index", f"{tmp_path}/*.jsonl", "--bos", "1"])
+    assert refused.exit_code == 2 and "give --tokenizer too" in " ".join(refused.output.split())
+    refused = RUNNER.invoke(app, ["index", f"{tmp_path}/*.jsonl", "--tokenizer", str(tokenizer), "--rebuild"])
+    assert refused.exit_code == 2 and "row 0: tokenise: the field 'text' holds no text" in " ".join(
+        refused.output.split()
+    )
 
 
 def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:

@@ -77,9 +77,14 @@ def test_tokenise_comes_back(data: Path) -> None:
     from penstock.text import Tokenise
 
     Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(data / "tokenizer.json"))
-    text = ps.read(data / "text").shuffle().map(Tokenise(str(data / "tokenizer.json")))
-    written = round_trip(ps.mix({"text": text}), data / "mixture.yaml")
-    assert "tokenizer: tokenizer.json" in written
+    tokens = Tokenise(str(data / "tokenizer.json"))
+    for counted in (False, True):
+        text = ps.read(data / "text", lengths=tokens if counted else None).shuffle().map(tokens)
+        written = round_trip(ps.mix({"text": text}), data / "mixture.yaml")
+        assert "tokenizer: tokenizer.json" in written and ("counted: true" in written) == counted
+    other = ps.read(data / "text", lengths=tokens).map(Tokenise(str(data / "tokenizer.json"), special_tokens=True))
+    with pytest.raises(ps.ConfigError, match="dump"):
+        round_trip(ps.mix({"text": other}), data / "mixture.yaml")
 
 
 def test_what_a_file_cannot_hold_is_named(data: Path) -> None:

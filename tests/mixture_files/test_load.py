@@ -288,6 +288,24 @@ def test_weights_in_tokens(write: Any, tokenizer: Path) -> None:
     assert abs(drawn["code"] / sum(drawn.values()) - 0.75) < 0.01
 
 
+def test_tokens_that_are_counted_make_a_packed_run_indexed(data: Path, write: Any, tokenizer: Path) -> None:
+    path = write(
+        """
+        unit: tokens
+        tokenise: {tokenizer: tokenizer.json, counted: true}
+        sources: {code: {path: code, weight: 3}, text: {path: text, weight: 1}}
+        pack: {length: 16, eos: <end>}
+        batch: {size: 2}
+        """
+    )
+    ds = ps.load(path)
+    run = list(islice(iter(ds), 30))
+    assert all(np.array_equal(ds[i]["tokens"], batch["tokens"]) for i, batch in enumerate(run))
+    assert len(ds.plan.at(10**9)) >= 2
+    with pytest.raises(ps.ConfigError, match="lengths names a column, and tokenise counts tokens"):
+        ps.load(write(path.read_text().replace("path: code,", "path: code, lengths: text,")))
+
+
 def test_steps_of_packed_batches_count_tokens(data: Path, write: Any, tokenizer: Path) -> None:
     from penstock.text import Tokenise
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,32 @@ def test_the_document_that_holds_a_token_of_a_leaf_as_it_lies() -> None:
         document = int(np.searchsorted(starts, token, side="right")) - 1
         assert lengths.holding(0, token) == (document, starts[document])
         assert lengths.until(0, document) == starts[document]
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.5])
+@pytest.mark.parametrize("ramped", [False, True])
+def test_far_tokens_take_few_sums(sigma: float, ramped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    flows, dice = dict[str, ps.Dataset](), np.random.default_rng(1)
+    for i in range(8):
+        sizes = dice.lognormal(4, sigma, 9000).astype(np.int64) + 1
+        tokens = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint16), (int(sizes.sum()),), (0,))
+        flows[f"s{i}"] = ps.from_tokens(tokens, np.cumsum([0, *sizes]), name=f"s{i}").shuffle(seed=i)
+    end = ps.Schedule([(0, dict.fromkeys(flows, 1.0)), (10**9, {n: 1.0 + i for i, n in enumerate(flows)})], "linear")
+    flow = ps.mix(flows, end if ramped else dict.fromkeys(flows, 1.0), seed=1).flow
+    builder = Builder(flow)
+    op, lengths = builder.op(flow), builder.lengths
+    meter, asked = Metered(op, lengths), list[int]()
+    mean = lengths.total(0) / 9000
+
+    def counted(document: int, *args: Any) -> None:
+        asked.append(document)
+        tokens_of(document, *args)
+
+    tokens_of = op.tokens
+    monkeypatch.setattr(op, "tokens", counted)
+    for place, most in ((10**9, 8), (10**9 + 300, 4), (10**9 + 7 * 10**5, 5)):
+        token = int(place * mean)
+        asked.clear()
+        document, begins = meter.near(token)
+        assert len(asked) <= most, (place, asked)
+        assert begins == meter.tokens(document) <= token < meter.tokens(document + 512 * (1 + (sigma > 1)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.text import Tokenise
 
 DOCUMENTS = [list(range(n)) for n in (3, 0, 7, 12, 1, 5, 9, 4)]
 
@@ -100,3 +103,113 @@ def test_a_row_without_a_list_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"ids": pa.array([[1], None], pa.list_(pa.int32()))}), path)
     with pytest.raises(ps.DataError, match="rows without a list"):
         lengths(path)
+
+
+# ---------------------------------------------------------------- tokens of texts
+
+TEXTS = ["to be or not", "to be", "", "that is the question to be or not to be", "be"] * 9
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[Path, Path]:
+    """Two files of texts, and a tokenizer of words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made: Any = Tokenizer(models.WordLevel({"<unk>": 0, "to": 1, "be": 2, "or": 3}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    for name, texts in (("a", TEXTS[:20]), ("b", TEXTS[20:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return tmp_path, tmp_path / "tokenizer.json"
+
+
+def counted(folder: Path, tokens: Any, **options: Any) -> ps.Dataset:
+    return ps.read(folder / "*.jsonl", lengths=tokens, **options)
+
+
+def split(texts: list[str]) -> list[list[int]]:
+    return [[len(word) for word in text.split()] for text in texts]
+
+
+@pytest.mark.parametrize("method", ["concat_split", "best_fit"])
+@pytest.mark.parametrize("options", [{}, {"bos": 7, "eos": 9}, {"keep": ("text",)}], ids=str)
+def test_texts_whose_tokens_were_counted_are_packed_by_plan(
+    texts: tuple[Path, Path], method: Any, options: dict[str, Any]
+) -> None:
+    folder, tokenizer = texts
+    tokens = Tokenise(tokenizer, **options)
+    features: dict[str, Any] = {"features": ("tokens",), "unpacked": ("text",)} if options.get("keep") else {}
+    ds = counted(folder, tokens).shuffle(seed=3).map(tokens).pack(16, method=method, **features)
+    rows = [row["tokens"][row["segment_ids"] > 0] for row in ds]
+    assert len(rows) == len(ds) and all(np.array_equal(ds[i]["tokens"][: len(row)], row) for i, row in enumerate(rows))
+    whole: Any = Tokenise(tokenizer, bos=options.get("bos"), eos=options.get("eos"))
+    alone = np.concatenate([whole(text) for text in TEXTS])
+    assert sorted(np.concatenate(rows).tolist()) == sorted(alone.tolist())
+    if method == "concat_split" and not features:
+        streamed = ps.Loader(ps.read(folder / "*.jsonl").shuffle(seed=3).map(tokens).pack(16), lanes=1)
+        assert [row["tokens"].tolist() for row in streamed] == [row["tokens"].tolist() for row in ds]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["each source", "the mixture"])
+def test_shares_of_counted_tokens_are_exact(texts: tuple[Path, Path], late: bool) -> None:
+    folder, tokenizer = texts
+    tokens = Tokenise(tokenizer, eos=9)
+    flows = {name: ps.read(folder / f"{name}.jsonl", lengths=tokens).shuffle() for name in "ab"}
+    if late:
+        ds = ps.mix(flows, {"a": 1, "b": 3}, unit="tokens", seed=1).map(tokens)
+    else:
+        ds = ps.mix({name: flow.map(tokens) for name, flow in flows.items()}, {"a": 1, "b": 3}, unit="tokens", seed=1)
+    given, it, longest = {"a": 0, "b": 0}, iter(ds), max(len(text.split()) + 1 for text in TEXTS)
+    for _ in range(500):
+        tokens_of = len(next(it))
+        given[it.keys()[0][0]] += tokens_of
+        assert abs(given["a"] - sum(given.values()) / 4) <= longest
+    packed = ds.pack(32)
+    assert packed.plan.at(10**9) and np.array_equal(packed[40]["tokens"], list(islice(iter(packed), 41))[40]["tokens"])
+
+
+def test_counts_are_kept_by_what_the_tokenizer_holds(texts: tuple[Path, Path]) -> None:
+    folder, tokenizer = texts
+
+    def kept() -> set[str]:
+        return {path.name for path in folder.glob(".*lengths*")}
+
+    plain, ended = Tokenise(tokenizer), Tokenise(tokenizer, eos=9)
+    many = [len(text.split()) for text in TEXTS]
+    assert lengths_by(folder, plain) == many and len(kept()) == 2
+    assert lengths_by(folder, ended) == [n + 1 for n in many] and len(kept()) == 4
+    made = {path.name: path.stat().st_mtime_ns for path in folder.glob(".*lengths*")}
+    moved = tokenizer.rename(folder / "moved.json")
+    assert lengths_by(folder, Tokenise(moved, eos=9, keep=("text",))) == [n + 1 for n in many]
+    assert {path.name: path.stat().st_mtime_ns for path in folder.glob(".*lengths*")} == made
+    assert lengths_by(folder, Tokenise(split)) == many and len(kept()) == 4, "a function may change: nothing is kept"
+    assert lengths_by(folder, plain, cache=folder / "cache") == many
+    assert len([*(folder / "cache").rglob("*lengths*")]) in (0, 2)
+
+
+def lengths_by(folder: Path, tokens: Any, **options: Any) -> list[int]:
+    found = counted(folder, tokens, **options).flow.source.lengths()  # type: ignore[union-attr]
+    assert found is not None
+    return found[:].tolist()
+
+
+def test_other_functions_than_the_one_that_counted_leave_nothing_known(texts: tuple[Path, Path]) -> None:
+    folder, tokenizer = texts
+    ds, plain = counted(folder, Tokenise(tokenizer)), ps.read(folder / "*.jsonl")
+    for other in (ds.map(Tokenise(tokenizer, eos=9)), ds.map(dict), plain.map(Tokenise(tokenizer))):
+        with pytest.raises(ps.IndexedError, match="lengths of the samples, which are not known"):
+            other.pack(16)[0]
+    mixed = ps.mix({"a": ds, "b": plain}, {"a": 1, "b": 1}, stop="first_exhausted").map(Tokenise(tokenizer))
+    with pytest.raises(ps.IndexedError, match="lengths of the samples"):
+        mixed.pack(16)[0]
+    state = iter(ds).state_dict()
+    with pytest.raises(ps.StateError, match="tokens"):
+        iter(counted(folder, Tokenise(tokenizer, eos=9))).load_state_dict(state)
+
+
+def test_a_row_without_a_text_is_named_when_it_is_counted(texts: tuple[Path, Path]) -> None:
+    folder, tokenizer = texts
+    with (folder / "b.jsonl").open("a") as file:
+        file.write('{"text": 3}\n')
+    with pytest.raises(ps.DataError, match=r"b\.jsonl, row 25: .*holds no text"):
+        lengths_by(folder, Tokenise(tokenizer))

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.errors import PenstockError, missing_extra
+from penstock.errors import ConfigError, PenstockError, missing_extra
 
 from . import ask
 from .audit import audit
@@ -100,9 +100,14 @@ def index(
     rebuild: Annotated[bool, typer.Option(help="Make them again, also where they are still right.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
     dtype: Annotated[str | None, typer.Option(help="What raw token ids are kept as: uint16, say.")] = None,
-    eos: Annotated[int | None, typer.Option(help="The id that ends a document of tokens.")] = None,
+    eos: Annotated[int | None, typer.Option(help="The id that ends a document of tokens, or every text.")] = None,
     checksum: Annotated[bool, typer.Option(help="Keep checksums too, of formats that have none.")] = False,
     lengths: Annotated[str | None, typer.Option(help="Keep how long the lists of this column are: tokens.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Keep how many tokens it makes of each text of that column (default: text).")
+    ] = None,
+    bos: Annotated[int | None, typer.Option(help="A token before every text.")] = None,
+    special_tokens: Annotated[bool, typer.Option(help="Let the tokenizer add its special tokens.")] = False,
     engine: Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")] = "inline",
     workers: Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")] = None,
     as_json: Json = False,
@@ -113,6 +118,7 @@ def index(
     from penstock.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
     from penstock.sources.paths import TokenType, find, format_of
+    from penstock.text import Tokenise
 
     chosen(engine, EXECUTORS, "--engine {}")
     each = None
@@ -120,6 +126,11 @@ def index(
         each = partial(compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers)
     cache = cache and cache.expanduser().absolute()
     told = {"dtype": cast("TokenType | None", dtype), "eos": eos, "checksum": checksum, "lengths": lengths}
+    if tokenizer is not None:
+        counts = Tokenise(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)
+        told |= {"eos": None, "lengths": counts}
+    elif bos is not None or special_tokens:
+        raise ConfigError("--bos and --special-tokens say how texts become tokens: give --tokenizer too")
     make = partial(index_files, rebuild=rebuild, cache=cache, each=each, **told)
     rows: dict[str, int] = {}
     found = find(paths)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import IndexedError
 from ..mixing.rules import Chain, Weighted
 from ..pack import SOURCE, Apart, by_sums
@@ -70,5 +72,26 @@ def lengths_known(flow: Flow) -> bool:
             return lengths_known(below)
         case Mix(flows, _, Weighted() | Chain()):
             return all(map(lengths_known, flows))
+        case Each(below, "map", fn):
+            return counted_for(fn, below) and lengths_known(below)
         case _:
             return False
+
+
+def counted_for(fn: Any, flow: Flow) -> bool:
+    """Whether the lengths that sources know are those that a function makes of their rows."""
+    return (told := getattr(fn, "counted", None)) is not None and told == _counted(flow)
+
+
+def _counted(flow: Flow) -> str | None:
+    """What the lengths of all sources of a flow were counted for; None where they differ, and of plain lengths."""
+    match flow:
+        case Read(source):
+            return getattr(source, "counted", None)
+        case Reorder(below):
+            return _counted(below)
+        case Mix(flows):
+            found = set(map(_counted, flows))
+            return found.pop() if len(found) == 1 else None
+        case _:
+            return None

@@ -21,7 +21,7 @@ from ..schedule import Schedule
 from ..types import is_source
 from .build import Builder
 from .ends import endless
-from .indexed import lengths_known, why_not
+from .indexed import counted_for, lengths_known, why_not
 from .nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder, Without
 
 _LOG = logging.getLogger("penstock")
@@ -60,6 +60,8 @@ def known_mean(flow: Flow) -> float | None:
         case Each(Hold(Mix(partners, _, Turns()), Batch(n)), "map", fn) if fn is tuple and n == len(partners):
             return _sum_of_means(partners)
         case Each(below, "source"):
+            return known_mean(below)
+        case Each(below, "map", fn) if counted_for(fn, below):
             return known_mean(below)
         case Reorder(below, FixedSet()):
             return _mean_of_fixed(flow) if lengths_known(flow) else None

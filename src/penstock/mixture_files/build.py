@@ -36,6 +36,11 @@ class _Shared(NamedTuple):
     tokenisers: dict[Tokenising, Tokenise]
     left_out: Mapping[str, Ints]
 
+    def tokeniser(self, how: Tokenising) -> Tokenise:
+        if how not in self.tokenisers:
+            self.tokenisers[how] = Tokenise(how.tokenizer, how.field, how.special_tokens)
+        return self.tokenisers[how]
+
 
 def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
     model, datasets = _not_empty(model, _opened(model, shared, above))
@@ -112,13 +117,18 @@ def _opened(model: MixtureFile, shared: _Shared, above: str) -> dict[str, Datase
 def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str) -> Dataset:
     if source.mixture is not None:
         return _mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
+    how = source.tokenise or model.tokenise
+    tokenise = None if how is None else shared.tokeniser(how)
+    counted = how is not None and how.counted
+    if counted and source.lengths is not None:
+        raise ConfigError("lengths names a column, and tokenise counts tokens: leave one of them out")
     ds = read(
         source.path,
         source.format,
         list(source.columns) if source.columns else None,
         source.label or source.name,
         model.cache,
-        lengths=source.lengths,
+        lengths=tokenise if counted else source.lengths,
         split=source.split if isinstance(source.split, str) else None,
         where=source.where,
         dtype=source.dtype,
@@ -134,12 +144,7 @@ def _source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str
             raise ConfigError("exclude: what a column splits is numbered part by part; leave rows out of it by where")
         ds = without(ds, rows)
     ds = _shuffled(ds, source.shuffle or model.shuffle or Shuffling())
-    tokenise = source.tokenise or model.tokenise
-    if tokenise is None:
-        return ds
-    if tokenise not in shared.tokenisers:
-        shared.tokenisers[tokenise] = Tokenise(tokenise.tokenizer, tokenise.field, tokenise.special_tokens)
-    return ds.map(shared.tokenisers[tokenise])
+    return ds if tokenise is None else ds.map(tokenise)
 
 
 def _shuffled(ds: Dataset, how: Shuffling) -> Dataset:

@@ -129,6 +129,7 @@ TOKENISE = Section(
         Key("tokenizer", Text(), "A tokenizer.json, a folder, or a name on the Hugging Face hub."),
         Key("field", Text(), "The field that holds the text (default: text)."),
         Key("special_tokens", Flag(), "Let the tokenizer add its special tokens (default: false)."),
+        Key("counted", Flag(), "Count the tokens of every row once: rows are packed by plan, weights are exact."),
     ),
     needed=("tokenizer",),
 )

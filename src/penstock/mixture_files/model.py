@@ -38,11 +38,14 @@ class Shuffling:
 
 @dataclass(frozen=True)
 class Tokenising:
-    """How a text field becomes tokens. `tokenizer` is a path where there is such a file, else a name on a hub."""
+    """How a text field becomes tokens. `tokenizer` is a path where there is such a file, else a name on a hub. Tokens
+    that are `counted` are known of every row ahead.
+    """
 
     tokenizer: str
     field: str = "text"
     special_tokens: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ..base.tree import collate
 from ..dataset import Dataset
 from ..errors import ConfigError
 from ..graph.build import Builder, name_of
+from ..graph.indexed import counted_for
 from ..graph.nodes import Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
 from ..graph.recipe import describe, difference
 from ..mixing.rules import Weighted
@@ -134,7 +135,8 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
     out: dict[str, Any] = {"shuffle": Shuffling("none")}
     match flow:
         case Each(below, "map", Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
-            out["tokenise"], flow = Tokenising(fn.tokenizer, fn.field, fn.special_tokens), below
+            counted = counted_for(fn, below)
+            out["tokenise"], flow = Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted), below
         case _:
             pass
     match flow:
@@ -172,7 +174,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         "path": paths,
         "format": asked.format,
         "columns": asked.columns,
-        "lengths": asked.lengths,
+        "lengths": asked.lengths if isinstance(asked.lengths, str) else None,
         "dtype": asked.dtype,
         "eos": asked.eos,
         **({"split": asked.split} if asked.split else {}),

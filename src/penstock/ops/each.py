@@ -14,8 +14,9 @@ from ..streams.reader import Laps
 from ..streams.step import Step
 from ..streams.stream import Stream
 from ..streams.work import Work
-from ..types import Ints
+from ..types import Ints, Json
 from .op import OneInput, Op
+from .tokens import At, Lengths
 
 
 class EachOp(OneInput):
@@ -53,6 +54,16 @@ class EachOp(OneInput):
             place = positions % self.size if self.size else positions
             rows.marks = {**rows.marks, self.node: np.repeat(place, np.diff(rows.firsts()))}
         return rows
+
+    # Asked only where the function makes as many tokens of a row as are known of it.
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        self.flow.tokens(position, lengths, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        return self.flow.holding(token, lengths)
+
+    def known(self) -> tuple[object, Json] | None:
+        return self.flow.known()
 
     def values(self, rows: Rows) -> Sequence[Any]:
         index = rows.marks[self.node][rows.firsts()[:-1]] if self.step.kind == "index" else None

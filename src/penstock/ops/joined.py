@@ -17,7 +17,7 @@ from ..base.sizes import IsEmpty
 from ..types import Ints
 from .op import Op
 from .packed import Counted, PackedOp
-from .seek import NEAR, At, Metered
+from .seek import BEFORE, At, Metered
 from .tally import Tally
 from .tokens import Lengths
 
@@ -88,7 +88,7 @@ class JoinedOp(PackedOp):
         begin. They are remembered, as what is asked next lies close by.
         """
         while True:
-            rows, sizes = self._some(near.document, NEAR)
+            rows, sizes = self._some(near.document, 4 * BEFORE)
             begins = near.token + bounds_of(sizes)
             if begins[-1] > token:
                 self._looked = [(near.document, rows, begins), *self._looked[: _LOOKED - 1]]

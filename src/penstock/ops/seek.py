@@ -14,6 +14,9 @@ from .tally import Tally
 from .tokens import At, Lengths, Summed
 
 NEAR = 1024  # documents looked at one by one
+BEFORE = NEAR // 8  # so many before the one that is looked for is where a guess goes: in few cases it is after it
+_CLOSE = 4 * NEAR  # documents that are on average as long as others,
+_TRIES = 8  # unless that takes more steps
 _TOGETHER = 256  # documents of a block that is remembered
 _HELD = 64  # blocks
 
@@ -26,14 +29,28 @@ class Sought(Summed, Protocol):
 
 def searched(tokens: Callable[[int, Lengths], int], lengths: Lengths, token: int, mean: float) -> At:
     """A document that begins at a token or not long before it, found from how long documents are on average."""
-    found = At(int(token / mean), 0)
-    for each in (lengths.about, lengths.nearly, lengths):
-        found = _search(lambda document, each=each: tokens(document, each), token, found.document, mean)
-    return found
+    guess = int(token / mean)
+    for each in (lengths.about, lengths.nearly):
+        guess = _roughly(lambda document, each=each: tokens(document, each), token, guess, mean)
+    return _search(lambda document: tokens(document, lengths), token, guess, mean)
+
+
+def _roughly(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> int:
+    """Where that is about, by a rough way to add up: what few documents hold is not added up anew."""
+    last, usual = At(0, 0), mean
+    for _ in range(_TRIES):
+        at = At(guess, tokens(guess))
+        if at.document != last.document and (at.token - last.token) / (at.document - last.document) > usual / 2:
+            mean = (at.token - last.token) / (at.document - last.document)
+        step = int((token - at.token) / mean) - BEFORE
+        guess, last = max(at.document + step, 0), at
+        if abs(step) <= _CLOSE:
+            break
+    return guess
 
 
 def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> At:
-    """The same by one way to add them up, where a guess is tried first."""
+    """The same exactly, where a guess is tried first."""
     low, high, tries = At(0, 0), None, 0
     last, usual = At(0, 0), mean
     while token - low.token > NEAR // 2 * usual and (high is None or high.document - low.document > NEAR):
@@ -48,7 +65,7 @@ def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -
         low, high = (at, high) if at.token <= token else (low, at)
         if at.document != last.document and at.token != last.token:
             mean = (at.token - last.token) / (at.document - last.document)
-        guess += int((token - at.token) / mean) - NEAR // 8
+        guess += int((token - at.token) / mean) - BEFORE
         last = at
     return low
 
@@ -136,4 +153,7 @@ def holding(flow: Sought, token: int, lengths: Lengths) -> At:
     meter = Metered(flow, lengths)
     if (mean := lengths.means.get(id(flow))) is None:
         mean = lengths.means[id(flow)] = meter.mean
-    return searched(lambda k, each: int(meter.by_leaf(k, each).sum()), lengths, token, mean)
+    found = searched(lambda k, each: int(meter.by_leaf(k, each).sum()), lengths, token, mean)
+    if found.document > NEAR:
+        lengths.means[id(flow)] = max(found.token / found.document, 1.0)  # what is asked next lies as far, or so
+    return found

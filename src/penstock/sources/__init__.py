@@ -14,7 +14,7 @@ from ..base.progress import Progress
 from ..errors import ConfigError
 from ..stores import Stores, is_far, located, told
 from . import catalog, csv, folders, lines, prepared, sidecar
-from .chain import Asked, Chain, File, Outline, outline_of
+from .chain import Asked, Chain, Counts, File, Outline, outline_of
 from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
@@ -31,6 +31,7 @@ from .tokens import Ids, is_cache, lengths_of_files, of_one_type, open_cache
 __all__ = [
     "DECODED",
     "Chain",
+    "Counts",
     "Iterable",
     "Memory",
     "Tokens",
@@ -45,7 +46,7 @@ __all__ = [
 Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
 """Calls a function of every file."""
 
-_INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance")
+_INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance", "vortex")
 _FILES = 128  # mapped at a time
 DECODED = 192 << 20
 """Bytes of decoded row groups that a source holds, and of indexes of tars."""
@@ -56,7 +57,7 @@ def open_files(
     format: str | Format | None = None,
     columns: Sequence[str] | None = None,
     cache: str | Path | None = None,
-    lengths: str | None = None,
+    lengths: str | Counts | None = None,
     split: str | None = None,
     where: Where | None = None,
     dtype: TokenType | None = None,
@@ -73,8 +74,8 @@ def open_files(
     `cache`; without it, indexes beside the data and copies under `~/.cache/penstock`. `where` keeps the rows whose
     columns hold given values: `{"lang": "python", "license": ["mit", "bsd"], "stars": {"min": 10}}`; these columns are
     gone through once, the row numbers kept in the cache.
-    `lengths` names a column of lists whose lengths are those of the samples. Raises `ConfigError` for
-    paths and columns that are not there, `DataError` for files that cannot be read.
+    `lengths` names a column of lists whose lengths are those of the samples, or counts the tokens of rows. Raises
+    `ConfigError` for paths and columns that are not there, `DataError` for files that cannot be read.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
@@ -105,7 +106,7 @@ def _opened(
     format: str | Format | None,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    lengths: str | None,
+    lengths: str | Counts | None,
     split: str | None,
     where: Where | None,
     dtype: TokenType | None,
@@ -140,7 +141,7 @@ def _open(
     format: str | None,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    lengths: str | None,
+    lengths: str | Counts | None,
     split: str | None,
     where: Where | None,
     ids: Ids,
@@ -165,7 +166,7 @@ def _open(
     shared = Shared(Held(_FILES), Held(DECODED))
     opener = Opener(kind, columns, cache, shared, ids=ids, bare=bare)
     files, outline = _files(found, opener)
-    find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache)
+    find_lengths = None if lengths is None else partial(lengths_of, files, lengths, cache, paths=found)
     if kind == "tokens":
         find_lengths = partial(lengths_of_files, files)
     name = name_of(given, found)
@@ -176,9 +177,11 @@ def _open(
             )
         found = folders.whole(found)
         outline = outline._replace(stats=[sidecar.stat(path) for path in found])
+    column, counted = (lengths, None) if isinstance(lengths, str | None) else (None, lengths.counted)
     chain = Chain(
-        files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths, column=lengths
-    )
+        files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths, column=column,
+        counted=counted,
+    )  # fmt: skip
     if where is None:
         return chain
     if columns is not None and kind in ("jsonl", "text"):
@@ -286,11 +289,12 @@ def index_files(
     dtype: TokenType | None = None,
     eos: int | None = None,
     checksum: bool = False,
-    lengths: str | None = None,
+    lengths: str | Counts | None = None,
 ) -> dict[Path, int]:
     """As `index_lines` does, for files that are read together; returns the rows of each. With `checksum`, checksums of
     their blocks are made too where their bytes are not read anyway: of Parquet, Arrow, HDF5 and tar files, MDS, LitData
-    and tokens. With `lengths`, those of the lists of that column, where they must be decoded to be known: of Parquet.
+    and tokens. With `lengths`, those of the lists of that column, where they must be decoded to be known (of Parquet),
+    or the tokens of rows.
 
     `each(fn, files)` calls a function of every file, wherever it likes; without it they are indexed one by one.
 
@@ -300,7 +304,7 @@ def index_files(
     penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make but ...
     """
     kind = one_format(found, format)
-    measured = lengths is not None and kind in ("parquet", "arrow")
+    measured = lengths is not None and (not isinstance(lengths, str) or kind in ("parquet", "arrow"))
     if kind in _INDEXED and not measured and not (checksum and kind in SUMMED):
         remedy = " but checksums (--checksum)" if kind in SUMMED else ""
         raise ConfigError(f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}")

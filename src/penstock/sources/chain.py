@@ -103,6 +103,18 @@ def outline_of(files: Sequence[File], paths: Sequence[Path]) -> Outline:
     return Outline([len(file) for file in files], columns, [sidecar.stat(path) for path in paths])
 
 
+class Counts(Protocol):
+    """What says how many tokens it makes of rows. `counted` is what it is known by, `lasting` whether that says enough
+    to keep what was counted.
+    """
+
+    counted: str
+
+    @property
+    def lasting(self) -> bool: ...
+    def counts(self, samples: list[Any], /) -> list[int]: ...
+
+
 class Asked(NamedTuple):
     """What a source of files was asked for: enough to ask for it again."""
 
@@ -110,7 +122,7 @@ class Asked(NamedTuple):
     format: str | None
     columns: tuple[str, ...] | None
     cache: str | None
-    lengths: str | None
+    lengths: str | Counts | None
     split: str | None
     where: Mapping[str, Any] | None
     dtype: TokenType | None = None
@@ -145,9 +157,9 @@ class Chain:
     """Files of one format as one source, in the order given. What `open_files` returns.
 
     `as_columns` says that functions of many samples are to have them as columns. `name` is what the source is called
-    where nobody gave it a name; `files` are its parts, `paths` and `stats` what was
-    found of them. `lengths` finds the sizes of all rows, where they can be known, `column` is the one that they are of;
-    `asked` is what `open_files` was asked for. No file is touched before a row of it is read.
+    where nobody gave it a name; `files` are its parts, `paths` and `stats` what was found of them. `lengths` finds the
+    sizes of all rows, where they can be known; `column` is the one that they are of, `counted` what makes as many
+    tokens of the rows. `asked` is what `open_files` was asked for. No file is touched before a row of it is read.
     """
 
     def __init__(
@@ -161,12 +173,13 @@ class Chain:
         cache: str | Path | None = None,
         lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
+        counted: str | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
         self._digest: Digest | None = None
         self.asked: Asked | None = None
-        self._find_lengths, self.column = lengths, column
+        self._find_lengths, self.column, self.counted = lengths, column, counted
         self._lengths: Sizes | None = None
         self.format = format
         self.files = files
@@ -288,4 +301,5 @@ class Chain:
     def describe(self) -> Json:
         """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""
         columns = self._columns
-        return {"format": self.format, "rows": len(self), "columns": None if columns is None else list(columns)}
+        found = {"format": self.format, "rows": len(self), "columns": None if columns is None else list(columns)}
+        return found if self.counted is None else {**found, "tokens": self.counted}

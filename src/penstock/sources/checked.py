@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base import seams
 from ..base.progress import Progress
 from . import sidecar, sums
-from .held import Held
+from .held import Held, Shared
 from .sums import Sums
 
 
@@ -71,6 +71,26 @@ class Checked:
     def open(self) -> io.BufferedReader:
         """The file, open for reading, compared where it is read."""
         return io.BufferedReader(_Reader(self), sums.BLOCK)
+
+
+class Wanted(NamedTuple):
+    """What is wanted of a file: the bytes of which file, which columns of it, and where what is made of it is kept."""
+
+    data: Checked
+    columns: Sequence[str] | None
+    cache: str | Path | None
+    shared: Shared
+    rebuild: bool = False
+
+    @property
+    def path(self) -> Path:
+        """Where the file can be read as it is."""
+        return self.data.path
+
+    @property
+    def origin(self) -> Path:
+        """The file that the user meant."""
+        return self.data.origin
 
 
 class _Reader(io.RawIOBase):

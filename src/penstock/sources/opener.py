@@ -10,7 +10,7 @@ from ..errors import ConfigError, DataError
 from ..stores import is_far
 from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
 from .bare import Bare
-from .chain import File
+from .chain import Counts, File
 from .columnar import Arrow, Parquet, different
 from .held import Shared
 from .lines import Offsets
@@ -20,13 +20,13 @@ from .tokens import Ids, open_tokens
 
 _HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
 _FOLDERS = ("zarr", "lance")
-SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5")
+SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 """Formats whose files are compared with checksums where these were made; those of tokens too, and JSON arrays."""
 
 
 class Opener(NamedTuple):
     """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones.
-    Lengths of the lists of a column that is `measured` are made with an index.
+    Lengths of the lists of a column that is `measured`, or tokens that are, are counted with an index.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Opener(NamedTuple):
     checksum: bool = False
     bare: str | None = None
     types: csv.Types | None = None
-    measured: str | None = None
+    measured: str | Counts | None = None
 
     def kept(self) -> catalog.Kind:
         """What a catalog of such files has to say of them."""
@@ -54,7 +54,7 @@ class Opener(NamedTuple):
         """Make what opening a file needs, and what packing it does."""
         file = self(path)
         if self.measured is not None:
-            lengths_of([file], self.measured, self.cache, self.rebuild)
+            lengths_of([file], self.measured, self.cache, self.rebuild, [path])
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
         kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _ = self
@@ -79,7 +79,7 @@ class Opener(NamedTuple):
             data = checked.of_data(path, shared.files, cache)
         if opened := formats.opener_of(kind):
             data = data or checked.Checked(plain, path, shared.files)
-            return opened(plain, path, columns=columns, cache=cache, shared=shared, rebuild=rebuild, data=data)
+            return opened(checked.Wanted(data, columns, cache, shared, rebuild))
         if kind == "parquet":
             return Parquet(path, columns=columns, shared=shared, data=data)
         if kind == "arrow":

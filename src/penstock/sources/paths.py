@@ -34,6 +34,7 @@ FormatName: TypeAlias = Literal[
     "hdf5",
     "zarr",
     "lance",
+    "vortex",
 ]
 
 TokenType: TypeAlias = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
@@ -64,11 +65,12 @@ FORMATS: dict[str, FormatName] = {
     ".h5": "hdf5",
     ".hdf5": "hdf5",
     ".manifest": "lance",
+    ".vortex": "vortex",
 }
 KINDS = tuple(sorted({*FORMATS.values(), "litdata", "zarr"}))
 """The formats of files, also of those without an ending of their own."""
 
-TABLES = ("parquet", "arrow", "csv", "mds", "hdf5", "zarr", "lance")
+TABLES = ("parquet", "arrow", "csv", "mds", "hdf5", "zarr", "lance", "vortex")
 """Formats whose files name their columns."""
 
 PACKED = (".gz", ".zst", ".zstd")

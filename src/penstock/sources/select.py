@@ -53,6 +53,11 @@ class Selected:
         return self._chain.read(self._rows[indices])
 
     @property
+    def counted(self) -> str | None:
+        """What makes as many tokens of the rows as are known of them."""
+        return self._chain.counted
+
+    @property
     def columnar(self) -> bool:
         """Whether rows can be had as columns."""
         return self._chain.columnar

@@ -1,8 +1,12 @@
-"""How long the lists of a column are, for every row and without reading the rows: what packing ahead of time needs."""
+"""How many tokens every row has, known without reading the rows: what packing ahead of time needs. They are the lengths
+of the lists of a column, or what a tokenizer makes of texts, counted once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,8 +16,10 @@ from ..base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from . import sidecar
-from .chain import File
+from .chain import Counts, File
 from .rows import arrow
+
+_AT_ONCE = 1 << 10  # rows that are tokenised at a call
 
 
 @runtime_checkable
@@ -27,36 +33,77 @@ class Listed(Protocol):
     def column(self, name: str, /) -> Iterator[Any]: ...
 
 
-def lengths_of(files: Sequence[File], column: str, cache: str | Path | None, rebuild: bool = False) -> Ints:
-    """The number of elements of `column` in every row: int64[rows].
+def lengths_of(
+    files: Sequence[File],
+    column: str | Counts,
+    cache: str | Path | None,
+    rebuild: bool = False,
+    paths: Sequence[Path] = (),
+) -> Ints:
+    """The number of elements of `column` in every row, or of tokens that are made of it: int64[rows].
 
-    Where finding out means decoding the column, the answer is kept beside the file or in `cache`, checked against the
-    file's size and time, or made anew with `rebuild`.
+    Where finding out means decoding the column, or tokenising, the answer is kept beside the file (in `paths`, where
+    the files do not say) or in `cache`, checked against the file's size and time, or made anew with `rebuild`.
     """
     found = [np.zeros(0, np.int64)]
+    if not isinstance(column, str):
+        each = zip(files, paths, strict=True)
+        return np.concatenate([*found, *(_tokens(file, path, column, cache, rebuild) for file, path in each)])
     for file in files:
         if not isinstance(file, Listed):
             raise ConfigError(
                 f"lengths={column!r}: only Parquet and Arrow files tell the lengths of a column's lists without being "
                 "read; write the tokens into one of these"
             )
-        found.append(_kept(file, column, cache, rebuild) if file.slow else _counted(file, column))
+        known = "".join(c if c.isalnum() else "-" for c in column)
+        count = partial(_counted, file, column)
+        found.append(_kept(file, file.path, known, count, cache, rebuild) if file.slow else count())
     return np.concatenate(found)
 
 
-def _kept(file: Listed, column: str, cache: str | Path | None, rebuild: bool) -> Ints:
-    what = f"lengths-{''.join(c if c.isalnum() else '-' for c in column)}"
-    otherwise = sidecar.index(file.path, cache, what)
+def _kept(
+    file: File, path: Path, known: str, count: Callable[[], Ints], cache: str | Path | None, rebuild: bool
+) -> Ints:
+    what = f"lengths-{known}"
 
     def make(_: bool) -> tuple[int, bytes]:
-        return len(file), _counted(file, column).astype("<i8").tobytes()
+        return len(file), count().astype("<i8").tobytes()
 
-    place = sidecar.place(file.path, cache, what)
-    kept = sidecar.kept(place, sidecar.LENGTHS, file.path, make, otherwise=otherwise, rebuild=rebuild)
-    rows, body = sidecar.body(kept, sidecar.LENGTHS, file.path)
+    place, otherwise = sidecar.place(path, cache, what), sidecar.index(path, cache, what)
+    kept = sidecar.kept(place, sidecar.LENGTHS, path, make, otherwise=otherwise, rebuild=rebuild)
+    rows, body = sidecar.body(kept, sidecar.LENGTHS, path)
     if rows != len(file):
-        raise sidecar.damaged(kept, file.path)
+        raise sidecar.damaged(kept, path)
     return np.frombuffer(body, "<i8").astype(np.int64)
+
+
+def _tokens(file: File, path: Path, tokens: Counts, cache: str | Path | None, rebuild: bool) -> Ints:
+    def count() -> Ints:
+        found = np.zeros(len(file), np.int64)
+        with Progress(f"count the tokens of {path.name}", len(file), "rows") as progress:
+            for start in range(0, len(file), _AT_ONCE):
+                rows = np.arange(start, min(start + _AT_ONCE, len(file)))
+                found[rows] = _of_rows(file.read(rows), start, path, tokens)
+                progress.more(len(rows))
+        return found
+
+    if not tokens.lasting:
+        return count()
+    return _kept(file, path, hashlib.blake2b(tokens.counted.encode(), digest_size=8).hexdigest(), count, cache, rebuild)
+
+
+def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list[int]:
+    try:
+        return tokens.counts(samples)
+    except DataError:
+        for row, sample in enumerate(samples, start):
+            try:
+                tokens.counts([sample])
+            except DataError as error:
+                raise DataError(
+                    f"{error}; leave the row out by where=, or mend it", where=f"{path}, row {row}"
+                ) from None
+        raise
 
 
 def _counted(file: Listed, column: str) -> Ints:

@@ -16,7 +16,7 @@ from .deal import Spread
 from .stream import Stream, Tap
 from .trail import Offset, Stepped, Trail
 
-FIRST_PLAN, LAST_PLAN = 64, 16384  # positions planned at a time: few at first, so that a resume is quick
+FIRST_PLAN, LAST_PLAN = 16, 16384  # positions planned at a time: few at first, so that a resume is quick
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ Tokens: TypeAlias = npt.NDArray[np.int32]
 class Tokenise:
     """`int32` token ids of texts, or of a text field of mappings; many texts at a call.
 
+    `ps.read(files, lengths=Tokenise(...))` counts the tokens of every row once, so that rows are packed by plan.
     A tokenizer that is named is opened when the first text comes, once in every worker. What a local file holds, not
     where it lies, is part of the pipeline's fingerprint.
 
@@ -60,13 +61,14 @@ class Tokenise:
         self.field, self.special_tokens, self.bos, self.eos, self.keep = field, special_tokens, bos, eos, tuple(keep)
         self._ends = [np.full(int(end is not None), end or 0, np.int32) for end in (bos, eos)]
         self.version = getattr(tokenizer, "version", None)
-        settings = {"special tokens": special_tokens or None, "bos": bos, "eos": eos, "keep": self.keep or None}
+        settings = {"special tokens": special_tokens or None, "bos": bos, "eos": eos}
         told = "".join(
             f", {name}" if value is True else f", {name} {value}"
             for name, value in settings.items()
             if value is not None
         )
-        self.__qualname__ = f"Tokenise({self._known()}, {field}{told})"
+        self.counted = f"{self._known()}, {field}{told}"
+        self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._opened  # noqa: B018 - it takes its settings over now, not in several threads at once
 
@@ -86,6 +88,15 @@ class Tokenise:
         if not self.keep:
             return tokens
         return [{"tokens": ids, **self._kept(sample)} for ids, sample in zip(tokens, samples, strict=True)]
+
+    def counts(self, samples: list[Any]) -> list[int]:
+        """How many tokens each sample has."""
+        return [len(each["tokens"] if self.keep else each) for each in self.many(samples)]
+
+    @property
+    def lasting(self) -> bool:
+        """Whether what it is known by stays true: a digest or a name on the hub, not the name of a function."""
+        return isinstance(self.tokenizer, str) or hasattr(_table(self.tokenizer), "to_str")
 
     def token(self, token: str) -> int:
         """The number of a token that is given as text."""
@@ -142,7 +153,7 @@ class Tokenise:
         """What a tokenizer is known by: a digest of what it holds, where that can be read, or its name."""
         tokenizer = self.tokenizer
         if not isinstance(tokenizer, str):
-            table = getattr(tokenizer, "backend_tokenizer", tokenizer)
+            table = _table(tokenizer)
             if hasattr(table, "to_str"):
                 return _digest(table.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
@@ -185,6 +196,11 @@ def _open(name: str) -> Any:
     found.no_padding()
     found.no_truncation()
     return found
+
+
+def _table(tokenizer: Any) -> Any:
+    """The object of the package tokenizers in one of transformers."""
+    return getattr(tokenizer, "backend_tokenizer", tokenizer)
 
 
 def _fields(sample: Any) -> Mapping[str, Any] | None:
