@@ -57,3 +57,73 @@ def test_it_is_for_a_few_samples_of_many_sources() -> None:
     assert together.locate(source[:5], np.arange(5), source[:5]) is not None
     assert together.locate(source[:5] + 5, np.arange(5), source[:5]) is None, "another kind of input"
     assert not Together(inputs[:3]).mine.any()
+
+
+def lined(rng: Any, i: int) -> ps.Dataset:
+    """A source of some size, in one of the ways in which a position of it is one of the source."""
+    ds = ps.from_sequence(range(int(rng.choice([1, 2, 7, 500, FEISTEL - 1, FEISTEL, 20_000]))))
+    match i % 5:
+        case 0:
+            return ds
+        case 1:
+            return ds.shuffle(seed=i).repeat()
+        case 2:
+            return ds.map(abs).shuffle().map(abs).repeat(3)
+        case 3:
+            return ds.random_map(lambda x, rng: x + rng.integers(2))
+        case _:
+            return ds.shuffle()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sources_and_shuffles_are_looked_up_by_one_permutation_each(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = {f"s{i}": lined(rng, i) for i in range(seed, 3 * seed + 4)}
+    weights = {name: float(rng.random() + 0.01) for name in inputs}
+    op: Any = ps.mix(inputs, weights, seed=seed, block_size=1 + 49 * (seed % 2)).compiled.op
+    for first, many in ((0, 700), (10**5, 17), (10**6, 3_000)):
+        positions = rng.permutation(np.arange(first, first + many))
+        source, k = op.draws(positions)
+        laps = rng.integers(0, 3, many)
+        found = op._lines.locate(source, k, laps)
+        for i, each in enumerate(op.inputs):
+            mine = source == i
+            want = each.locate(k[mine], laps[mine])
+            for column in ("leaf", "epoch", "index", "part"):
+                assert np.array_equal(getattr(found, column)[mine], getattr(want, column)), (i, column)
+
+
+@pytest.mark.parametrize("other", ["slice", "pass", "pairs", "nested", "batch"])
+def test_inputs_of_other_kinds_are_asked_each(other: str) -> None:
+    ds = ps.from_sequence(range(100), name="other")
+    kinds = {
+        "slice": ds.shuffle()[5:],
+        "pass": ds.repeat(2).shuffle(),
+        "pairs": ds.map_with_index(lambda i, x: x),
+        "nested": ps.mix({"c": ds, "d": ds}, seed=1),
+        "batch": ds.batch(2),
+    }
+    mixed: Any = ps.mix({"a": ps.from_sequence(range(50)).shuffle(), "b": kinds[other]}, seed=1)
+    op = mixed.compiled.op
+    assert op._lines.locate(*op.draws(np.arange(9)), np.zeros(9, np.int64)) is None
+    assert [str(mixed[i]) for i in range(40)] == [str(each) for each in mixed[:40]]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda r: r, np.asarray])
+def test_samples_in_memory_are_taken_in_the_order_asked(kind: Any) -> None:
+    ranges = [range(1_000, 0, -3), range(5_000, 5_400), range(10**12, 10**12 + 77)]
+    parts = [ranges[0] if kind is tuple else kind(ranges[0]), *map(kind, ranges[1:])]
+    mixed: Any = ps.mix({f"s{i}": ps.from_sequence(part).shuffle() for i, part in enumerate(parts)}, seed=2)
+    rows = mixed.compiled.op.locate(np.arange(300), np.zeros(300, np.int64))
+    want = [ranges[leaf][index] for leaf, index in zip(rows.leaf.tolist(), rows.index.tolist(), strict=True)]
+    assert list(mixed[:300]) == want
+    assert all(type(value) is int for value in list(mixed[:300]))
+
+
+def test_a_list_that_became_shorter_is_named_with_its_sample() -> None:
+    shrinks = [*range(60)]
+    mixed = ps.mix({"a": ps.from_sequence(shrinks), "b": ps.from_sequence(range(60))}, seed=1)
+    del shrinks[3:]
+    with pytest.raises(IndexError) as caught:
+        list(mixed)
+    assert "a[3]" in str(caught.value.__notes__)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import getitem
 from typing import Any
 
 import numpy as np
 
 from ..base.rows import Rows
 from ..errors import DataError, GivenUpError
+from ..sources.memory import Memory
 from ..streams.step import Leaf, failed
 from ..types import Ints, Source, is_blocks
 from .op import Before, Op, Standing
@@ -20,6 +22,26 @@ from .tokens import Lengths
 def blocks_of(source: Source, indices: Ints) -> Sequence[Any]:
     """Samples of a source: as columns where it has them."""
     return source.block(indices) if is_blocks(source) else source.read(indices)
+
+
+def read_any(sources: Sequence[object]) -> Callable[[Ints, Ints], list[Any]] | None:
+    """Reads samples of several lists, tuples and ranges in the order asked, given the number of the source and the
+    index of each; None where a source is anything else. To call each for the few that it gives would take longer.
+
+    >>> from penstock.sources import Memory
+    >>> read_any([Memory(range(5, 9)), Memory("ab")]) is None
+    True
+    >>> read_any([Memory(range(5, 9)), Memory(["a", "b"])])(np.array([1, 0, 1]), np.array([0, 2, 1]))
+    ['a', 7, 'b']
+    """
+    seqs = [each.plain for each in sources if type(each) is Memory and each.plain is not None]
+    if len(seqs) < len(sources):
+        return None
+    ranges = [seq for seq in seqs if isinstance(seq, range)]
+    if len(ranges) < len(seqs):
+        return lambda source, index: [*map(getitem, [seqs[i] for i in source.tolist()], index.tolist())]
+    starts, steps = (np.asarray(each) for each in zip(*[(seq.start, seq.step) for seq in ranges], strict=True))
+    return lambda source, index: (index * steps[source] + starts[source]).tolist()
 
 
 class ReadOp(Op):

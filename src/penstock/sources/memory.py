@@ -53,6 +53,11 @@ class Memory:
     def __len__(self) -> int:
         return self._rows
 
+    @property
+    def plain(self) -> list[Any] | tuple[Any, ...] | range | None:
+        """The object, where one of its items is a matter of nanoseconds."""
+        return self._seq if self._read in (_from_range, _mapped) else None
+
     def __getstate__(self) -> Any:
         return packed(self._seq)
 
