@@ -110,11 +110,12 @@ def test_inputs_of_other_kinds_are_asked_each(other: str) -> None:
     assert [str(mixed[i]) for i in range(40)] == [str(each) for each in mixed[:40]]
 
 
+@pytest.mark.parametrize("many", [1, 12])
 @pytest.mark.parametrize("kind", [list, tuple, lambda r: r, np.asarray])
-def test_samples_in_memory_are_taken_in_the_order_asked(kind: Any) -> None:
-    ranges = [range(1_000, 0, -3), range(5_000, 5_400), range(10**12, 10**12 + 77)]
+def test_samples_in_memory_are_taken_in_the_order_asked(kind: Any, many: int) -> None:
+    ranges = [range(1_000, 0, -3), range(5_000, 5_400), range(10**12, 10**12 + 77)] * many
     parts = [ranges[0] if kind is tuple else kind(ranges[0]), *map(kind, ranges[1:])]
-    mixed: Any = ps.mix({f"s{i}": ps.from_sequence(part).shuffle() for i, part in enumerate(parts)}, seed=2)
+    mixed: Any = ps.mix({f"s{i:02}": ps.from_sequence(part).shuffle() for i, part in enumerate(parts)}, seed=2)
     rows = mixed.compiled.op.locate(np.arange(300), np.zeros(300, np.int64))
     want = [ranges[leaf][index] for leaf, index in zip(rows.leaf.tolist(), rows.index.tolist(), strict=True)]
     assert list(mixed[:300]) == want
