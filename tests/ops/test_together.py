@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -109,11 +110,12 @@ def test_inputs_of_other_kinds_are_asked_each(other: str) -> None:
     assert [str(mixed[i]) for i in range(40)] == [str(each) for each in mixed[:40]]
 
 
+@pytest.mark.parametrize("many", [1, 12])
 @pytest.mark.parametrize("kind", [list, tuple, lambda r: r, np.asarray])
-def test_samples_in_memory_are_taken_in_the_order_asked(kind: Any) -> None:
-    ranges = [range(1_000, 0, -3), range(5_000, 5_400), range(10**12, 10**12 + 77)]
+def test_samples_in_memory_are_taken_in_the_order_asked(kind: Any, many: int) -> None:
+    ranges = [range(1_000, 0, -3), range(5_000, 5_400), range(10**12, 10**12 + 77)] * many
     parts = [ranges[0] if kind is tuple else kind(ranges[0]), *map(kind, ranges[1:])]
-    mixed: Any = ps.mix({f"s{i}": ps.from_sequence(part).shuffle() for i, part in enumerate(parts)}, seed=2)
+    mixed: Any = ps.mix({f"s{i:02}": ps.from_sequence(part).shuffle() for i, part in enumerate(parts)}, seed=2)
     rows = mixed.compiled.op.locate(np.arange(300), np.zeros(300, np.int64))
     want = [ranges[leaf][index] for leaf, index in zip(rows.leaf.tolist(), rows.index.tolist(), strict=True)]
     assert list(mixed[:300]) == want
@@ -127,3 +129,49 @@ def test_a_list_that_became_shorter_is_named_with_its_sample() -> None:
     with pytest.raises(IndexError) as caught:
         list(mixed)
     assert "a[3]" in str(caught.value.__notes__)
+
+
+class Twice:
+    """A function that counts how often it is called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: int) -> str:
+        if x == 13:
+            raise ValueError("unlucky")
+        self.calls += 1
+        return f"{x} {x}"
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_one_function_on_every_input_is_called_as_if_it_came_after_the_mix(shuffled: bool) -> None:
+    first, second = Twice(), Twice()
+
+    def made(fns: dict[str, Twice]) -> ps.Dataset:
+        parts = {name: ps.from_sequence(range(a, a + 40)) for name, a in (("a", 100), ("b", 200), ("c", 300))}
+        flows = {name: ds.map(str).map(int).map(fns.get(name, first)) for name, ds in parts.items()}
+        return ps.mix({name: ds.shuffle() if shuffled else ds for name, ds in flows.items()}, seed=1)
+
+    alike, apart = made({}), made({"b": second})
+    op: Any = alike.compiled.op
+    assert [step.fn for step in op._steps] == [str, int, first] and not apart.compiled.op._steps  # type: ignore[attr-defined]
+    wanted = list(islice(apart, 110))
+    before = first.calls
+    assert list(islice(alike, 110)) == wanted
+    assert first.calls >= before + 110 and second.calls
+
+
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+def test_a_function_on_every_input_that_fails_names_its_sample(on_error: Any) -> None:
+    fn = Twice()
+    mixed = ps.mix({name: ps.from_sequence(range(n)).map(fn) for name, n in (("a", 9), ("b", 20), ("c", 9))}, seed=1)
+    loader = ps.Loader(mixed, on_error=on_error)
+    if on_error == "raise":
+        with pytest.raises(ValueError, match="unlucky") as caught:
+            list(islice(loader, 200))
+        assert "b[13]" in str(caught.value.__notes__)
+    else:
+        found = list(islice(loader, 100))
+        assert len(found) == 100 and "13 13" not in found
+        assert {(each["source"], each["index"]) for each in loader.journal} == {("b", 13)}

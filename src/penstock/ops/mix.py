@@ -16,8 +16,11 @@ from ..base.progress import Progress
 from ..base.rows import Rows, empty_rows, placed_rows
 from ..mixing.rules import Drawing, Invertible
 from ..sources.block import joined
+from ..streams.step import Step
 from ..types import Ints, Path
+from .each import EachOp
 from .op import UNKNOWN, Before, Op
+from .order import OrderOp
 from .read import blocks_of, read_any
 from .tally import Tally, laps_of
 from .together import Lines, Together, by_input
@@ -47,7 +50,8 @@ class MixOp(Op):
         self.base = np.zeros(len(inputs), np.int64) if base is None else base
         self._size, self.depth = schedule.size, max(each.depth for each in self.inputs)
         self._pass = None if on else self._size  # positions after which the schedule begins anew
-        self._sources = [each.source for each in self.inputs]
+        self._below, self._steps = _same_steps(self.inputs)
+        self._sources = [each.source for each in self._below]
         self._any = read_any(self._sources)
 
     @property
@@ -104,6 +108,13 @@ class MixOp(Op):
         return placed_rows(parts, order) if parts else empty_rows(self.depth)
 
     def values(self, rows: Rows) -> Sequence[Any]:
+        values = self._gathered(rows)
+        for step in self._steps:
+            values = step.apply(values, rows)
+        return values
+
+    def _gathered(self, rows: Rows) -> Sequence[Any]:
+        """What the inputs give, up to the functions that all have."""
         source = self.owner[rows.leaf if not rows.levels else rows.leaf[rows.firsts()[:-1]]]
         if self._any is not None:
             with suppress(Exception):  # the careful way finds out which sample it was
@@ -112,7 +123,7 @@ class MixOp(Op):
         if not groups:
             return []
         if len(groups) == 1:
-            each = self.inputs[groups[0][0]]
+            each = self._below[groups[0][0]]
             return each.values(rows.flattened(each.depth))
         try:
             found = self._read(rows.index[order], groups) if not self.depth else None
@@ -121,7 +132,7 @@ class MixOp(Op):
         if found is None:
             rows, found = rows.take(order), list[Sequence[Any]]()
             for i, a, b in groups:
-                each = self.inputs[i]
+                each = self._below[i]
                 found.append(each.values(rows.slice(a, b).flattened(each.depth)))
         if all(isinstance(part, Columnar) for part in found):
             return joined(found, order)
@@ -275,6 +286,25 @@ class MixOp(Op):
         drawn = self.schedule.counts(self._pass)
         same = bool((drawn == self.advance).all())
         return same and all(each.alike for each, count in zip(self.inputs, drawn.tolist(), strict=True) if count)
+
+
+def _same_steps(inputs: Sequence[Op]) -> tuple[list[Op], list[Step]]:
+    """Where every input ends in one and the same functions of a sample alone: what lies below them, and they."""
+    below, steps = [*map(_unordered, inputs)], list[Step]()
+    while all(isinstance(each, EachOp) for each in below):
+        tops = [each for each in below if isinstance(each, EachOp)]
+        first = tops[0].step
+        if any(top.depth or top.step.clock or top.step.kind != "map" or top.step.fn is not first.fn for top in tops):
+            break
+        below, steps = [_unordered(each.flow) for each in tops], [first, *steps]
+    return below, steps
+
+
+def _unordered(op: Op) -> Op:
+    """What gives the values of samples, in whatever order."""
+    while isinstance(op, OrderOp):
+        op = op.flow
+    return op
 
 
 def _placed(schedule: Invertible, source: int, k: Ints) -> Ints:
