@@ -70,6 +70,10 @@ class FitOp(JoinedOp):
         """The group of each document, where they are packed apart."""
         return None if self._groups is None else self._groups[documents.leaf]
 
+    def sampled(self) -> Rows:
+        many = self.windows.rows if self.size is None else min(self.windows.rows, self.size)
+        return self.locate(np.arange(many), np.zeros(many, np.int64))
+
     def _place(self, row: int) -> tuple[int, int, int]:
         """The pass of a row, its window in that, and the place in the window."""
         within_reach(row, self.length)
