@@ -6,12 +6,13 @@ SEEDS ?= 50
 # Tests start hundreds of interpreters, and each would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check soak bench bench-quick docs free-threaded clean
+.PHONY: help demo test check soak formats bench bench-quick docs free-threaded clean
 help:
 	@echo "make demo   mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test   every test, doctest, docs code block and example"
 	@echo "make check  ruff, pyright, the import floors"
 	@echo "make soak   the property tests with SEEDS=50 seeds, over 100,000 random trees and runs, and a million documents"
+	@echo "make formats  every format, written by its own tool, which is installed for that"
 	@echo "make bench  Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios, in under a minute"
 	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, where there is one"
 	@echo "make docs   the documentation, warnings are errors"
@@ -59,6 +60,14 @@ soak: .venv/.dev
 	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) -q tests/runtime/executors/test_kills.py tests/runtime/executors/test_memory.py
 	for seed in $$(seq $(SEEDS)); do $(BIN)/python -m pytest -n $(JOBS) -q -m hypothesis \
 		--hypothesis-profile=nightly --hypothesis-seed=$$seed tests || exit 1; done
+
+# The tools that the tests of formats do without; the last two come without their lists, as above.
+formats: .venv/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lance,vortex]' \
+	    brotli python-snappy xxhash lightning-utilities tifffile tfrecord crc32c zstd
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	    litdata==0.2.76 mosaicml-streaming==0.13.0 boto3 s3transfer
+	$(BIN)/python -m pytest -q tests/sources/test_formats.py tests/sources/test_lance.py tests/sources/test_vortex.py
 
 bench: .venv/.bench
 	$(BIN)/python -m bench

@@ -115,6 +115,7 @@ FORMATS: dict[str, Format] = {
     "megatron": Format(_megatron, "x.bin", noticed=""),
     "mds": Format(others.mds, "mds", noticed="sizes"),
     "mds.gz": Format(others.mds_packed, "packed", noticed="sums"),
+    "mds.zstd": Format(others.mds_zstd, "zstd", noticed="sums"),
     "tfrecord": Format(others.tfrecord, "examples.tfrecord", noticed="sums", open_ended=True),
     "array_record": Format(others.array_record, "records.array_record", noticed="sums", summed=False),
     "datasets": Format(others.saved, "saved", summed=False),
@@ -122,6 +123,7 @@ FORMATS: dict[str, Format] = {
     "hdf5": Format(others.hdf5, "arrays.h5", noticed="sizes"),
     "zarr": Format(others.zarr, "arrays.zarr", summed=False),
     "lance": Format(others.lance, "table.lance", noticed="sizes", summed=False, threads=True),
+    "vortex": Format(others.vortex, "table.vortex", noticed="sizes", threads=True),
 }
 
 Mode = Literal["fresh", "indexed", "kept"]

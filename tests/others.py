@@ -77,7 +77,14 @@ _ENCODE: dict[str, Callable[[Any], bytes]] = {
     "str": lambda value: value.encode(),
     "pkl": lambda value: value,
 }
-PACK: dict[str, Callable[[bytes], bytes]] = {"gz": lambda data: gzip.compress(data, 9, mtime=0)}
+
+
+def _zstd(data: bytes) -> bytes:
+    zstandard: Any = pytest.importorskip("zstandard")
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {"gz": lambda data: gzip.compress(data, 9, mtime=0), "zstd": _zstd}
 
 
 def write_mds(
@@ -270,6 +277,10 @@ def mds_packed(folder: Path) -> Made:
     return Made(written, mds_rows(20), noticed="sums")
 
 
+def mds_zstd(folder: Path) -> Made:
+    return Made(write_mds(folder / "zstd", mds_rows(20), compression="zstd"), mds_rows(20), noticed="sums")
+
+
 def tfrecord(folder: Path) -> Made:
     path = write_tfrecord(folder / "examples.tfrecord", [example(row) for row in example_rows(12)])
     return Made(path, example_rows(12), noticed="sums", open_ended=True)
@@ -298,7 +309,7 @@ def litdata(folder: Path) -> Made:
     return Made(write_litdata(folder / "lit", lit_rows(20)), lit_rows(20))
 
 
-def _arrays(count: int) -> tuple[dict[str, Any], list[Row]]:
+def some_arrays(count: int) -> tuple[dict[str, Any], list[Row]]:
     rng = np.random.default_rng(count)
     found = {"grid": rng.random((count, 2, 3)).astype(np.float32), "id": np.arange(count)}
     return found, [{"grid": found["grid"][i], "id": i} for i in range(count)]
@@ -306,7 +317,7 @@ def _arrays(count: int) -> tuple[dict[str, Any], list[Row]]:
 
 def hdf5(folder: Path) -> Made:
     h5py: Any = pytest.importorskip("h5py")
-    arrays, rows = _arrays(20)
+    arrays, rows = some_arrays(20)
     with h5py.File(folder / "arrays.h5", "w") as file:
         for name, values in arrays.items():
             file.create_dataset(name, data=values, chunks=(6, *values.shape[1:]), compression="gzip", fletcher32=True)
@@ -315,7 +326,7 @@ def hdf5(folder: Path) -> Made:
 
 def zarr(folder: Path) -> Made:
     module: Any = pytest.importorskip("zarr")
-    arrays, rows = _arrays(20)
+    arrays, rows = some_arrays(20)
     group = module.open_group(str(folder / "arrays.zarr"), mode="w")
     for name, values in arrays.items():
         group.create_array(name, data=values, chunks=(6, *values.shape[1:]))
@@ -332,9 +343,20 @@ def lance(folder: Path) -> Made:
     return Made(folder / "table.lance", rows, threads=True)
 
 
+def vortex(folder: Path) -> Made:
+    module: Any = pytest.importorskip("vortex")
+    import pyarrow as pa
+
+    rows = [{"id": i, "text": f"ü{i}" * (i % 5), "list": np.arange(i % 4)} for i in range(20)]
+    table = pa.Table.from_pylist([{**row, "list": row["list"].tolist()} for row in rows])
+    module.io.write(table, str(folder / "table.vortex"))
+    return Made(folder / "table.vortex", rows, threads=True)
+
+
 FORMATS: dict[str, Callable[[Path], Made]] = {
     "mds": mds,
     "mds.gz": mds_packed,
+    "mds.zstd": mds_zstd,
     "tfrecord": tfrecord,
     "array_record": array_record,
     "datasets": saved,
@@ -342,4 +364,5 @@ FORMATS: dict[str, Callable[[Path], Made]] = {
     "hdf5": hdf5,
     "zarr": zarr,
     "lance": lance,
+    "vortex": vortex,
 }

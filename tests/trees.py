@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from penstock.plan import Plan
 Key = tuple[str, int, int]
 
 Tree = tuple[Any, ...]
-"""`("numbers" | "spoiled" | "documents", n, name)`, `("concat" | "zip", trees)`, `("mix", {name: (tree, weight)}, late, options)` with
+"""`("numbers" | "spoiled" | "documents" | "texts", n, name)`, `("concat" | "zip", trees)`, `("mix", {name: (tree, weight)}, late, options)` with
 tuples for mappings, or a step: (method, tree, arguments, options)."""
 
 Draw = Callable[[Any], Any]
@@ -52,6 +52,32 @@ def documents(n: int, name: str, most: int = 9) -> ps.Dataset:
     sizes = 1 + np.arange(n) * 7 % most
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     return ps.from_tokens(np.repeat(np.arange(n), sizes), offsets, name=name)
+
+
+class Texts:
+    """The same documents as texts, of which the tokens were counted."""
+
+    counted = "words"
+
+    def __init__(self, n: int) -> None:
+        self.sizes = 1 + np.arange(n) * 7 % 9
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def lengths(self) -> Any:
+        return self.sizes
+
+    def __getitem__(self, i: int) -> str:
+        return f"{i} " * int(self.sizes[i])
+
+
+def words(text: str) -> Any:
+    """Makes tokens of such a text, as many as were counted."""
+    return np.array(text.split(), dtype=np.int64)
+
+
+cast("Any", words).counted = Texts.counted
 
 
 # ---------------------------------------------------------------- from a description
@@ -100,6 +126,8 @@ def build(tree: Tree) -> ps.Dataset:
             return ps.from_sequence(Spoiled(n), name=name)
         case ("documents", n, name):
             return documents(n, name)
+        case ("texts", n, name):
+            return ps.from_sequence(Texts(n), name=name)
         case ("concat" | "zip" as kind, flows):
             first, *rest = map(build, flows)
             return getattr(first, kind)(*rest)
@@ -116,7 +144,7 @@ def build(tree: Tree) -> ps.Dataset:
 def show(tree: Tree) -> str:
     """A description as code."""
     match tree:
-        case ("numbers" | "spoiled" | "documents" as kind, n, name):
+        case ("numbers" | "spoiled" | "documents" | "texts" as kind, n, name):
             return f"{kind}({n}, {name!r})"
         case ("concat" | "zip" as kind, flows):
             first, *rest = map(show, flows)
@@ -136,7 +164,7 @@ def show(tree: Tree) -> str:
 def changed(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
     """The description with a change made to every part of it, from below."""
     match tree:
-        case ("numbers" | "spoiled" | "documents", *_):
+        case ("numbers" | "spoiled" | "documents" | "texts", *_):
             return change(tree)
         case ("concat" | "zip" as kind, flows):
             return change((kind, tuple(changed(flow, change) for flow in flows)))
@@ -186,10 +214,24 @@ def of(tree: Tree) -> Grown:
     return Grown(tree, build(tree))
 
 
-def ordered(draw: Draw, name: str, pack: bool) -> Grown:
+Pack = Literal["documents", "texts", ""]
+"""Whether rows are to be packed: of anything whose lengths are known, or of texts that are counted, tokenised after what
+is woven of them."""
+
+
+def ordered(draw: Draw, name: str, pack: Pack) -> Grown:
     """One source under some orders, with a length."""
-    flow = of(("documents" if pack or draw(st.integers(0, 4)) == 0 else "numbers", draw(st.integers(1, 12)), name))
-    for _ in range(draw(st.integers(0, 3))):
+    kind = pack or ("documents" if draw(st.integers(0, 4)) == 0 else "numbers")
+    steps = draw(st.integers(0, 3))
+    tokenised = -1
+    if kind == "documents" and draw(st.integers(0, 4)) == 0:
+        kind, tokenised = "texts", draw(st.integers(0, steps))
+    flow = of((kind, draw(st.integers(1, 12)), name))
+    for step in range(steps + 1):
+        if step == tokenised:
+            flow = flow.then("map", words)
+        if step == steps:
+            break
         n = len(flow.ds)
         match draw(
             st.sampled_from(
@@ -225,7 +267,7 @@ STOPS = ["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversampl
 
 
 def woven(
-    draw: Draw, name: str = "", pack: bool = False, depth: int = 0, kinds: Any = ("mix", "mix", "concat", "zip")
+    draw: Draw, name: str = "", pack: Pack = "", depth: int = 0, kinds: Any = ("mix", "mix", "concat", "zip")
 ) -> Grown:
     """Some sources in one."""
     flows = dict[str, Grown]()
@@ -241,7 +283,7 @@ def woven(
     return mixed(draw, flows, pack)
 
 
-def mixed(draw: Draw, flows: dict[str, Grown], pack: bool) -> Grown:
+def mixed(draw: Draw, flows: dict[str, Grown], pack: Pack) -> Grown:
     """A mixture of any law."""
     options: dict[str, Any] = {"stop": draw(st.sampled_from(STOPS)), "block_size": draw(st.sampled_from([1, 1, 3, 8]))}
     if min(len(flow.ds) for flow in flows.values()) > 1:
@@ -272,8 +314,10 @@ PACKS: list[tuple[str, dict[str, Any]]] = [
 
 def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
     """Any tree that a plan can be asked of."""
-    pack = draw(st.integers(0, 3)) == 0
+    pack: Pack = draw(st.sampled_from([*[""] * 12, *["documents"] * 3, "texts"]))
     flow = woven(draw, "", pack, kinds=kinds)
+    if pack == "texts":
+        flow = flow.then("map", words)
     if pack:
         method, options = draw(st.sampled_from(PACKS))
         if draw(st.integers(0, 3)) == 0:

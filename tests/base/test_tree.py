@@ -167,7 +167,7 @@ def test_collate(samples: list[Any], batch: Any) -> None:
             r"'a\.b' has shapes \(3,\), \(5,\).*pad.*pack.*collate=list",
         ),
         ([{"x": [1, 2]}, {"x": [1]}], r"'x' has shapes \(2,\), \(1,\)"),
-        ([[1, 2], []], r"the sample has shapes \(2,\), \(0,\)"),
+        ([[1, 2], []], r"the batch has shapes \(2,\), \(0,\)"),
         ([{"a": 1, "b": 1}, {"a": 1}], r"sample 1 in the batch lacks 'b'"),
         ([{"a": 1}, {"a": 1, "c": 1}], r"sample 1 in the batch has also 'c'"),
         ([{"a": 1}, {"b": 1}], r"lacks 'a' and has also 'b'"),

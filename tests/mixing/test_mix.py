@@ -399,6 +399,21 @@ def test_draws_of_a_source_are_counted_in_the_order_in_which_they_come(make: Cal
     assert (k == numbered(source)).all()
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 50])
+@pytest.mark.parametrize("owed", [False, True])
+def test_node_by_node_gives_the_draws_of_level_by_level(n: int, owed: bool) -> None:
+    weights = named(np.random.default_rng(n).pareto(1.2, n) + 1e-2)
+    log = (SetWeights(300, dict.fromkeys(weights, 1.0)), SetWeights(323, weights)) if owed else ()
+    mixture = Mixture(tuple(weights), weights, (None,) * n, key=n, log=log)
+    for first in (450, 10**6, 10**12):
+        segment = mixture._segment(first)
+        assert isinstance(segment, Segment)
+        low = first - segment.start
+        for high in (low + 1, low + 3_000):
+            one, other = segment._in_turn(low, high, 0), segment._together(low, high, 0)
+            assert (one[0] == other[0]).all() and (one[1] == other[1]).all()
+
+
 @every_mixture
 def test_find_is_the_inverse(make: Callable[[], Mixture]) -> None:
     mixture = make()

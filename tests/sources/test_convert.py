@@ -29,7 +29,7 @@ def zstd(body: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(body)
 
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstd}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstd, ".zstd": zstd}
 
 
 @pytest.fixture(params=PACKERS)
@@ -204,7 +204,7 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=["", ".gz", ".zst"])
+@pytest.fixture(params=["", ".gz", ".zst", ".zstd"])
 def csv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / f"x.csv{request.param}"
     path.write_bytes(PACKERS[request.param](CSV.encode()) if request.param else CSV.encode())

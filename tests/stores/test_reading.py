@@ -147,6 +147,7 @@ MADE: dict[str, Callable[[Path], others.Made]] = {
     "saved": others.saved,
     "array_record": others.array_record,
     "hdf5": others.hdf5,
+    "vortex": others.vortex,
 }
 
 

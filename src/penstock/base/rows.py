@@ -110,6 +110,18 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
     )
 
 
+def placed_rows(parts: Sequence[Rows], order: Ints) -> Rows:
+    """Rows that were found part after part, in their order: `order` tells where each belongs."""
+    if any(part.levels or part.marks for part in parts):
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return join_rows(parts).take(back)
+    leaf, epoch, index, pieces = columns = np.empty((4, len(order)), np.int64)
+    for out, each in zip(columns, ("leaf", "epoch", "index", "part"), strict=True):
+        out[order] = np.concatenate([getattr(part, each) for part in parts])
+    return Rows(leaf, epoch, index, pieces)
+
+
 def empty_rows(depth: int) -> Rows:
     """No items."""
     none = np.zeros(0, np.int64)

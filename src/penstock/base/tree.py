@@ -259,7 +259,8 @@ def _mappings(values: Sequence[Any], path: str) -> Any:
         if value.keys() != keys:
             missing, extra = [k for k in keys if k not in value], [k for k in value if k not in values[0]]
             what = " and ".join(f"{w} {k!r}" for w, ks in (("lacks", missing), ("has also", extra)) for k in ks)
-            raise DataError(f"{_field(path)} of sample {number} in the batch {what}, compared with sample 0")
+            at = f"{_field(path)} of sample {number}" if path else f"sample {number}"
+            raise DataError(f"{at} in the batch {what}, compared with sample 0")
     return {key: _collate([value[key] for value in values], f"{path}.{key}") for key in keys}
 
 
@@ -311,7 +312,7 @@ def _ragged(path: str, shapes: list[tuple[int, ...]]) -> DataError:
 
 
 def _field(path: str) -> str:
-    return f"field {path.removeprefix('.')!r}" if path else "the sample"
+    return f"field {path.removeprefix('.')!r}" if path else "the batch"
 
 
 def _names(names: list[str]) -> str:

@@ -21,6 +21,7 @@ from .shape import Floats, Shape
 _SPAN = 1 << 14  # positions worked out together at most: products with a share stay below 2^63
 _FIT = 1 << 13  # that many at a time stay in the cache
 _AHEAD = 16  # runs whose edges are worked out together
+_NODE = 800  # positions a node from which on it pays to look at each node by itself
 _FEW = 64  # positions that are sooner worked out one by one
 
 
@@ -96,7 +97,40 @@ class Segment:
         low, high = int(m[0]), int(m[-1]) + 1
         first, last = self.rows(m[[0, -1]]).tolist()
         together = first == last and _FEW < len(m) == high - low <= _SPAN and bool((m[1:] > m[:-1]).all())
-        return self._together(low, high, first) if together else self._alone(m)
+        if not together:
+            return self._alone(m)
+        return (self._in_turn if self.shape.leaves * _NODE < len(m) else self._together)(low, high, first)
+
+    def _in_turn(self, low: int, high: int, row: int) -> tuple[Ints, Ints]:
+        """All positions of a run inside one stair, node after node: what is known of a node are numbers then, and no
+        arrays as long as its elements.
+        """
+        edges: list[list[int]] = [each.tolist() for each in self._edges(low, high)]
+        before, after, whole, part = edges
+        n, members, over = self.shape.leaves, self.members.tolist(), self.over.tolist()
+        share: list[int] = self.tables.share[:, row].tolist()
+        children: list[list[int]] = self.children.tolist()
+        source, k = np.empty(high - low, np.int64), np.empty(high - low, np.int64)  # apart: smaller blocks are cheaper
+        todo = [(2 * n - 2, np.arange(high - low))]
+        while todo:
+            node, where = todo.pop()
+            if node < n:
+                source[where], begin = members[node], before[node] + int(self.base[members[node]])
+                k[where] = np.arange(begin, begin + len(where))
+                continue
+            at, (heavy, light) = node - n, children[node - n]
+            number = np.arange(before[light], after[light])
+            late = np.maximum(number - whole[at], -1)
+            late *= over[at]
+            late += self.phases.late(at, number)
+            late -= part[at] + 1
+            late //= max(share[at], 1)
+            number -= before[node]
+            np.maximum(number, late, out=number)  # while the heavy side waits
+            is_heavy = np.ones(len(where), np.bool_)
+            is_heavy[number] = False
+            todo += [(heavy, np.compress(is_heavy, where)), (light, where[number])]
+        return source, k
 
     def _together(self, low: int, high: int, row: int) -> tuple[Ints, Ints]:
         """All positions of a run inside one stair: first the place of every light element in its node, then, level by

@@ -28,6 +28,11 @@ class EachOp(OneInput):
         self.indexed = flow.indexed and step.kind not in ("filter", "may_skip", "flat")
 
     @property
+    def plain(self) -> bool:
+        """Whether a position of it is the same position below, and nothing is noted of it."""
+        return self.indexed and self.step.kind != "index"
+
+    @property
     def tail(self) -> bool:
         return self.step.kind in ("map", "random", "source") and self.flow.tail
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ import numpy as np
 from ..base.columnar import Columnar
 from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
-from ..base.rows import Rows, empty_rows, join_rows
+from ..base.rows import Rows, empty_rows, placed_rows
 from ..mixing.rules import Drawing, Invertible
 from ..sources.block import joined
+from ..streams.step import Step
 from ..types import Ints, Path
+from .each import EachOp
 from .op import UNKNOWN, Before, Op
-from .read import blocks_of
+from .order import OrderOp
+from .read import blocks_of, read_any
 from .tally import Tally, laps_of
-from .together import Together
+from .together import Lines, Together, by_input
 from .tokens import Lengths
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
@@ -46,7 +50,9 @@ class MixOp(Op):
         self.base = np.zeros(len(inputs), np.int64) if base is None else base
         self._size, self.depth = schedule.size, max(each.depth for each in self.inputs)
         self._pass = None if on else self._size  # positions after which the schedule begins anew
-        self._sources = [each.source for each in self.inputs]
+        self._below, self._steps = _same_steps(self.inputs)
+        self._sources = [each.source for each in self._below]
+        self._any = read_any(self._sources)
 
     @property
     def size(self) -> int | None:
@@ -70,6 +76,10 @@ class MixOp(Op):
     def _together(self) -> Together:
         return Together(self.inputs)
 
+    @cached_property
+    def _lines(self) -> Lines:
+        return Lines(self.inputs)
+
     def drawn(self, epoch: int) -> Ints:
         """How far each input had come before a pass."""
         return self.base if self._pass is None else self.base + epoch * self.advance
@@ -89,19 +99,31 @@ class MixOp(Op):
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         source, k = self.draws(positions)
-        if (found := self._together.locate(source, k, laps)) is not None:
+        found = self._together.locate(source, k, laps) or self._lines.locate(source, k, laps)
+        if found is not None:
             return found
-        order, groups = _by_input(source, len(self.inputs))
+        order, groups = by_input(source, len(self.inputs))
         k, laps = k[order], laps[order]
         parts = [self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups]
-        return join_rows(parts).take(_back(order)) if parts else empty_rows(self.depth)
+        return placed_rows(parts, order) if parts else empty_rows(self.depth)
 
     def values(self, rows: Rows) -> Sequence[Any]:
-        order, groups = _by_input(self.owner[rows.leaf[rows.firsts()[:-1]]], len(self.inputs))
+        values = self._gathered(rows)
+        for step in self._steps:
+            values = step.apply(values, rows)
+        return values
+
+    def _gathered(self, rows: Rows) -> Sequence[Any]:
+        """What the inputs give, up to the functions that all have."""
+        source = self.owner[rows.leaf if not rows.levels else rows.leaf[rows.firsts()[:-1]]]
+        if self._any is not None:
+            with suppress(Exception):  # the careful way finds out which sample it was
+                return self._any(source, rows.index)
+        order, groups = by_input(source, len(self.inputs))
         if not groups:
             return []
         if len(groups) == 1:
-            each = self.inputs[groups[0][0]]
+            each = self._below[groups[0][0]]
             return each.values(rows.flattened(each.depth))
         try:
             found = self._read(rows.index[order], groups) if not self.depth else None
@@ -110,12 +132,13 @@ class MixOp(Op):
         if found is None:
             rows, found = rows.take(order), list[Sequence[Any]]()
             for i, a, b in groups:
-                each = self.inputs[i]
+                each = self._below[i]
                 found.append(each.values(rows.slice(a, b).flattened(each.depth)))
         if all(isinstance(part, Columnar) for part in found):
             return joined(found, order)
-        values = [value for part in found for value in part]
-        return np.fromiter(values, object, len(values))[_back(order)].tolist()
+        values = np.empty(len(order), object)
+        values[order] = np.fromiter(chain.from_iterable(found), object, len(order))
+        return values.tolist()
 
     def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Sequence[Any]] | None:
         """The values of all groups, if they are nothing but read."""
@@ -265,21 +288,24 @@ class MixOp(Op):
         return same and all(each.alike for each, count in zip(self.inputs, drawn.tolist(), strict=True) if count)
 
 
+def _same_steps(inputs: Sequence[Op]) -> tuple[list[Op], list[Step]]:
+    """Where every input ends in one and the same functions of a sample alone: what lies below them, and they."""
+    below, steps = [*map(_unordered, inputs)], list[Step]()
+    while all(isinstance(each, EachOp) for each in below):
+        tops = [each for each in below if isinstance(each, EachOp)]
+        first = tops[0].step
+        if any(top.depth or top.step.clock or top.step.kind != "map" or top.step.fn is not first.fn for top in tops):
+            break
+        below, steps = [_unordered(each.flow) for each in tops], [first, *steps]
+    return below, steps
+
+
+def _unordered(op: Op) -> Op:
+    """What gives the values of samples, in whatever order."""
+    while isinstance(op, OrderOp):
+        op = op.flow
+    return op
+
+
 def _placed(schedule: Invertible, source: int, k: Ints) -> Ints:
     return schedule.places(np.full(len(k), source), k)
-
-
-def _by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:
-    """A stable order that brings equal inputs together, and (input, start, stop) for each that occurs."""
-    order = np.argsort(source.astype(np.int16 if inputs < 1 << 15 else np.int64), kind="stable")
-    many = np.bincount(source)
-    present = np.flatnonzero(many)
-    edges = pairwise([0, *np.cumsum(many[present]).tolist()])
-    return order, [(i, a, b) for i, (a, b) in zip(present.tolist(), edges, strict=True)]
-
-
-def _back(order: Ints) -> Ints:
-    """The inverse of an order."""
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return back

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import getitem
 from typing import Any
 
 import numpy as np
 
 from ..base.rows import Rows
 from ..errors import DataError, GivenUpError
+from ..sources.memory import Memory
 from ..streams.step import Leaf, failed
 from ..types import Ints, Source, is_blocks
 from .op import Before, Op, Standing
@@ -16,10 +18,34 @@ from .seek import At
 from .tally import Tally, laps_of
 from .tokens import Lengths
 
+_MANY = 32  # sources of lists, of each of which a few thousand samples have only some
+
 
 def blocks_of(source: Source, indices: Ints) -> Sequence[Any]:
     """Samples of a source: as columns where it has them."""
     return source.block(indices) if is_blocks(source) else source.read(indices)
+
+
+def read_any(sources: Sequence[object]) -> Callable[[Ints, Ints], list[Any]] | None:
+    """Reads samples of ranges, or of many lists, tuples and ranges, in the order asked, given the number of the source
+    and the index of each; None where a source is anything else, or to call each for what it gives is as fast.
+
+    >>> from penstock.sources import Memory
+    >>> read_any([Memory(range(5, 9)), Memory(range(4))])(np.array([1, 0, 1]), np.array([0, 2, 1]))
+    [0, 7, 1]
+    >>> read_any([Memory(range(5, 9)), Memory("ab")]) is None
+    True
+    """
+    seqs = [each.plain for each in sources if type(each) is Memory and each.plain is not None]
+    if len(seqs) < max(len(sources), 1):
+        return None
+    ranges = [seq for seq in seqs if isinstance(seq, range)]
+    if len(ranges) < len(seqs):
+        if len(seqs) < _MANY:
+            return None
+        return lambda source, index: [*map(getitem, [seqs[i] for i in source.tolist()], index.tolist())]
+    starts, steps = (np.asarray(each) for each in zip(*[(seq.start, seq.step) for seq in ranges], strict=True))
+    return lambda source, index: (index * steps[source] + starts[source]).tolist()
 
 
 class ReadOp(Op):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
 
-from ..base.random import FEISTEL, permute_each
+from ..base.random import FEISTEL, permute, permute_each
 from ..base.rows import Rows
 from ..orders import Repeat, Shuffle
 from ..types import Ints
+from .each import EachOp
 from .op import Op
 from .order import OrderOp, PassOp
 from .read import ReadOp
@@ -86,6 +88,64 @@ class Together:
             if count:
                 found[i] += int(lengths.by_leaf[self._leaves[i]][index[stop - count : stop]].sum(dtype=np.int64))
         return found
+
+
+class Lines:
+    """The inputs of a mix where all are sources, as they lie or shuffled whole, with functions on them or without: one
+    permutation for each is all there is to do.
+    """
+
+    def __init__(self, inputs: Sequence[Op]) -> None:
+        found = [line for line in map(_line, inputs) if line is not None]
+        self._keys = [key for _, key in found] if len(found) == len(inputs) else []
+        self._leaves = np.asarray([leaf.named.number for leaf, _ in found], np.int64)
+        self._sizes = np.asarray([leaf.size for leaf, _ in found], np.int64)
+
+    def locate(self, source: Ints, k: Ints, laps: Ints) -> Rows | None:
+        """The samples that are the `k`-th of inputs, one each; None where inputs are others."""
+        if not self._keys or not len(k):
+            return None
+        order, groups = by_input(source, len(self._keys))
+        who, starts, stops = np.asarray(groups).T
+        k, many, sizes = k[order], stops - starts, self._sizes[who]
+        first, last = np.minimum.reduceat(k, starts) // sizes, np.maximum.reduceat(k, starts) // sizes
+        passes = np.repeat(first, many)
+        place = k - np.repeat(first * sizes, many)
+        for j in np.flatnonzero(last > first).tolist():
+            own = slice(starts[j], stops[j])
+            more = place[own] // sizes[j]
+            passes[own] += more
+            place[own] -= more * sizes[j]
+        for (i, a, b), n, one, other in zip(groups, sizes.tolist(), first.tolist(), last.tolist(), strict=True):
+            if (key := self._keys[i]) is not None:
+                place[a:b] = permute(place[a:b], n, key, one if one == other else passes[a:b])
+        epoch, index = np.empty((2, len(k)), np.int64)
+        epoch[order], index[order] = passes, place
+        return Rows(self._leaves[source], epoch + laps, index, np.zeros_like(k))
+
+
+def by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:
+    """A stable order that brings equal inputs together, and (input, start, stop) for each that occurs."""
+    order = np.argsort(source.astype(np.int16 if inputs < 1 << 15 else np.int64), kind="stable")
+    many = np.bincount(source)
+    present = np.flatnonzero(many)
+    edges = pairwise([0, *np.cumsum(many[present]).tolist()])
+    return order, [(i, a, b) for i, (a, b) in zip(present.tolist(), edges, strict=True)]
+
+
+def _line(op: Op) -> tuple[ReadOp, int | None] | None:
+    """A source, and the key of the shuffle on it, if there is one."""
+    key: int | None = None
+    while type(op) is not ReadOp:
+        if type(op) is PassOp and type(op.order) is Shuffle and key is None:
+            key = op.key
+        elif type(op) is OrderOp and isinstance(op.order, Repeat):
+            if key is not None:  # the passes below are shuffled as one
+                return None
+        elif not (type(op) is EachOp and op.plain):
+            return None
+        op = op.flow
+    return op, key
 
 
 def _shuffled(op: Op) -> PassOp | None:

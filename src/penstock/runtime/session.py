@@ -34,7 +34,7 @@ from ..streams.budget import Budget
 from ..streams.deal import spread_of
 from ..streams.job import Executor
 from ..streams.journal import Journal, journal_from_json, journal_to_json, whose_journals_are_missing
-from ..streams.work import Hired
+from ..streams.work import SINGLE, Hired
 from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
@@ -88,7 +88,7 @@ class Session:
     def _reached(self, cursor: Json, last: Mapping[str, Any] | None = None) -> tuple[Opened, Delivery]:
         """The current tree, opened where the cursor says; an error where `last` tells of other items before that."""
         opened = self._opened(self.setting.window, self.executor)
-        wide = 256 * (1 if self.group else self.lanes // self.setting.world_size)
+        wide = max(256, SINGLE // self.group) if self.group else 256 * (self.lanes // self.setting.world_size)
         most, room, form = self.setting.most, self.budget.most // 4, self.setting.form
         out = Delivery(opened.stream, opened.builder.leaves, wide, most, room, form)
         out.seek(self.epoch, opened.first if cursor is None else cursor)

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import DataError, missing_extra
 from ..types import Ints
 from . import sidecar
-from .checked import Checked
+from .checked import Wanted
 from .example import RECORD, Examples
 from .held import Shared
 
@@ -64,15 +64,6 @@ class ArrayRecord:
         return DataError(f"cannot be read: {reason}", where=str(self._origin))
 
 
-def open_array_record(
-    path: Path,
-    origin: Path,
-    *,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    shared: Shared,
-    rebuild: bool,
-    data: Checked,
-) -> ArrayRecord:
-    """The records of one file; `path` is where it can be read as it is, `origin` the file the user meant."""
-    return ArrayRecord(path, origin, columns=columns, shared=shared)
+def open_array_record(wanted: Wanted, /) -> ArrayRecord:
+    """The records of one file."""
+    return ArrayRecord(wanted.path, wanted.origin, columns=wanted.columns, shared=wanted.shared)

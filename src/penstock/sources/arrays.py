@@ -21,7 +21,7 @@ from ..base import seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
 from ..types import Ints
 from . import sidecar
-from .checked import Checked
+from .checked import Checked, Wanted
 from .held import Shared
 
 _BLOCK = 1 << 20  # bytes read at once of arrays without chunks
@@ -94,21 +94,13 @@ class Arrays:
         return values.nbytes, values
 
 
-def open_hdf5(
-    path: Path,
-    origin: Path,
-    *,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    shared: Shared,
-    rebuild: bool,
-    data: Checked,
-) -> Arrays:
+def open_hdf5(wanted: Wanted, /) -> Arrays:
     """The arrays of an HDF5 file, those of its groups by their path."""
+    path, columns, data = wanted.path, wanted.columns, wanted.data
     _module("h5py", "hdf5", path)
     with named(path), _file(data) as file:
         found = dict(_datasets(file, "", columns, path))
-    return Arrays(path, found, partial(_dataset, data), columns=columns, shared=shared)
+    return Arrays(path, found, partial(_dataset, data), columns=columns, shared=wanted.shared)
 
 
 def _file(data: Checked) -> Any:
@@ -139,17 +131,9 @@ def _dataset(data: Checked, name: str) -> Generator[Any]:
         yield one.asstr() if _module("h5py", "hdf5", data.path).check_string_dtype(one.dtype) else one
 
 
-def open_zarr(
-    path: Path,
-    origin: Path,
-    *,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    shared: Shared,
-    rebuild: bool,
-    data: Checked,
-) -> Arrays:
+def open_zarr(wanted: Wanted, /) -> Arrays:
     """The arrays of a Zarr folder, whose metadata `path` is; one that is an array itself is called `values`."""
+    path, columns = wanted.path, wanted.columns
     zarr = _module("zarr", "zarr", path)
     for name in ("zarr.json", ".zarray"):
         for one in sorted(path.parent.rglob(name)):
@@ -165,7 +149,7 @@ def open_zarr(
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
         }
-    return Arrays(path, found, partial(_array, path), columns=columns, shared=shared)
+    return Arrays(path, found, partial(_array, path), columns=columns, shared=wanted.shared)
 
 
 @contextlib.contextmanager
@@ -215,4 +199,5 @@ def named(path: Path, name: str = "") -> Generator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":  # where Rust panics
             raise
-        raise DataError(f"cannot be read: {error}", where=f"{path}{name and f', {name}'}") from error
+        reason = str(error).partition("\nBacktrace:")[0]
+        raise DataError(f"cannot be read: {reason}", where=f"{path}{name and f', {name}'}") from error

@@ -19,14 +19,14 @@ from . import sidecar
 from .paths import PACKED
 
 _PIECE = 1 << 20
-_BITES = {".gz": 64 << 10, ".zst": 4 << 10}  # so that a bomb unfolds in the memory of one bite, of 128 MiB at most
+_BITE = {".gz": 64 << 10}.get  # so that a bomb unfolds in the memory of one bite, of 128 MiB at most
 _CHECK = 64 << 20  # bytes written between two looks at the free space
 _RATIO, _LARGE = 250, 256 << 20  # a bomb: more bytes than this for each of the archive's, and more than this in all
 _GZIP = 31
 
 
 def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False, here: bool = False) -> Path:
-    """The file itself, or where it is an archive (.gz, .zst) its unpacked copy in the cache. What must lie `here`, on
+    """The file itself, or where it is an archive its unpacked copy in the cache. What must lie `here`, on
     this machine, and lies in a store, is copied there too.
     """
     if origin.suffix.lower() not in PACKED:
@@ -79,7 +79,7 @@ def _machine(origin: Path) -> Callable[[], Any]:
 
 
 def _bites(origin: Path, size: int, progress: Progress) -> Iterator[bytes]:
-    bite = _BITES[origin.suffix.lower()]
+    bite = _BITE(origin.suffix.lower(), 4 << 10)
     for at in range(0, size, _PIECE):
         progress.tell(at)
         with sidecar.storage(origin):

@@ -133,7 +133,7 @@ class _Stream(io.RawIOBase):
 
     def __init__(self, origin: Path) -> None:
         pa = arrow()
-        packed = {".gz": "gzip", ".zst": "zstd"}.get(origin.suffix.lower())
+        packed = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
         self.raw = opened(origin)
         self._text = pa.CompressedInputStream(self.raw, packed) if packed else self.raw
         self._origin, self._tail = origin, b""

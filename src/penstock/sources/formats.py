@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable
+from typing import TypeAlias
 
 from .chain import File
-from .checked import Checked
-from .held import Shared
+from .checked import Wanted
 
-
-class Open(Protocol):
-    """Opens one file; `path` is where it can be read as it is, `origin` the file the user meant, `data` its bytes."""
-
-    def __call__(
-        self,
-        path: Path,
-        origin: Path,
-        /,
-        *,
-        columns: Sequence[str] | None,
-        cache: str | Path | None,
-        shared: Shared,
-        rebuild: bool,
-        data: Checked,
-    ) -> File: ...
+Open: TypeAlias = Callable[[Wanted], File]
+"""Opens one file."""
 
 
 def opener_of(kind: str) -> Open | None:
@@ -47,6 +31,8 @@ def opener_of(kind: str) -> Open | None:
             from .mds import open_mds as found
         case "tfrecord":
             from .tfrecord import open_tfrecord as found
+        case "vortex":
+            from .vortex import open_vortex as found
         case "zarr":
             from .arrays import open_zarr as found
         case _:

@@ -12,7 +12,7 @@ from ..types import Ints
 from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
-from .checked import Checked
+from .checked import Wanted
 from .folders import lance_version
 from .held import Shared
 from .rows import together
@@ -53,15 +53,6 @@ class Lance(OfColumns):
         return 1, module.dataset(str(self._path.parent.parent), version=lance_version(self._path))
 
 
-def open_lance(
-    path: Path,
-    origin: Path,
-    *,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    shared: Shared,
-    rebuild: bool,
-    data: Checked,
-) -> Lance:
+def open_lance(wanted: Wanted, /) -> Lance:
     """The rows of one dataset, in the version of this manifest."""
-    return Lance(path, columns=columns, shared=shared)
+    return Lance(wanted.path, columns=wanted.columns, shared=wanted.shared)

@@ -19,8 +19,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
-from .checked import Checked, of_data
-from .held import Shared
+from .checked import Checked, Wanted, of_data
 from .litdata_json import nested
 from .mds import Decode, pictures, pixels
 from .records import BROKEN, Records, counted, headed
@@ -50,31 +49,23 @@ class Index(NamedTuple):
     tokens: bool
 
 
-def open_litdata(
-    path: Path,
-    origin: Path,
-    *,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    shared: Shared,
-    rebuild: bool,
-    data: Checked,
-) -> Records:
+def open_litdata(wanted: Wanted, /) -> Records:
     """The items of one chunk."""
+    path, data, shared = wanted.path, wanted.data, wanted.shared
     listed = path.with_name("index.json")
     if not listed.is_file():
         raise ConfigError(f"{path}: there is no index.json beside it, which says what a chunk of LitData holds")
     index: Index = shared.decoded.get(
-        ("index", listed, sidecar.stat(listed)), partial(_index, listed, of_data(listed, shared.files, cache))
+        ("index", listed, sidecar.stat(listed)), partial(_index, listed, of_data(listed, shared.files, wanted.cache))
     )
     if path.name not in index.rows:
         raise DataError("the index.json beside it does not list it", where=str(path))
     rows, size = counted(data, index.rows[path.name]), sidecar.stat(path).size
     if data.read(max(0, size - 8), min(size, 8)) == _ARROW:
         raise ConfigError(f"{path}: its rows are nested, and kept as Arrow inside the chunk: write them as Arrow files")
-    parse = Items(index, columns, path)
+    parse = Items(index, wanted.columns, path)
     find = partial(shared.decoded.get, ("offsets", path), partial(_offsets, data, rows))
-    return Records(path, parse, rows=rows, offsets=find, data=data, origin=path, columns=columns)
+    return Records(path, parse, rows=rows, offsets=find, data=data, origin=path, columns=wanted.columns)
 
 
 def _offsets(data: Checked, rows: int) -> tuple[int, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
-from .checked import Checked, of_data
+from .checked import Checked, Wanted, of_data
 from .held import Shared
 from .mds_index import Column, Shard, columns_of, shards_of
 from .records import BROKEN, Records, counted, headed
@@ -35,27 +35,19 @@ _GREY = {"L": "u1", "P": "u1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
 _BANDS = {"LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 4, "RGBX": 4}
 
 
-def open_mds(
-    path: Path,
-    origin: Path,
-    *,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    shared: Shared,
-    rebuild: bool,
-    data: Checked,
-) -> Records:
-    """The samples of one shard; `path` is where it can be read as it is, `origin` the file the user meant."""
-    shard = _listed(origin, shared, cache)
+def open_mds(wanted: Wanted, /) -> Records:
+    """The samples of one shard."""
+    path, origin, data, shared = wanted.path, wanted.origin, wanted.data, wanted.shared
+    shard = _listed(origin, shared, wanted.cache)
     if (size := sidecar.stat(path).size) != shard.size:
         raise DataError(f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}", where=str(origin))
     names = [column.name for column in shard.columns]
-    if missing := [name for name in columns or () if name not in names]:
+    if missing := [name for name in wanted.columns or () if name not in names]:
         raise ConfigError(f"{origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
-    wanted = list(names if columns is None else columns)
-    rows = Rows(shard.columns, wanted, origin)
-    find = partial(shared.decoded.get, ("offsets", path), partial(_checked, data, shard, cache))
-    return Records(path, rows, rows=counted(data, shard.rows), offsets=find, data=data, origin=origin, columns=wanted)
+    columns = list(names if wanted.columns is None else wanted.columns)
+    rows = Rows(shard.columns, columns, origin)
+    find = partial(shared.decoded.get, ("offsets", path), partial(_checked, data, shard, wanted.cache))
+    return Records(path, rows, rows=counted(data, shard.rows), offsets=find, data=data, origin=origin, columns=columns)
 
 
 def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
@@ -79,7 +71,7 @@ def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int
     """The offsets of a shard; where its index has digests, one process of a machine compares the file with them."""
     path, origin, offsets = data.path, data.origin, headed(data, shard.rows)
     head = 4 * (shard.rows + 2)
-    config = data.read(head, int(offsets[0]) - head)  # as in the index, once more
+    config = data.head(head, int(offsets[0]) - head)  # as in the index, once more
     if config and not _agrees(config, shard.columns):
         raise DataError("the columns that it names are not those of its index.json", where=str(origin))
     known = sorted(name for name in shard.hashes if name in hashlib.algorithms_guaranteed and "shake" not in name)

@@ -32,8 +32,8 @@ class Memory:
     Ranges and one-dimensional arrays give Python scalars, arrays of more dimensions give rows that are views, Hugging
     Face datasets and others with `__getitems__` are asked for many rows at once, pyarrow tables give rows as dicts,
     tensors and array stores (anything with `shape` and `dtype`) are indexed with a list. Where the object has `lengths`
-    (an array or a method), or tells those of an array of indices (`length_of`), the source knows them. Memory-mapped
-    arrays are pickled by file name.
+    (an array or a method), or tells those of an array of indices (`length_of`), the source knows them; they may be what
+    a function makes of the samples that has the same `counted`, a text. Memory-mapped arrays are pickled by file name.
 
     >>> Memory(range(10, 20)).read(np.array([3, 0]))
     [13, 10]
@@ -53,6 +53,11 @@ class Memory:
     def __len__(self) -> int:
         return self._rows
 
+    @property
+    def plain(self) -> list[Any] | tuple[Any, ...] | range | None:
+        """The object, where one of its items is a matter of nanoseconds."""
+        return self._seq if self._read in (_from_range, _mapped) else None
+
     def __getstate__(self) -> Any:
         return packed(self._seq)
 
@@ -62,6 +67,11 @@ class Memory:
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`."""
         return self._read(self._seq, indices)
+
+    @property
+    def counted(self) -> str | None:
+        """What makes as many tokens of the samples as are known of them."""
+        return getattr(self._seq, "counted", None)
 
     def lengths(self) -> Sizes | None:
         """The sizes of all samples, where the object has them: int64[len], or what is indexed like that."""

@@ -7,7 +7,7 @@ a record is read. A file that was cut between two records cannot be told from a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ from ..base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import line_index, lines, sums
-from .checked import Checked
+from .checked import Checked, Wanted
 from .crc32c import Sums, crc32c
 from .example import Examples
-from .held import Shared
 from .records import Records
 
 _CHUNK = 4 << 20  # bytes a pass over the file reads at once
@@ -31,23 +30,17 @@ _MASK = np.uint32(0xA282EAD8)
 _PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
-def open_tfrecord(
-    path: Path,
-    origin: Path,
-    *,
-    columns: Sequence[str] | None,
-    cache: str | Path | None,
-    shared: Shared,
-    rebuild: bool,
-    data: Checked,
-) -> Records:
-    """The records of one file; `path` is where it can be read as it is, `origin` the file the user meant."""
+def open_tfrecord(wanted: Wanted, /) -> Records:
+    """The records of one file."""
+    path, origin, columns, data = wanted.path, wanted.origin, wanted.columns, wanted.data
 
     def offsets_of(path: Path, size: Stat, tell: Callable[[int], None]) -> tuple[Ints, sums.Sums]:
         return np.asarray([*_passed(data, size.size, tell), size.size], np.int64), sums.of([])
 
-    index = line_index.make_index(path, origin, cache=cache, rebuild=rebuild, what="records", find=offsets_of)
-    offsets = lines.Kept(index, origin, shared.files)
+    index = line_index.make_index(
+        path, origin, cache=wanted.cache, rebuild=wanted.rebuild, what="records", find=offsets_of
+    )
+    offsets = lines.Kept(index, origin, wanted.shared.files)
     rows = Rows(Examples(None if columns is None else list(columns)))
     return Records(
         path, rows, rows=offsets.rows(), offsets=offsets.found, data=data, origin=origin, columns=columns, sound=sound

@@ -21,6 +21,8 @@ from .quarantine import Placed, Quarantine
 from .step import Failed, Leaf, Step
 from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 
+SINGLE = 1 << 10  # items of one sample that are made at a time at most; of others 256
+
 
 @dataclass(frozen=True)
 class Hired:
@@ -62,7 +64,7 @@ class Work:
         self._ahead = deque[tuple[Unit, Unit, float, Computed]]()  # as they came, as they are computed, bytes
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
         self._taken = self._given = (Fixed(feed.cursor()), 0)
-        self.pace, self._pulled = Pace(256), 0.0
+        self.pace, self._pulled = Pace(SINGLE if isinstance(feed, Positions) else 256), 0.0
         reach = "process" if hired.executor is None else hired.executor.reach
         self._foreseeing = foreseeing(hired.leaves, reach)
 
@@ -71,7 +73,7 @@ class Work:
         self.job.steps.append(step)
         if isinstance(step, Grouping):
             self._grain *= step.n
-            self.pace = Pace(256 * self._grain)
+            self.pace = Pace(max(SINGLE, 256 * self._grain))
         self._start = self._own(self.feed.cursor(), 0)
         return self
 

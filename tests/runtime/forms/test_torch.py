@@ -174,6 +174,9 @@ def test_options_that_cannot_be_are_refused() -> None:
         ps.Loader(numbers, device="cpu")
     with pytest.raises(ps.ConfigError, match="say to='torch'"):
         ps.Loader(numbers, pin_memory=True)
+    for device in ("gpu", "meta", "cuda:99", object()):
+        with pytest.raises(ps.ConfigError, match="device="):
+            ps.Loader(numbers, to="torch", device=device)
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is an accelerator")
@@ -201,6 +204,9 @@ def test_copies_to_cuda_come_from_pinned_memory_unless_told_otherwise(
 
     class Module:
         Stream = staticmethod(lambda device: object())  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
+
+        def is_available(self) -> bool:
+            return True
 
         def stream(self, stream: object) -> object:
             raise Begun

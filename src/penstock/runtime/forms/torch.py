@@ -29,7 +29,7 @@ class TorchForm:
     """
 
     def __init__(self, device: object, pin_memory: bool | None) -> None:
-        self._device = None if device is None else _numbered(_torch.device(device))
+        self._device = None if device is None else _numbered(device)
         # Copies from memory that is not pinned wait for the device, and so does the step.
         self._pin = pin_memory if pin_memory is not None else self._device is not None and self._device.type == "cuda"
         if pin_memory and not _torch.accelerator.is_available():
@@ -80,8 +80,15 @@ class TorchForm:
 _WITHOUT_STREAMS = ("cpu", "mps")
 
 
-def _numbered(device: Any) -> Any:
+def _numbered(given: object) -> Any:
     """The device with its number: which one is current is another matter on the thread that copies."""
+    try:
+        device = _torch.device(given)
+        there = device.type == "cpu" or _torch.get_device_module(device).is_available()
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={given!r}: no device of torch ({str(error).splitlines()[0]})") from None
+    if not there:
+        raise ConfigError(f"device={given!r}: torch {_torch.__version__} finds no such device here")
     if device.index is not None or device.type in _WITHOUT_STREAMS:
         return device
     return _torch.device(device.type, _torch.get_device_module(device).current_device())
