@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 ROWS, WIDE = 1_500, 40_000
 
@@ -32,7 +33,7 @@ def serve(folder: str, wait: float) -> None:
 
         def answer(self, body: bool) -> None:
             time.sleep(wait)
-            path = Path(folder, Path(self.path).name)
+            path = Path(folder, unquote(urlsplit(self.path).path).lstrip("/"))
             if not path.is_file():
                 self.send_error(404)
                 return

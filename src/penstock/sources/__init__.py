@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ..base import machine, seams
 from ..base.progress import Progress
 from ..errors import ConfigError
-from ..stores import Stores, is_far, located, told
+from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Asked, Chain, Counts, File, Outline, outline_of
 from .held import Held, Shared
@@ -22,7 +22,7 @@ from .names import name_of
 from .opener import SUMMED, Opener, alike
 from .outside import outside
 from .own import Format, open_own
-from .paths import TABLES, TokenType, find, one_format
+from .paths import TABLES, TokenType, find, look_at, one_format
 from .select import Selected, Where, select
 from .sizes import lengths_of
 from .store import says_itself, token_column, written
@@ -86,9 +86,7 @@ def open_files(
     >>> folder.cleanup()
     """
     with _looking(cache):
-        for path in _given(paths):
-            if is_far(path) and not {*str(path)} & {*"*?[{"}:
-                located(path).is_file()  # what is an object is not asked for what may lie in folders
+        look_at(_given(paths))  # what is an object is not asked for what may lie in folders
         return _opened(paths, format, columns, cache, lengths, split, where, dtype, eos)
 
 
@@ -220,9 +218,10 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
 
     if len(found) < catalog.MANY:
         with Progress("open files", len(found), "files") as progress:
+            opener.ahead(found)
             files = [open_(path) for path in progress.each(found)]
         return files, outline_of(files, found)
-    known = catalog.of(found, opener.kept(), opener.cache, open_, rebuild=rebuild)
+    known = catalog.of(found, opener.kept(), opener.cache, open_, opener.ahead, rebuild=rebuild)
     if tables and opener.bare is None:
         columns = known.columns
     elif kind == "text":

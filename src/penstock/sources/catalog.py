@@ -108,6 +108,7 @@ def of(
     kind: Kind,
     cache: str | Path | None,
     open_: Open,
+    ahead: Callable[[Sequence[Path]], None],
     *,
     rebuild: bool = False,
 ) -> Catalog:
@@ -121,7 +122,7 @@ def of(
         if found is not None and _fresh(look):
             return found
         if found is None or not _same(found, paths, kind.strict):
-            found = _made(paths, kept, look, kind.small, open_)
+            found = _made(paths, kept, look, kind.small, open_, ahead)
             files, rows, body = Stat(len(paths), 0), int(found.rows.sum()), _encoded(found)
             with suppress(PenstockError):  # without a place to keep it, it is made anew every time
                 place = sidecar.keep(kept, sidecar.CATALOG, files, rows, body, alone, otherwise=local)
@@ -173,7 +174,14 @@ def _same(found: Catalog, paths: Sequence[Path], strict: bool) -> bool:
     return True
 
 
-def _made(paths: Sequence[Path], kept: Path, look: Path, small: bool, open_: Open) -> Catalog:
+def _made(
+    paths: Sequence[Path],
+    kept: Path,
+    look: Path,
+    small: bool,
+    open_: Open,
+    ahead: Callable[[Sequence[Path]], None],
+) -> Catalog:
     stats = [sidecar.stat(path) for path in paths]
     columns: list[str] | None = None
     types: dict[str, str] | None = None
@@ -181,6 +189,8 @@ def _made(paths: Sequence[Path], kept: Path, look: Path, small: bool, open_: Ope
     with Progress("open files", len(paths), "files") as progress:
         for number, path in enumerate(progress.each(paths)):
             before = stats[number]
+            if number % MANY == 0:
+                ahead(paths[number : number + 2 * MANY])
             found = np.zeros(0, np.uint32)
             if small and holds(path, before.size):
                 offsets, sums = offsets_of(path, before)

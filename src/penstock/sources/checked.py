@@ -11,9 +11,13 @@ import numpy as np
 
 from ..base import seams
 from ..base.progress import Progress
+from ..stores import is_far
 from . import sidecar, sums
 from .held import Held, Shared
 from .sums import Sums
+
+HEAD = 64 << 10
+"""Bytes at the beginning of a file that are asked for together."""
 
 
 class Checked:
@@ -30,6 +34,15 @@ class Checked:
     def read(self, start: int, length: int) -> bytes:
         """So many bytes from `start` on; an error where the file has fewer."""
         return sums.read(self.path, start, length, self._sums(), str(self.origin))
+
+    def head(self, start: int, length: int) -> bytes:
+        """As `read` gives them, near the beginning: of a file in a store all that is there is asked for at once, and
+        held, as several parts of it are wanted."""
+        most = min(HEAD, sidecar.stat(self.path).size)
+        if not is_far(self.path) or start + length > most:
+            return self.read(start, length)
+        whole: bytes = self._held.get((self.path, "head"), lambda: (1, self.read(0, most)))
+        return whole[start : start + length]
 
     def many(self, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """As `read` gives them, of several places."""

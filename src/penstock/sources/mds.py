@@ -71,7 +71,7 @@ def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int
     """The offsets of a shard; where its index has digests, one process of a machine compares the file with them."""
     path, origin, offsets = data.path, data.origin, headed(data, shard.rows)
     head = 4 * (shard.rows + 2)
-    config = data.read(head, int(offsets[0]) - head)  # as in the index, once more
+    config = data.head(head, int(offsets[0]) - head)  # as in the index, once more
     if config and not _agrees(config, shard.columns):
         raise DataError("the columns that it names are not those of its index.json", where=str(origin))
     known = sorted(name for name in shard.hashes if name in hashlib.algorithms_guaranteed and "shake" not in name)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base import seams
 from ..errors import ConfigError, DataError
-from ..stores import is_far
+from ..stores import Range, Stores, is_far
 from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
 from .bare import Bare
 from .chain import Counts, File
@@ -19,6 +20,7 @@ from .sizes import lengths_of
 from .tokens import Ids, open_tokens
 
 _HERE = ("arrow", "array_record", "hdf5")  # what reads these wants files of this machine
+_HEADED = ("mds", "litdata")  # what is in them says their beginning
 _FOLDERS = ("zarr", "lance")
 SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 """Formats whose files are compared with checksums where these were made; those of tokens too, and JSON arrays."""
@@ -49,6 +51,12 @@ class Opener(NamedTuple):
             small=self.kind in ("jsonl", "text"),
             strict=self.kind not in ("parquet", "arrow"),
         )
+
+    def ahead(self, paths: Sequence[Path]) -> None:
+        """Begin to fetch the heads of files that lie in a store, which are opened next."""
+        store = seams.world.store
+        if self.kind in _HEADED and isinstance(store, Stores):
+            store.ahead([Range(str(path), 0, checked.HEAD) for path in paths if is_far(path)])
 
     def indexed(self, path: Path) -> None:
         """Make what opening a file needs, and what packing it does."""

@@ -99,6 +99,7 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
         raise ConfigError("no paths were given")
     look = _Look(files)
     try:
+        look_at(given)
         matched = sorted(match for one in given for match in _matches(one, look))
     except StorageError:
         raise
@@ -226,18 +227,24 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
         yield from found
 
 
+def look_at(given: Iterable[str | Path]) -> None:
+    """Ask for all objects of stores that are named, at once; what is not there is said when its turn comes."""
+    far = [str(located(one)) for one in given if is_far(one)]
+    store, names = seams.world.store, [one for each in far for one in braces(each) if not {*one} & {*"*?["}]
+    if names and isinstance(store, Stores):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            store.look(names)
+
+
 def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     """The same, of what lies in a store."""
-    names, store = list(braces(pattern)), seams.world.store
+    names = list(braces(pattern))
     globs = [one for one in names if any(letter in one for letter in "*?[")]
     plain = [one for one in names if one not in set(globs)]
     if globs and scheme_of(pattern) in ("http", "https"):
         raise ConfigError(
             f"{globs[0]!r}: a web server does not tell what it has: name the files, {{000..099}} for many"
         )
-    if len(plain) > 1 and isinstance(store, Stores):
-        with contextlib.suppress(FileNotFoundError):  # which of them is said below
-            store.look(plain)
     for one in plain:
         path = Far(one)
         if path.is_file():

@@ -97,7 +97,7 @@ def counted(data: Checked, rows: int) -> int:
 
     They must be as many as the index beside it says, and their offsets must have room.
     """
-    found, size, origin = int.from_bytes(data.read(0, 4), "little"), sidecar.stat(data.path).size, data.origin
+    found, size, origin = int.from_bytes(data.head(0, 4), "little"), sidecar.stat(data.path).size, data.origin
     if found != rows:
         raise DataError(f"it says it has {found:,} rows, its folder's index says {rows:,}", where=str(origin))
     if 4 * (rows + 2) > size:
@@ -107,7 +107,7 @@ def counted(data: Checked, rows: int) -> int:
 
 def headed(data: Checked, rows: int) -> npt.NDArray[np.uint32]:
     """The offsets of such a file: uint32[rows + 1]. They must rise, begin behind themselves, and end with the file."""
-    offsets = np.frombuffer(data.read(4, 4 * (rows + 1)), "<u4")
+    offsets = np.frombuffer(data.head(4, 4 * (rows + 1)), "<u4")
     behind, size = 4 * (rows + 2), sidecar.stat(data.path).size
     if int(offsets[0]) < behind or int(offsets[-1]) != size or bool((offsets[1:] < offsets[:-1]).any()):
         raise DataError("its offsets do not fit its size: it is damaged or was cut", where=str(data.origin))
