@@ -83,3 +83,13 @@ def test_padding_of_batches_is_told() -> None:
 def test_what_is_not_packed_has_no_rows_to_tell_of() -> None:
     with pytest.raises(ConfigError, match="nothing is packed here"):
         store([3]).plan.packing()
+
+
+def test_a_whole_window_is_looked_at_and_rows_are_no_fewer_than_tokens_fill() -> None:
+    sizes = np.maximum(np.random.default_rng(0).lognormal(np.log(600) - 0.5, 1, 60_000).astype(np.int64), 1)
+    windows = store(sizes).shuffle(seed=1).pack(8192, "best_fit")
+    told, rows = windows.plan.packing(), list(range(1024))  # which a window has
+    assert told.sampled == len({sample.index for sample in windows.plan.at(slice(0, len(rows))) if sample.start == 0})
+    assert told.fill >= 0.998 and told.split < 0.002
+    planned = store(sizes).shuffle(seed=1).pack(2048, "best_fit", overflow="never").plan.packing()
+    assert planned.rows is not None and planned.rows * 2048 >= sizes.sum()

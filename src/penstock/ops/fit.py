@@ -22,6 +22,7 @@ from .packed import Counted, lapped, ranks
 from .tally import Tally
 
 _HELD = 4  # windows
+_TOGETHER = 8  # whose documents are looked up together
 
 
 class Window(NamedTuple):
@@ -69,6 +70,16 @@ class FitOp(JoinedOp):
     def _of(self, documents: Rows) -> Ints | None:
         """The group of each document, where they are packed apart."""
         return None if self._groups is None else self._groups[documents.leaf]
+
+    def around(self, row: int) -> range:
+        """The rows of the window in which a row is."""
+        (_, number, _), first = self._place(row), self._first(row)
+        last = self.flow.size is not None and number == self._many - 1
+        return range(first, first + (self._last if last else self.windows.rows))
+
+    def sampled(self) -> Rows:
+        many = self.windows.rows if self.size is None else min(self.windows.rows, self.size)
+        return self.locate(np.arange(many), np.zeros(many, np.int64))
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """The pass of a row, its window in that, and the place in the window."""
@@ -129,12 +140,21 @@ class FitOp(JoinedOp):
         within_reach(int(positions.max()), self.length)
         epoch, number, place = self._places(positions)
         parts, edges = list[Rows](), np.flatnonzero((np.diff(epoch) != 0) | (np.diff(number) != 0)) + 1
-        for a, b in pairwise([0, *edges.tolist(), len(place)]):
+        starts = [0, *edges.tolist()]
+        for i, (a, b) in enumerate(pairwise([*starts, len(place)])):
+            if i % _TOGETHER == 0:
+                self._ahead(epoch[starts[i : i + _TOGETHER]], number[starts[i : i + _TOGETHER]])
             window = self._window(int(epoch[a]), int(number[a]))
             layout, bounds, pieces = window.layout, *window.layout.pieces(place[a:b])
             documents = window.documents.take(layout.item[pieces])
             parts.append(self.parts(documents, layout.start[pieces], layout.stop[pieces], bounds))
         return lapped(join_rows(parts), laps)
+
+    def _ahead(self, epoch: Ints, number: Ints) -> None:
+        """Look up together what a few neighbouring windows are made of."""
+        if epoch[0] == epoch[-1] and 1 < number[-1] - number[0] < _TOGETHER:
+            first, last = (self._edge(int(epoch[0]), int(window)) for window in (number[0], number[-1] + 1))
+            self._look(first, last)
 
     # ------------------------------------------------------------ questions
 

@@ -95,6 +95,11 @@ class JoinedOp(PackedOp):
                 return near.document, begins
             near = At(near.document + len(sizes), int(begins[-1]))
 
+    def _look(self, start: int, stop: int) -> None:
+        """Remember the documents of one pass between two tokens, which are asked for next."""
+        at, rows, sizes = self._between(start, stop)
+        self._looked = [(at.document, rows, at.token + bounds_of(sizes)), *self._looked[: _LOOKED - 1]]
+
     def _where(self, document: int) -> tuple[int, int]:
         """The token at which a document begins, and its tokens."""
         for first, _, begins in self._looked:

@@ -202,9 +202,15 @@ def fill(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
         piece, row, start, stop = (np.concatenate(pair) for pair in zip((piece, row, start, stop), parts, strict=True))
     for empty in np.flatnonzero(np.bincount(row, minlength=rows) == 0).tolist():
         piece, row, start, stop = _shared(empty, piece, row, start, stop, multiple)
-    order = np.lexsort((start, piece, row))
+    order = np.argsort(piece, kind="stable")  # no two parts of a piece are in one row
+    order = order[_in_order(row[order], rows)]
     bounds = np.searchsorted(row[order], np.arange(rows + 1))
     return Layout(bounds, piece[order], start[order], stop[order])
+
+
+def _in_order(numbers: Ints, most: int) -> Ints:
+    """The order of numbers up to `most`, equal ones as they come: small numbers are sorted without comparing any."""
+    return np.argsort(numbers.astype(np.uint16) if most < 1 << 16 else numbers, kind="stable")
 
 
 def needed(sizes: Ints, length: int) -> int:
@@ -218,27 +224,31 @@ def needed(sizes: Ints, length: int) -> int:
 
 def _placed(sizes: Ints, length: int, rows: int) -> tuple[Ints, list[int]]:
     """The row of each piece, -1 where none has room, and the room that is left in each row."""
-    order = np.argsort(-sizes, kind="stable")
+    order = _in_order(length - sizes, length)
     full = int(np.searchsorted(-sizes[order], -length, side="right"))  # these take a row each
-    row, opened = list(range(min(full, rows))), min(full, rows)
-    row += [-1] * (full - opened)
-    open_rows = list[int]()  # sorted: the room, then the row
-    for size in sizes[order[full:]].tolist():
-        at = bisect_left(open_rows, size * rows)
-        if at < len(open_rows):
-            room, number = divmod(open_rows.pop(at), rows)
+    opened = min(full, rows)
+    # A row with room is one number, the room times `rows` and the row: sorted, and after them one beyond all.
+    beyond, taken = (length + 1) * rows, list[int]()
+    open_rows = [beyond]
+    for size in (sizes[order[full:]] * rows).tolist():
+        at = bisect_left(open_rows, size)
+        found = open_rows[at]
+        if found < beyond:
+            del open_rows[at]
         elif opened < rows:
-            room, number, opened = length, opened, opened + 1
+            found, opened = length * rows + opened, opened + 1
         else:
-            row.append(-1)
+            taken.append(-1)
             continue
-        row.append(number)
-        if room > size:
-            insort(open_rows, (room - size) * rows + number)
-    placed = np.empty(len(sizes), np.int64)
-    placed[order] = row
+        taken.append(found)
+        if found - size >= rows:
+            insort(open_rows, found - size, 0, at)
+    placed = np.full(len(sizes), -1)
+    placed[order[:rows]] = np.arange(min(len(sizes), rows))  # of those that take one each
+    numbers = np.asarray(taken, np.int64)
+    placed[order[full:]] = np.where(numbers < 0, -1, numbers % max(rows, 1))
     left = [0] * opened + [length] * (rows - opened)
-    for key in open_rows:
+    for key in open_rows[:-1]:
         left[key % rows] = key // rows
     return placed, left
 

@@ -21,7 +21,7 @@ from .quarantine import Placed, Quarantine
 from .step import Failed, Leaf, Step
 from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 
-SINGLE = 1 << 10  # items of one sample that are made at a time at most; of others 256
+SINGLE = 1 << 11  # items of one sample that are made at a time at most; of others 256
 
 
 @dataclass(frozen=True)
