@@ -54,13 +54,16 @@ def test_many_requests_are_under_way(site: servers.Site) -> None:
     def wait(_: Any) -> bool:
         if next(came, None) is not None:
             met.append(barrier.wait(60))
+            there.release()
         return False
 
+    there = threading.Semaphore(0)
     site.always = wait
     try:
         next(iter(ds))
     finally:
         site.always = None
+    assert all(there.acquire(timeout=60) for _ in range(8))
     assert sorted(met) == list(range(8))
 
 

@@ -71,6 +71,12 @@ class FitOp(JoinedOp):
         """The group of each document, where they are packed apart."""
         return None if self._groups is None else self._groups[documents.leaf]
 
+    def around(self, row: int) -> range:
+        """The rows of the window in which a row is."""
+        (_, number, _), first = self._place(row), self._first(row)
+        last = self.flow.size is not None and number == self._many - 1
+        return range(first, first + (self._last if last else self.windows.rows))
+
     def sampled(self) -> Rows:
         many = self.windows.rows if self.size is None else min(self.windows.rows, self.size)
         return self.locate(np.arange(many), np.zeros(many, np.int64))

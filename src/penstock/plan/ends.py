@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..ops.batch import BatchOp
+from ..ops.fit import FitOp
 from ..ops.op import UNKNOWN, Op
+from ..ops.tally import Tally
 from ..types import Ints
 from .records import Exhaustion
 
@@ -45,9 +48,36 @@ def exhaustions(op: Op, sums: Sums, once: Ints, horizon: int | None) -> list[Exh
             found[leaf] = known.place(which, leaf, int(numbers[leaf]), stop)
         return [position if position < bound else None for position in found.tolist()]
 
-    repeats, last = place(0, np.where(once > 0, once, -1)), place(1, np.where(on, -1, given - 1))
+    again = place(0, np.where(once > 0, once, -1))
+    many = len(again)
+    repeats = [at and _soonest(op, many, leaf, int(once[leaf]), at) for leaf, at in enumerate(again)]
+    last = place(1, np.where(on, -1, given - 1))
     ends = [None if position is None or position + 1 >= stop else position + 1 for position in last]
     return [Exhaustion(*both) for both in zip(repeats, ends, strict=True)]
+
+
+def _soonest(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
+    """Where a sample of a leaf of this number or a later one comes first, near where so many were counted: documents
+    that are packed whole lie in the rows of their window in no order.
+    """
+    rows = 1
+    while op.tail:
+        rows *= op.n if isinstance(op, BatchOp) else 1
+        (op,) = op.inputs
+    if not isinstance(op, FitOp):
+        return position
+    for window in (op.around(position * rows), op.around(position * rows + rows - 1)):
+        tally = Tally(leaves, [op.node])
+        op.count(tally, 0, window.start)
+        found = op.locate(np.arange(window.start, window.stop), np.zeros(len(window), np.int64))
+        mine = found.leaf == leaf
+        epochs = np.sort(found.epoch[mine & (found.marks[op.node] == 0)])
+        before = max(number - int(tally.samples[leaf]), 0)
+        if before < len(epochs):
+            first = int(np.flatnonzero(mine & (found.epoch >= epochs[before]))[0])
+            row = int(np.searchsorted(found.firsts(), first, side="right")) - 1
+            return (window.start + row) // rows
+    return position
 
 
 class _Known:

@@ -200,8 +200,7 @@ class Questions(Located):
         """When each source first repeats, and when it ends while others go on; None for never, or not before `horizon`.
 
         Of a dataset that ends, one pass is looked at. Of packed rows it is told which is the first with a document of
-        the second pass of its source (about, by the rows of a window, where documents are packed whole), and after
-        which there is no token of it any more.
+        the second pass of its source, and after which there is no token of it any more.
 
         Args:
             horizon: the position up to which it is looked; for endless datasets.

@@ -74,6 +74,7 @@ class Positions:
         self._epoch, self._at, self._plan = 0, 0, FIRST_PLAN
         self._rows = empty_rows(op.depth)
         self._used: int = 0
+        self._unit: int = 0  # where the last one began
         self._told: int = 0
 
     def cursor(self) -> Json:
@@ -83,7 +84,7 @@ class Positions:
         self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), FIRST_PLAN
         if self.op.size is not None and self._at > self.op.size:
             raise bad_cursor(cursor, f"a position up to {self.op.size}")
-        self._rows, self._used, self._told = empty_rows(self.op.depth), 0, 0
+        self._rows, self._used, self._unit, self._told = empty_rows(self.op.depth), 0, 0, 0
 
     def next(self, n: int, /) -> Unit | None:
         if self._used == len(self._rows) and not self._locate():
@@ -92,13 +93,13 @@ class Positions:
         n = min(-(-n // group) * group, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
         trail = Stepped(self._at, group, self.spread.stride, self.op.size)
-        self._used += n
+        self._unit, self._used = self._used, self._used + n
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)
 
     def coming(self, within: int, n: int, /) -> Rows:
-        """The next `n` planned rows of which nobody was told, of those that are handed out soon."""
-        start = max(self._told, self._used)
+        """The next `n` planned rows of which nobody was told, of the last unit and those that are handed out soon."""
+        start = max(self._told, self._unit)
         self._told = max(start, min(start + n, self._used + within, len(self._rows)))
         return self._rows.slice(start, self._told)
 
