@@ -51,11 +51,22 @@ def above(results: Results, case: str, what: str, how: str = "") -> Line:
     return line(f"{what}: times the best peer{named}", "above 1", value, value is not None and value > 1)
 
 
+def of_floor(results: Results, case: str, what: str, least: float, how: str) -> Line:
+    """So much of the plain loop."""
+    share = best(results, case, "penstock", how=how)
+    return line(f"{what}: of the plain loop", f"at least {least:g}", share, share is not None and share >= least)
+
+
 def promises(results: Results) -> Iterator[Line]:
     """One line for each: what, wanted, found, whether it holds."""
     plain = "block_size=1"
     yield above(results, "overhead", "Per-sample overhead")
     yield against(results, "overhead", "Per-sample overhead", "grain", 30)
+    yield of_floor(results, "overhead", "Per-sample overhead", 0.9, "from_sequence")
+    yield of_floor(results, "overhead", "Per-sample overhead, 2 threads", 0.8, "threads")
+    yield of_floor(results, "mix3", "Mixing 3 sources, plain interleave", 0.6, plain)
+    yield of_floor(results, "mix3", "Mixing 3 sources, the function in each", 0.6, "in each")
+    yield of_floor(results, "mix500", "Mixing 500 sources, plain interleave", 0.3, plain)
     yield above(results, "mix3", "Mixing 3 sources", plain)
     yield against(results, "mix3", "Mixing 3 sources", "grain", 30, plain)
     for case in ("mix3", "mix500"):

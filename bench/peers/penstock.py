@@ -103,10 +103,12 @@ def held_open(data, batch, executor):
     return iter(loader), loader.close
 
 
-def mixture(work, block_size=1):
+def mixture(work, block_size=1, fn=None):
     import penstock as ps
 
     inputs = {n: ps.from_sequence(s).shuffle() for n, s in zip(work.names, work.sources, strict=True)}
+    if fn is not None:
+        inputs = {n: ds.map(fn) for n, ds in inputs.items()}
     return ps.mix(inputs, dict(zip(work.names, work.weights, strict=True)), seed=work.seed, block_size=block_size)
 
 
@@ -131,6 +133,12 @@ def windows(work):
 
     store = ps.from_tokens(work.tokens, work.offsets)
     return ps.windows(store, work.length).shuffle(seed=work.seed).batch(work.rows)
+
+
+@PEER.row("mix3", "mix, the function in each source")
+@PEER.row("mix500", "mix, the function in each source")
+def mix_mapped(work):
+    return mixture(work, fn=plus_one).batch(work.batch)
 
 
 def fill(batch):
