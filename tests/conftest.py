@@ -32,6 +32,14 @@ settings.register_profile("nightly", settings.get_profile("ci"), derandomize=Fal
 settings.load_profile("ci")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept in the cache of a user is kept for one run of the tests: the next may have other files of a name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def one_lane() -> Iterator[None]:
     """Flows in lanes have one by default, so that items come in the order of the stream itself."""

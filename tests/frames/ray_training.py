@@ -66,7 +66,13 @@ def main() -> None:
 
     [folder] = sys.argv[1:]
     paths = os.environ["PYTHONPATH"]
-    ray.init(num_cpus=3, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": paths}}, log_to_driver=False)
+    ray.init(
+        "local",
+        num_cpus=3,
+        include_dashboard=False,
+        runtime_env={"env_vars": {"PYTHONPATH": paths}},
+        log_to_driver=False,
+    )  # fmt: skip - local: a cluster of another test on this machine is none of ours
     for name, world, death in (("full", 1, 0), ("dying", 2, DEATH)):
         Path(folder, name).mkdir()
         trainer = TorchTrainer(

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,17 +59,22 @@ def test_a_failure_reaches_all_and_is_not_held() -> None:
     assert held.get("key", lambda: (1, "yes")) == "yes"
 
 
-def test_many_threads_and_few_places() -> None:
-    held = Held(limit=3)
+@pytest.mark.parametrize("key_of", [int, lambda n: (Path("a"), n), lambda n: Path(str(n))], ids=["n", "pair", "path"])
+def test_many_threads_and_few_places(key_of: Callable[[int], Any]) -> None:
+    held, often = Held(limit=3), sys.getswitchinterval()
 
-    def make(key: int) -> Callable[[], tuple[int, int]]:
-        return lambda: (1, key * key)
+    def make(n: int) -> Callable[[], tuple[int, int]]:
+        return lambda: (1, n * n)
 
     def work(seed: int) -> bool:
-        return all(held.get(key, make(key)) == key * key for key in ((seed * 7 + i * i) % 11 for i in range(2000)))
+        return all(held.get(key_of(n), make(n)) == n * n for n in ((seed * 7 + i * i) % 11 for i in range(2000)))
 
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(4)))
+    sys.setswitchinterval(1e-6)  # threads take turns wherever Python runs: to hash a path, say
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(often)
     assert len(held) <= 3
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -304,3 +304,28 @@ def test_a_small_source_has_samples_for_every_rank_when_it_is_repeated() -> None
     for loader in ranks(ds, 6):
         with loader:
             assert set(islice(loader, 200)) == {x for x in range(5) if recipes.most(x)}
+
+
+FEW: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "buffer": lambda ds: ds.shuffle_buffer(2).repeat(),
+    "passes of passes": lambda ds: ds.shuffle_buffer(2).repeat(2).repeat(),
+    "batches": lambda ds: ds.batch(2, collate=list).repeat(),
+    "limit": lambda ds: ds.shuffle_buffer(2).limit(3).repeat(),
+}
+
+
+@pytest.mark.parametrize("flow", FEW)
+def test_lanes_that_had_all_of_a_pass_when_they_were_saved_go_on_with_the_next(flow: str) -> None:
+    """They ask for nothing more of it, and yet where it ends says which items of the next are whose."""
+    for n, (lanes, world) in product((1, 3, 8), ((4, 1), (4, 2), (3, 3))):
+        ds = FEW[flow](ps.from_iterable(partial(iter, tuple(range(n))), name="few"))
+        for rank in range(world):
+            run = ps.Loader(ds, rank=rank, world_size=world, lanes=lanes)
+            states, given = list[Any](), list[Any]()
+            for item in islice(run, 12):
+                given.append(item)
+                states.append(json.loads(json.dumps(run.state_dict())))
+            for done, state in enumerate(states, 1):
+                again = ps.Loader(ds, rank=rank, world_size=world, lanes=lanes)
+                again.load_state_dict(state)
+                assert list(islice(again, 12 - done)) == given[done:], (n, lanes, world, rank, done)

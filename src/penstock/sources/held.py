@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from pathlib import PurePath
+from typing import Any, NamedTuple, cast
 
 
 class Held:
     """A bounded cache that several threads may use at once; it is dropped on pickling.
 
-    There is no lock: every step on the two tables is one atomic call of a dict. When several threads want the same
-    missing value, one makes it and the others wait for that one. The newest value is kept even where it alone is over
-    the limit, as decoding it again for every read would be worse.
+    There is no lock, which a fork could leave taken: every step on the two tables is one atomic call of a dict, because
+    paths in keys are made texts (to hash a path runs Python, and lets other threads in). When several threads want the
+    same missing value, one makes it and the others wait for that one. The newest value is kept even where it alone is
+    over the limit, as decoding it again for every read would be worse.
 
     >>> held = Held(limit=2)
     >>> held.get("a", lambda: (1, "made"))
@@ -39,6 +41,7 @@ class Held:
 
     def get(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
         """The value of `key`; where it is not held, `make` gives its cost and the value."""
+        key = _plain(key)
         found = self._values.get(key)
         if found is None:
             return self._made(key, make)
@@ -50,13 +53,13 @@ class Held:
 
     def drop(self, key: Any) -> None:
         """Let go of a value that nobody is expected to want again."""
-        found = self._values.pop(key, None)
+        found = self._values.pop(_plain(key), None)
         if found is not None:
             self._used -= found[0]
 
     def holds(self, key: Any) -> bool:
         """Whether a value is there."""
-        return key in self._values
+        return _plain(key) in self._values
 
     def _made(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
         mine: Future[Any] = Future()
@@ -81,7 +84,10 @@ class Held:
 
     def _trim(self) -> None:
         """Let go until an eighth of the room is free, so that the sum is not taken again for every new value."""
-        used = sum(cost for cost, _ in list(self._values.values()))
+        try:
+            used = sum(cost for cost, _ in list(self._values.values()))
+        except (KeyError, RuntimeError):  # without the interpreter lock: who changed it meanwhile looks after it
+            return
         while used > self._limit - self._limit // 8 and len(self._values) > 1:
             try:
                 _, (cost, _) = self._values.popitem(last=False)
@@ -89,6 +95,12 @@ class Held:
                 break
             used -= cost
         self._used = used
+
+
+def _plain(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple([str(part) if isinstance(part, PurePath) else part for part in cast("tuple[Any, ...]", key)])
+    return str(key) if isinstance(key, PurePath) else key
 
 
 class Shared(NamedTuple):

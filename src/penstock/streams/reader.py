@@ -81,6 +81,12 @@ class Reader:
         run, own = self._laps
         return self._ends[epoch - 1] if epoch % own else (epoch % run if run else epoch) // own
 
+    def lacks(self, epoch: int) -> bool:
+        """Whether a pass is numbered on from one that was not read to its end here: a lane that has all of its share,
+        and a state that says so, need not ask for more.
+        """
+        return epoch % self._laps.own > 0 and epoch - 1 not in self._ends
+
     def want(self, lane: int, place: Place | None) -> None:
         """A lane goes on behind this place; None where it needs no more."""
         self._pending.discard(lane)
@@ -174,6 +180,8 @@ class Dealt:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         if cursor is None:
+            while self.reader.lacks(epoch) and self._place.epoch == epoch - 1:
+                self.pull(1 << 10)  # nobody needs what may be left of the pass, but where it ends
             self._place = Place(epoch, self.reader.first(epoch), None)
         else:
             below, number = as_list(cursor)
