@@ -40,7 +40,7 @@ def cut_of(ds: ps.Dataset) -> CutOp:
 @st.composite
 def known(draw: Any) -> Grown:
     """Any tree of documents whose lengths are known, repeated for ever or not."""
-    flow = woven(draw, "", True, kinds=("mix", "mix", "concat"))
+    flow = woven(draw, "", "documents", kinds=("mix", "mix", "concat"))
     return flow.then("repeat") if flow.ds._size and draw(st.booleans()) else flow
 
 

@@ -41,7 +41,7 @@ def lognormal(mean: float, sigma: float, many: int, most: int | None = None) -> 
 @st.composite
 def known(draw: Any) -> Grown:
     """Any tree of documents whose lengths are known, repeated for ever or not."""
-    flow = woven(draw, "", True, kinds=("mix", "mix", "concat"))
+    flow = woven(draw, "", "documents", kinds=("mix", "mix", "concat"))
     alike = flow.ds._size is not None and Compiled(flow.ds.flow).op.alike
     return flow.then("repeat") if flow.ds._size and not (alike and draw(st.booleans())) else flow
 

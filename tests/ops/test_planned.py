@@ -61,7 +61,7 @@ def mixtures(draw: st.DrawFn) -> Tree:
 
 @st.composite
 def sources(draw: st.DrawFn) -> Tree:
-    return ordered(draw, "d", False).tree
+    return ordered(draw, "d", "").tree
 
 
 def top(tree: Tree) -> Tree | None:

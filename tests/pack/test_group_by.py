@@ -41,7 +41,7 @@ def sources(plan: Any, row: int) -> set[str]:
 @st.composite
 def known(draw: Any) -> Grown:
     """Any tree of documents whose lengths are known, repeated for ever or not."""
-    flow = woven(draw, "", True, kinds=("mix", "mix", "concat"))
+    flow = woven(draw, "", "documents", kinds=("mix", "mix", "concat"))
     alike = flow.ds._size is not None and Compiled(flow.ds.flow).op.alike
     return flow.then("repeat") if flow.ds._size and not (alike and draw(st.booleans())) else flow
 
@@ -62,7 +62,7 @@ def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) ->
 @st.composite
 def ending(draw: Any) -> Grown:
     """A tree of documents whose lengths are known, of which every pass gives the same."""
-    flow = woven(draw, "", True, kinds=("concat", "concat", "mix"))
+    flow = woven(draw, "", "documents", kinds=("concat", "concat", "mix"))
     assume(flow.ds._size and Compiled(flow.ds.flow).op.alike)
     return flow
 
