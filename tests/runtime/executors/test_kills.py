@@ -85,11 +85,12 @@ def same_world() -> Any:
     def now() -> Any:
         gc.collect()
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        return shared(), open_now(), sorted(children), threading.active_count()
+        return open_now(), sorted(children), threading.active_count()
 
-    before = now()
+    before, mapped = now(), {*shared()}
     yield
     assert now() == before
+    assert {*shared()} <= mapped  # an earlier test's may have gone by now
 
 
 @pytest.mark.parametrize("run", range(rounds(5, 100)))
