@@ -27,8 +27,8 @@ def open_files() -> list[str]:
             target = os.readlink(folder / entry)
         except OSError:  # the handle that lists the folder itself
             continue
-        # What installed packages hold open (fonts, libraries) is theirs.
-        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", os.path.realpath(sys.prefix))):
+        # What installed packages and the system hold open (fonts, libraries) is theirs.
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/usr/", os.path.realpath(sys.prefix))):
             found.append(target)
     return sorted(found)
 
