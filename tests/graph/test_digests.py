@@ -19,7 +19,7 @@ import pytest
 
 import penstock as ps
 from penstock.base.seams import LocalStore
-from penstock.graph.digests import code_digest
+from penstock.graph.code import code_digest
 from penstock.runtime.cursor import seal, unseal
 from penstock.sources.identity import content
 

@@ -199,6 +199,11 @@ def test_other_functions_than_the_one_that_counted_leave_nothing_known(texts: tu
     for other in (ds.map(Tokenise(tokenizer, eos=9)), ds.map(dict), plain.map(Tokenise(tokenizer))):
         with pytest.raises(ps.IndexedError, match="lengths of the samples, which are not known"):
             other.pack(16)[0]
+    once, twice = (Tokenise(lambda texts, n=n: [[1] * n * len(text) for text in texts]) for n in (1, 2))
+    with pytest.raises(ps.IndexedError, match="lengths of the samples"):  # of one name, and another function
+        counted(folder, once).map(twice).pack(16)[0]
+    assert len(counted(folder, once).map(once).pack(16)[0]["tokens"]) == 16
+    assert once.counted == twice.counted
     mixed = ps.mix({"a": ds, "b": plain}, {"a": 1, "b": 1}, stop="first_exhausted").map(Tokenise(tokenizer))
     with pytest.raises(ps.IndexedError, match="lengths of the samples"):
         mixed.pack(16)[0]

@@ -8,6 +8,7 @@ from ..errors import IndexedError
 from ..mixing.rules import Chain, Weighted
 from ..pack import SOURCE, Apart, by_sums
 from ..types import is_source
+from .code import code_digest
 from .ends import endless
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
 from .tail import tail_of
@@ -80,14 +81,14 @@ def lengths_known(flow: Flow) -> bool:
 
 def counted_for(fn: Any, flow: Flow) -> bool:
     """Whether the lengths that sources know are those that a function makes of their rows."""
-    return (told := getattr(fn, "counted", None)) is not None and told == _counted(flow)
+    return (known := _known_as(fn)) is not None and known == _counted(flow)
 
 
-def _counted(flow: Flow) -> str | None:
+def _counted(flow: Flow) -> tuple[str, str] | None:
     """What the lengths of all sources of a flow were counted for; None where they differ, and of plain lengths."""
     match flow:
         case Read(source):
-            return getattr(source, "counted", None)
+            return _known_as(getattr(source, "counts", None) or source)
         case Reorder(below):
             return _counted(below)
         case Mix(flows):
@@ -95,3 +96,9 @@ def _counted(flow: Flow) -> str | None:
             return found.pop() if len(found) == 1 else None
         case _:
             return None
+
+
+def _known_as(counts: Any) -> tuple[str, str] | None:
+    """What counts tokens is known by: a text, and its code where the text is no more than a name that it shares."""
+    told = getattr(counts, "counted", None)
+    return None if told is None else (told, "" if getattr(counts, "lasting", True) else code_digest(counts))

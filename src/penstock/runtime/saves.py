@@ -58,10 +58,10 @@ class _Moment(NamedTuple):
     def file(self, rank: int) -> str:
         return f"step-{self.step}.rank-{rank}-of-{self.ranks}.{self.digest}.json"
 
-    def goes_with(self, other: _Moment) -> bool:
-        """Whether a rank that stands at this one, at an end of its lanes, makes the other complete too."""
-        apart, shared = self.digest.endswith("0" * 8), self.digest[:8] == other.digest[:8]
-        return apart and shared and (self.step, self.ranks) == (other.step, other.ranks)
+    @property
+    def wherever(self) -> _Moment:
+        """The same of ranks whose lanes have ended: theirs makes each of these complete too."""
+        return self._replace(digest=self.digest[:8] + "0" * 8)
 
 
 def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None) -> int:
@@ -152,7 +152,7 @@ def write_state(
     _looked(folder, lambda held: _refuse(folder, held, body, step))
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
     done = _complete(held := _held(folder))
-    if whole_now := [one for one in done if one == moment or moment.goes_with(one)]:
+    if whole_now := [one for one in done if moment in (one, one.wherever)]:
         steps = sorted({one.step for one in done})
         _remove(folder, step, {*held[whole_now[0]].values()}, steps[-keep:][0] if keep else 0)
     return step
@@ -219,11 +219,7 @@ def _held(folder: Path) -> _Held:
     for found in map(_NAME.fullmatch, world.disk.list(folder)):
         if found and found[0][0] != ".":
             held.setdefault(_of(found), {})[int(found[2])] = found[0]
-    return {
-        moment: {rank: name for one, names in held.items() if one.goes_with(moment) for rank, name in names.items()}
-        | files
-        for moment, files in held.items()
-    }
+    return {moment: held.get(moment.wherever, {}) | files for moment, files in held.items()}
 
 
 def _of(name: re.Match[str]) -> _Moment:

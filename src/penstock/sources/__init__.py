@@ -175,10 +175,10 @@ def _open(
             )
         found = folders.whole(found)
         outline = outline._replace(stats=[sidecar.stat(path) for path in found])
-    column, counted = (lengths, None) if isinstance(lengths, str | None) else (None, lengths.counted)
+    column, counts = (lengths, None) if isinstance(lengths, str | None) else (None, lengths)
     chain = Chain(
         files, outline, format=kind, name=name, paths=found, cache=cache, lengths=find_lengths, column=column,
-        counted=counted,
+        counts=counts,
     )  # fmt: skip
     if where is None:
         return chain

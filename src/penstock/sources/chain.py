@@ -158,7 +158,7 @@ class Chain:
 
     `as_columns` says that functions of many samples are to have them as columns. `name` is what the source is called
     where nobody gave it a name; `files` are its parts, `paths` and `stats` what was found of them. `lengths` finds the
-    sizes of all rows, where they can be known; `column` is the one that they are of, `counted` what makes as many
+    sizes of all rows, where they can be known; `column` is the one that they are of, `counts` what makes as many
     tokens of the rows. `asked` is what `open_files` was asked for. No file is touched before a row of it is read.
     """
 
@@ -173,13 +173,13 @@ class Chain:
         cache: str | Path | None = None,
         lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
-        counted: str | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
         self._digest: Digest | None = None
         self.asked: Asked | None = None
-        self._find_lengths, self.column, self.counted = lengths, column, counted
+        self._find_lengths, self.column, self.counts = lengths, column, counts
         self._lengths: Sizes | None = None
         self.format = format
         self.files = files
@@ -302,4 +302,4 @@ class Chain:
         """Format, number of rows and columns; `columns` is `None` where they are known only row by row."""
         columns = self._columns
         found = {"format": self.format, "rows": len(self), "columns": None if columns is None else list(columns)}
-        return found if self.counted is None else {**found, "tokens": self.counted}
+        return found if self.counts is None else {**found, "tokens": self.counts.counted}

@@ -18,7 +18,7 @@ from ..errors import ConfigError, DataError
 from ..stores import Reach
 from ..types import Ints, Json, Sizes
 from . import sidecar
-from .chain import Asked, Chain, Decoding, File
+from .chain import Asked, Chain, Counts, Decoding, File
 from .identity import Digest, content, file_digest, row_digest
 from .rows import arrow
 from .sizes import Listed
@@ -53,9 +53,9 @@ class Selected:
         return self._chain.read(self._rows[indices])
 
     @property
-    def counted(self) -> str | None:
+    def counts(self) -> Counts | None:
         """What makes as many tokens of the rows as are known of them."""
-        return self._chain.counted
+        return self._chain.counts
 
     @property
     def columnar(self) -> bool:
