@@ -156,6 +156,8 @@ class Loader(Shows):
                     helper.close()
             raise
 
+    # ------------------------------------------------------------ a pass
+
     def __iter__(self) -> Iterator[Any]:
         if not self._placed or process() != self._process:
             refuse_copies("iter(loader)")
@@ -277,6 +279,8 @@ class Loader(Shows):
                 "Loader(remainder='pad') or 'keep' gives them too", left, rows, spread.world_size, spread.group,
             )  # fmt: skip
 
+    # ------------------------------------------------------------ where it stands, and going there
+
     @property
     def rank(self) -> int:
         """Which of the ranks' shares it gives."""
@@ -346,6 +350,8 @@ class Loader(Shows):
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
             rows = rows_of(session.flow, rows_op(session.compiled.op), session.sizes, step, None)
             session.go(step, rows.start)
+
+    # ------------------------------------------------------------ items that finish in another order
 
     def take(self, k: int) -> list[TakenItem]:
         """The next `k` items of this rank, for who finishes them out of order: each with its address in the plan.
@@ -482,6 +488,8 @@ class Loader(Shows):
             self._taking = Taking(self._session, lambda: self._filled(lambda _: None))
         return self._taking
 
+    # ------------------------------------------------------------ the mixture, changed
+
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None = None) -> int:
         """Mix by other weights (a mapping or a `Schedule`) from position `at` of the mixture on; returns the position.
 
@@ -498,6 +506,8 @@ class Loader(Shows):
         """
         with self._alone():
             return self._session.set_weights(weights, at)
+
+    # ------------------------------------------------------------ what was given, and how it went
 
     def keys(self) -> list[tuple[str, int, int]]:
         """Source, epoch and index of every sample in the last item, in order: what a batch or packed row is made of. Of
@@ -566,6 +576,8 @@ class Loader(Shows):
         """
         with self._lock:
             return self._watch.verdict()
+
+    # ------------------------------------------------------------ the end
 
     def close(self) -> None:
         """Stop the workers and let go of open files. Closing twice does nothing."""
