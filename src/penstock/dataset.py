@@ -73,7 +73,9 @@ class Dataset(Shows):
         return Dataset, (self.flow, self._seed)
 
     def _with(self, flow: Flow) -> Dataset:
-        return Dataset(flow, self._seed)
+        found = Dataset(flow, self._seed)
+        found._compiled = Compiled(flow, before=self._compiled)
+        return found
 
     # ------------------------------------------------------------ asking
 

@@ -16,7 +16,6 @@ from .base.ints import whole
 from .base.weights import by_name, plain
 from .dataset import Dataset, datasets_of
 from .errors import ConfigError
-from .graph.build import Builder
 from .graph.draws import draws_of
 from .graph.history import history
 from .graph.indexed import why_not
@@ -311,10 +310,11 @@ def mix(
         )
     if why_not(flow) is None:
         flow = replace(flow, rule=weighed(flow, weighted))
-        Builder(flow).op(flow)  # refuses bad weights, empty inputs and unknown rules now, not at the first sample
-    else:
-        history(weighted, names, (None,) * len(names), ())
-        draws_of(flow, ())
+        found = Dataset(flow)
+        found.compiled.builder.op(flow)  # refuses bad weights, empty inputs, unknown rules now, not at the first sample
+        return found
+    history(weighted, names, (None,) * len(names), ())
+    draws_of(flow, ())
     return Dataset(flow)
 
 

@@ -9,6 +9,11 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.graph import history
+from penstock.graph.build import Builder
+from penstock.ops.mix import MixOp
+from penstock.ops.op import Op
+from penstock.ops.pack import PackOp
 from penstock.testing import assert_resumes
 
 
@@ -42,3 +47,43 @@ def test_a_shuffle_buffer_over_a_token_store_is_one_over_samples() -> None:
     assert sorted(map(len, ds)) == sorted(map(len, documents(10)))
     with pytest.raises(ps.IndexedError, match="shuffle_buffer|ShuffleBuffer"):
         ds[0]
+
+
+def below(op: Op) -> list[Op]:
+    return [op, *(each for inner in op.inputs for each in below(inner))]
+
+
+def test_what_is_known_of_a_tree_is_not_worked_out_again_for_those_that_go_on_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = list[MixOp]()
+
+    class Counted(MixOp):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            made.append(self)
+            super().__init__(*args, **more)
+
+    monkeypatch.setattr(history, "MixOp", Counted)
+    inputs = {"a": documents().shuffle(), "b": documents(9)}
+    mixture = ps.mix(inputs, {"a": 2, "b": 1}, stop="all_exhausted", seed=3)
+    rows = mixture.pack(16)
+    for ds in (mixture, rows, rows.limit(4).batch(2), rows.map_with_index(lambda row, index: (row, index))[1:5], mixture.skip(3)):
+        assert [str(sample) for sample in ds.plan.at(0)] and len(ds)
+        found, alone = below(ds.compiled.op), below(Builder(ds.flow).op(ds.flow))
+        assert [type(op) for op in found] != [] and len(found) == len(alone)
+        assert [getattr(op, "node", None) for op in found] == [getattr(op, "node", None) for op in alone]
+        assert [str(key) for key in ds.plan.audit(range(2)).table().to_pylist()] == [
+            str(key) for key in ps.Dataset(ds.flow).plan.audit(range(2)).table().to_pylist()
+        ]
+    assert sum(op in made for op in below(rows.limit(4).batch(2).compiled.op)) == 1
+    kept = [op for op in below(rows.limit(4).batch(2).compiled.op) if isinstance(op, MixOp | PackOp)]
+    assert [id(op) for op in kept] == [id(op) for op in below(rows.compiled.op) if isinstance(op, MixOp | PackOp)]
+
+
+def test_a_tree_whose_sources_get_other_names_is_compiled_by_itself() -> None:
+    one, other = documents().shuffle(seed=1), documents(9)
+    both = one.concat(other)
+    assert len(one) + len(other) == len(both)
+    assert [leaf.name for leaf in both.compiled.builder.leaves] == ["data/0", "data/1"]
+    assert both.plan.at(0)[0].source == "data/0" and one.plan.at(0)[0].source == "data"
+    assert one.plan.at(0)[0].index == both.plan.at(0)[0].index

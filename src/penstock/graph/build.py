@@ -83,18 +83,30 @@ class Timing(NamedTuple):
     called: Callable[[Each], str]
 
 
+class _Made(NamedTuple):
+    """The op of a flow, which is kept alive for its identity, and how many marks there were before it and after."""
+
+    flow: Flow
+    op: Op
+    before: int
+    after: int
+
+
 @dataclass
 class Builder:
-    """Compiles the parts of one tree; knows all its leaves."""
+    """Compiles the parts of one tree; knows all its leaves. What was compiled of a tree that it goes on from, `before`,
+    is not compiled again.
+    """
 
     root: Flow
     timing: Timing | None = None
+    before: Builder | None = None
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
     mixed: dict[Path, MixOp | PassesOp] = field(default_factory=dict[Path, MixOp | PassesOp])
     _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
-    _ops: dict[_Place, tuple[Flow, Op]] = field(default_factory=dict["_Place", tuple[Flow, Op]])
+    _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
     _marks: int = 0
 
     def __post_init__(self) -> None:
@@ -163,9 +175,31 @@ class Builder:
 
     def op(self, flow: Flow, seed: int = 0, path: Path = ()) -> Op:
         """The op of a flow, made once."""
-        if (id(flow), seed, path) not in self._ops:
-            self._ops[id(flow), seed, path] = flow, self._op(flow, seed, path)
-        return self._ops[id(flow), seed, path][1]
+        place = id(flow), seed, path
+        if place not in self._ops:
+            self._ops[place] = self._known(place) or self._made(flow, seed, path)
+        return self._ops[place].op
+
+    def _made(self, flow: Flow, seed: int, path: Path) -> _Made:
+        marks = self._marks
+        return _Made(flow, self._op(flow, seed, path), marks, self._marks)
+
+    def _known(self, place: _Place) -> _Made | None:
+        """What a tree that was compiled before has there, if sources and marks have the same numbers in both."""
+        before = self.before
+        while before is not None:
+            found = before._ops.get(place)
+            if found is not None and found.before == self._marks and self._like(before):
+                self.mixtures, self.mixed = before.mixtures | self.mixtures, before.mixed | self.mixed
+                self._marks = found.after
+                return found
+            before = before.before
+        return None
+
+    def _like(self, before: Builder) -> bool:
+        """Whether another tree has the same sources, by the same names, and is timed by the same clock."""
+        told = [[(leaf.name, id(leaf.source)) for leaf in builder.leaves] for builder in (self, before)]
+        return told[0] == told[1] and before.timing is self.timing
 
     def _op(self, flow: Flow, seed: int, path: Path) -> Op:
         match flow:

@@ -117,8 +117,8 @@ def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
 
 
 def under(flow: Reorder | Each | Hold | Head | Rest | Again, path: Path) -> Path:
-    """The place of what lies below a node with one input."""
-    return (*path, _SLICE) if isinstance(flow, Reorder) and isinstance(flow.order, FixedSet) else path
+    """The place of what lies below a node with one input; that of a slice with nothing above it is its own."""
+    return (*path, _SLICE) if path and isinstance(flow, Reorder) and isinstance(flow.order, FixedSet) else path
 
 
 def keyed_by(path: Path) -> tuple[str, ...]:

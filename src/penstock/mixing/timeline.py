@@ -34,7 +34,8 @@ Flags = npt.NDArray[np.bool_]
 _UNEVEN = 0.02  # how far a stair of a ramp may be off the ramp, in draws,
 _STAIRS = 8192  # unless that takes more stairs than this,
 _MOST = 1 << 20  # or more than this many nodes times stairs
-_PIECES = 16  # a ramp is worked out in at least so many pieces,
+_PIECES = 16  # a ramp is worked out in at least so many pieces, but in none shorter than
+_SHORT = 128  # blocks, as long as its weights move little along them,
 _CELLS = 1 << 18  # of so many nodes times stairs at most
 _OWED = 2  # what a source may be off and be made up for in one segment
 _STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
@@ -273,7 +274,7 @@ class Timeline:
         """
         assert span.end is not None
         size, nodes, whole = self.rules.block, 2 * len(span.first), span.end - span.begin
-        length = -(-whole // _PIECES)
+        length = max(-(-whole // _PIECES), min(whole, _SHORT * size))
         while True:
             ends = span.means(np.asarray([position, min(position + length, span.end)]), np.ones(2, np.int64), 1)
             sums = [fsum(row) for row in ends.tolist()]

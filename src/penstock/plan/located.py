@@ -53,6 +53,16 @@ class Located(Shows):
         """The tree that is asked."""
         return self._compiled.flow
 
+    @property
+    def compiled(self) -> Compiled:
+        """What is worked out of that tree once; as the plan has edits, of the tree with these.
+
+        >>> import penstock as ps
+        >>> ps.from_sequence("abc").batch(2).plan.compiled.op.size
+        2
+        """
+        return self._compiled
+
     def _shown(self) -> Shown:
         return shown(f"Plan{length(self._compiled)}", self.flow)
 

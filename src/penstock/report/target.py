@@ -19,7 +19,6 @@ from penstock.base.sizes import total
 from penstock.base.spelling import fingerprint
 from penstock.dataset import Dataset
 from penstock.errors import ConfigError, IndexedError, StateError
-from penstock.graph.build import Builder
 from penstock.graph.digests import data_of
 from penstock.graph.indexed import lengths_known
 from penstock.graph.nodes import Flow, only_input
@@ -74,7 +73,7 @@ class Target:
         """
         found = {"order": fingerprint(describe(self.dataset.flow))}
         if data:
-            facts = data_of(self._builder.leaves)
+            facts = data_of(self.leaves)
             found["data"] = fingerprint({name: {"rows": rows.get("rows")} for name, rows in facts.items()})
         return {**found, "penstock": __version__}
 
@@ -157,9 +156,9 @@ class Target:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The samples that each source has to give, of those that know."""
-        once = np.zeros(len(self._builder.leaves), np.int64)
-        self._op.once(once)
-        return {leaf.name: int(once[leaf.number]) for leaf in self._builder.leaves if is_source(leaf.source)}
+        once = np.zeros(len(self.leaves), np.int64)
+        self.op.once(once)
+        return {leaf.name: int(once[leaf.number]) for leaf in self.leaves if is_source(leaf.source)}
 
     @cached_property
     def groups(self) -> dict[str, str]:
@@ -188,14 +187,14 @@ class Target:
 
     @cached_property
     def _pack(self) -> PackedOp | None:
-        found = self._op
+        found = self.op
         while isinstance(found, OneInput) and not isinstance(found, PackedOp):
             found = found.flow
         return found if isinstance(found, PackedOp) else None
 
     def in_force(self, sample: int) -> dict[str, float]:
         """The weights of the outermost mixture at one of its samples, of sum 1; those of sources used up are 0."""
-        found = self._op
+        found = self.op
         while isinstance(found, OneInput):
             found = found.flow
         found = _present(found)
@@ -206,11 +205,11 @@ class Target:
     @cached_property
     def all_tokens(self) -> dict[str, int]:
         """The tokens of each source whose lengths are known, with what packing adds to every document."""
-        known, extra = (self._pack.lengths, self._pack.extra) if self._pack else (self._builder.lengths, 0)
+        known, extra = (self._pack.lengths, self._pack.extra) if self._pack else (self.plan.compiled.builder.lengths, 0)
         out = dict[str, int]()
-        for leaf, lengths in zip(self._builder.leaves, known.by_leaf, strict=True):
+        for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):  # there are none where they are not known
-                part = _of_pass(self._op, leaf.number, known) if self.sizes[leaf.name] < len(lengths) else None
+                part = _of_pass(self.op, leaf.number, known) if self.sizes[leaf.name] < len(lengths) else None
                 out[leaf.name] = (total(lengths) if part is None else part) + extra * self.sizes[leaf.name]
         return out
 
@@ -222,7 +221,7 @@ class Target:
 
     def text(self, source: str, index: int) -> str:
         """How a sample of a source begins, as it lies in its file."""
-        leaf = next(leaf for leaf in self._builder.leaves if leaf.name == source)
+        leaf = next(leaf for leaf in self.leaves if leaf.name == source)
         assert is_source(leaf.source)
         shown = repr(leaf.source.read(np.asarray([index]))[0])
         return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
@@ -230,25 +229,17 @@ class Target:
     @property
     def op(self) -> Op:
         """The plan's op."""
-        return self._op
+        return self.plan.compiled.op
 
     @property
     def leaves(self) -> list[Leaf]:
         """The sources at work, as the plan names them."""
-        return self._builder.leaves
-
-    @cached_property
-    def _op(self) -> Op:
-        return self._builder.op(self.plan.flow)
-
-    @cached_property
-    def _builder(self) -> Builder:
-        return Builder(self.plan.flow)
+        return self.plan.compiled.builder.leaves
 
     def asked(self, steps: int) -> dict[str, float]:
         """The share of the samples that the weights ask for, by source, over so many steps."""
         out = np.zeros(len(self.plan.sources))
-        _shared(self._op, max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out)
+        _shared(self.op, max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out)
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
@@ -266,7 +257,8 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
     flow: Flow = dataset.flow
     while True:
         try:
-            plan, whole = Dataset(flow).plan, flow is dataset.flow
+            whole = flow is dataset.flow
+            plan = dataset.plan if whole else Dataset(flow).plan
             if state is not None:
                 if not whole:
                     raise ConfigError(

@@ -17,6 +17,7 @@ from .stream import Stream, Tap
 from .trail import Offset, Stepped, Trail
 
 FIRST_PLAN, LAST_PLAN = 16, 16384  # positions planned at a time: few at first, so that a resume is quick
+_TOLD = 32  # rows told at a time at least, so that one that needs much does not stop the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Positions:
         self._used: int = 0
         self._unit: int = 0  # where the last one began
         self._told: int = 0
+        self._enough: int = 0  # told of: more is too much for now
 
     def cursor(self) -> Json:
         return self._at
@@ -97,15 +99,20 @@ class Positions:
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)
 
-    def coming(self, within: int, n: int, /) -> Rows:
-        """The next `n` planned rows of which nobody was told, of the last unit and those that are handed out soon."""
+    def coming(self) -> Rows:
+        """The next planned rows of which nobody was told: as many again as were told of already and are not used yet,
+        for the more are told at once, the more of them are neighbours, which one request fetches.
+        """
         start = max(self._told, self._unit)
-        self._told = max(start, min(start + n, self._used + within, len(self._rows)))
-        return self._rows.slice(start, self._told)
+        known = start - self._unit
+        if known < self._enough:
+            self._told, self._enough = min(start + max(known, _TOLD), len(self._rows)), len(self._rows)
+        return self._rows.slice(start, max(start, self._told))
 
     def untold(self, rows: int, /) -> None:
-        """So many of them are to be told again."""
+        """So many of them are to be told again, once half of those that are known are used."""
         self._told -= rows
+        self._enough = max((self._told - self._unit) // 2, _TOLD)
 
     def _locate(self) -> bool:
         """Plan the next stretch of positions."""
@@ -119,6 +126,7 @@ class Positions:
         if not places.size:
             return False
         self._rows, self._used, self._told = self.rows_at(places, epoch), 0, 0
+        self._enough = len(self._rows)
         self._plan = min(max(LAST_PLAN, 256 * int(np.count_nonzero(np.bincount(self._rows.leaf)))), self._plan * 4)
         return True
 

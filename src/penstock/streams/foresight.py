@@ -13,9 +13,6 @@ from ..types import Ints
 from .feed import Positions
 from .step import Leaf
 
-_ROWS = 512  # told of before they are read
-_STEP = 32  # told at a time, so that one that needs much does not stop the others
-
 
 @runtime_checkable
 class Foresighted(Protocol):
@@ -39,7 +36,7 @@ def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, Foresighted]:
 
 def foretell(feed: Positions, sources: Mapping[int, Foresighted]) -> None:
     """Tell the sources of what comes, until they have enough to do."""
-    while len(rows := feed.coming(_ROWS, _STEP)):
+    while len(rows := feed.coming()):
         for leaf in np.unique(rows.leaf).tolist():
             source = sources.get(leaf)
             if source is not None and not source.ahead(rows.index[rows.leaf == leaf]):
