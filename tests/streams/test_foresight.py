@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,18 @@ ROWS = 3_000
 class Heard:
     """Rows that lie afar: what was told of them, and which were read without having been told of."""
 
-    def __init__(self) -> None:
-        self.told, self.surprises = list[int](), list[int]()
+    def __init__(self, room: int = ROWS, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.told, self.surprises, self.asked, self.room = list[int](), list[int](), 0, room
+        self.given = 0
 
     def __len__(self) -> int:
         return ROWS
 
     def read(self, indices: npt.NDArray[np.int64], /) -> list[Any]:
+        time.sleep(len(indices) * self.seconds)
         self.surprises += sorted({*indices.tolist()} - {*self.told})
+        self.given += len(indices)
         return indices.tolist()
 
     def lengths(self) -> None:
@@ -35,6 +40,9 @@ class Heard:
         return True
 
     def ahead(self, indices: npt.NDArray[np.int64], /) -> bool:
+        self.asked += 1
+        if len(self.told) - self.given + len(indices) > self.room:
+            return False
         self.told += indices.tolist()
         return True
 
@@ -43,3 +51,11 @@ def test_every_row_is_told_of_before_it_is_read() -> None:
     source = Heard()
     order = list(ps.from_sequence(source).shuffle(seed=3))
     assert source.surprises == [] and source.told == order and len(order) == ROWS
+
+
+def test_a_source_with_little_room_is_asked_now_and_then_for_as_much_as_it_takes() -> None:
+    for room in (64, 200, 1_000):
+        source = Heard(room, 0.001)
+        order = list(ps.from_sequence(source).shuffle(seed=3))
+        assert source.surprises == [] and source.told == order
+        assert source.asked <= 8 + 8 * ROWS // room
