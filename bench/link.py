@@ -1,13 +1,15 @@
-"""A full shuffle of lines on a web server behind a slow link, with read-ahead and without: `python -m bench.link`.
+"""A full shuffle of shards behind a slow link, ours and the peers': `python -m bench.link`.
 
-The server is a process of its own that waits before each answer, as a far one would. The order is the same in both:
-what differs is whether the bytes of the samples to come are asked for before they are wanted. Rounds alternate.
+The server is a process of its own that waits before each answer, as a far one would, and speaks as much of S3 as the
+readers ask. Every reader goes once through all samples in a process of its own, with a cache that is empty, and with as
+many bytes to fetch; rounds alternate. Ours reads MDS shards with and without a cache on disk, and one sample after the
+other, without anything asked for ahead.
 """
 
 from __future__ import annotations
 
 import argparse
-import email.utils
+import contextlib
 import json
 import os
 import re
@@ -16,13 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
-ROWS, WIDE = 1_500, 40_000
+WIDE = 40_000
+KEYS = {"AWS_ACCESS_KEY_ID": "link", "AWS_SECRET_ACCESS_KEY": "link", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 def serve(folder: str, wait: float) -> None:
@@ -33,25 +38,40 @@ def serve(folder: str, wait: float) -> None:
 
         def answer(self, body: bool) -> None:
             time.sleep(wait)
-            path = Path(folder, unquote(urlsplit(self.path).path).lstrip("/"))
+            asked = urlsplit(self.path)
+            path = Path(folder, unquote(asked.path).strip("/"))
+            if path.is_dir():
+                return self.listing(path, parse_qs(asked.query).get("prefix", [""])[0])
             if not path.is_file():
-                self.send_error(404)
-                return
+                return self.said(404, b"")
             size, stat = path.stat().st_size, path.stat()
-            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-            start, stop = (int(asked[1]), min(int(asked[2]) + 1, size)) if asked else (0, size)
-            self.send_response(206 if asked else 200)
-            self.send_header("Content-Length", str(stop - start))
-            self.send_header("ETag", f'"{stat.st_mtime_ns:x}-{size:x}"')
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Last-Modified", email.utils.formatdate(stat.st_mtime, usegmt=True))
-            if asked:
-                self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+            part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            start, stop = (int(part[1]), min(int(part[2]) + 1, size)) if part else (0, size)
+            more = {"Content-Range": f"bytes {start}-{stop - 1}/{size}"} if part else {}
+            more |= {"ETag": f'"{stat.st_mtime_ns:x}-{size:x}"', "Accept-Ranges": "bytes"}
+            more |= {"Last-Modified": formatdate(stat.st_mtime, usegmt=True)}
+            with path.open("rb") as file:
+                file.seek(start)
+                self.said(206 if part else 200, file.read(stop - start) if body else b"", stop - start, more)
+
+        def listing(self, folder: Path, prefix: str) -> None:
+            found = ""
+            for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+                name, stat = str(path.relative_to(folder)), path.stat()
+                if name.startswith(prefix):
+                    at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(stat.st_mtime))
+                    etag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
+                    found += f"<Contents><Key>{name}</Key><LastModified>{at}</LastModified><ETag>{etag}</ETag>"
+                    found += f"<Size>{stat.st_size}</Size></Contents>"
+            about = f"<Name>{folder.name}</Name><Prefix>{prefix}</Prefix><IsTruncated>false</IsTruncated>"
+            self.said(200, f"<ListBucketResult>{about}{found}</ListBucketResult>".encode())
+
+        def said(self, status: int, body: bytes, length: int | None = None, more: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body) if length is None else length), **(more or {})}.items():
+                self.send_header(name, value)
             self.end_headers()
-            if body:
-                with path.open("rb") as file:
-                    file.seek(start)
-                    self.wfile.write(file.read(stop - start))
+            self.wfile.write(body)
 
         def do_GET(self) -> None:
             self.answer(body=True)
@@ -67,57 +87,103 @@ def serve(folder: str, wait: float) -> None:
     server.serve_forever()
 
 
-def written(folder: Path) -> Path:
-    """Rows of 40 kB."""
-    path = folder / "rows.jsonl"
-    with path.open("w") as file:
-        for number in range(ROWS):
-            file.write(json.dumps({"id": number, "text": chr(97 + number % 26) * WIDE}) + "\n")
-    return path
+# ---------------------------------------------------------------- the readers: seconds for so many samples
 
 
-def rates(url: str, home: Path, samples: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Samples a second with read-ahead and without, in alternating rounds; fewer without, as they take longer."""
-    os.environ |= {"HOME": str(home), "PENSTOCK_PROGRESS": "0"}  # the index goes there; no block of data is kept
-    os.environ.pop("PENSTOCK_CACHE", None)
+def row(number: int) -> dict[str, bytes]:
+    """One of the rows of 40 kB."""
+    return {"x": number.to_bytes(8, "little") * (WIDE // 8)}
+
+
+def ours(samples: int, cache: str | None = None) -> tuple[int, float]:
     import penstock as ps
 
-    ds = ps.read(url).shuffle(seed=1)
-    alone = iter(range(len(ds)))
-    ahead, single = list[float](), list[float]()
-    for number in range(rounds):
-        part = ds[number * samples : number * samples + samples]  # nothing of it is asked for before or after
-        began = time.perf_counter()
-        assert len(list(part)) == samples
-        ahead.append(samples / (time.perf_counter() - began))
-        few = max(8, samples // 10)
-        began = time.perf_counter()
-        for index in islice(alone, few):
-            assert ds[len(ds) - 1 - index]["text"]
-        single.append(few / (time.perf_counter() - began))
-    return ahead, single
+    ds = ps.read("s3://bucket/mds", cache=cache).shuffle(seed=1)
+    began = time.perf_counter()
+    return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
+
+
+def kept(samples: int) -> tuple[int, float]:
+    return ours(samples, "cache")
+
+
+def alone(samples: int) -> tuple[int, float]:
+    import penstock as ps
+
+    ds = ps.read("s3://bucket/mds").shuffle(seed=1)
+    few, began = max(8, samples // 40), time.perf_counter()
+    return len([len(ds[index]["x"]) for index in range(few)]), time.perf_counter() - began
+
+
+def mosaicml(samples: int) -> tuple[int, float]:
+    from .peers import mosaicml as peer
+
+    ds: Any = peer.far("s3://bucket/mds", "cache")
+    began = time.perf_counter()
+    return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
+
+
+def litdata(samples: int) -> tuple[int, float]:
+    from .peers import litdata as peer
+
+    ds: Any = peer.far("s3://bucket/litdata", "cache", os.environ["AWS_ENDPOINT_URL"])
+    began = time.perf_counter()
+    return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
+
+
+READERS: dict[str, Callable[[int], tuple[int, float]]] = {
+    each.__name__: each for each in (ours, kept, alone, mosaicml, litdata)
+}
+
+
+def written(folder: Path, rows: int, shard: int) -> None:
+    """The same rows as MDS and LitData, in shards of so many bytes."""
+    from .peers import litdata, mosaicml
+
+    mosaicml.write(str(folder / "mds"), map(row, range(rows)), shard)
+    with contextlib.redirect_stdout(sys.stderr):
+        litdata.write(str(folder / "litdata"), rows, row, shard)
+
+
+def rate(reader: str, samples: int, port: int) -> float:
+    """Samples a second of one reader, in a process of its own."""
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory() as home:
+        env = {**os.environ, **KEYS, "HOME": home, "PENSTOCK_PROGRESS": "0", "AWS_ENDPOINT_URL": url}
+        env |= {"S3_ENDPOINT_URL": url, "PYTHONPATH": str(Path(__file__).parents[1])}
+        env.pop("PENSTOCK_CACHE", None)
+        code = f"import bench.link as link; print(*link.{reader}({samples}))"
+        told = subprocess.run([sys.executable, "-c", code], cwd=home, env=env, capture_output=True, text=True)
+    try:
+        count, seconds = told.stdout.split()[-2:]
+        return int(count) / float(seconds)
+    except (ValueError, IndexError):
+        raise SystemExit(f"{reader}: {told.stdout[-500:]}{told.stderr[-3000:]}") from None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wait", type=float, default=0.05, help="seconds before each answer")
-    parser.add_argument("--samples", type=int, default=300)
+    parser.add_argument("--samples", type=int, default=3_000)
+    parser.add_argument("--shard", type=float, default=8, help="MiB of a shard")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--readers", default=",".join(READERS))
     given = parser.parse_args()
+    readers, found = given.readers.split(","), dict[str, list[float]]()
     with tempfile.TemporaryDirectory() as scratch:
-        written(Path(scratch))
+        written(Path(scratch, "bucket"), given.samples, int(given.shard * (1 << 20)))
         serving = f"from bench.link import serve; serve({scratch!r}, {given.wait})"
         server = subprocess.Popen([sys.executable, "-c", serving], stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None
-            url = f"http://127.0.0.1:{int(server.stdout.readline())}/rows.jsonl"
-            ahead, single = rates(url, Path(scratch), given.samples, given.rounds)
+            port = int(server.stdout.readline())
+            for _ in range(given.rounds):
+                for reader in readers:
+                    found.setdefault(reader, []).append(rate(reader, given.samples, port))
         finally:
             server.terminate()
             server.wait()
-    found = {"ahead": statistics.median(ahead), "one by one": statistics.median(single)}
-    found["ratio"] = statistics.median(a / b for a, b in zip(ahead, single, strict=True))
-    print(json.dumps({name: round(value, 1) for name, value in found.items()}))
+    print(json.dumps({reader: round(statistics.median(rates), 1) for reader, rates in found.items()}))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,20 @@ def dataset(folder, **more):
     return litdata.StreamingDataset(folder, shuffle=True, seed=7, **more)
 
 
+def far(remote, cache, endpoint):
+    """Chunks of a store in a shuffle, kept in a folder."""
+    import litdata
+
+    return litdata.StreamingDataset(remote, cache, shuffle=True, seed=1, storage_options={"endpoint_url": endpoint})
+
+
+def write(folder, rows, row, shard):
+    """Rows in chunks of so many bytes."""
+    import litdata
+
+    litdata.optimize(row, list(range(rows)), folder, chunk_bytes=shard, num_workers=1, verbose=False)
+
+
 def loader(ds, batch, **more):
     import litdata
 

@@ -44,6 +44,19 @@ def shuffled(folder, batch, seed=7, **more):
     )
 
 
+def far(remote, cache):
+    """Shards of a store in a full shuffle, kept in a folder."""
+    options = {"shuffle": True, "shuffle_seed": 1, "batch_size": 64, "num_canonical_nodes": 1}
+    return library().StreamingDataset(remote=remote, local=cache, **options)
+
+
+def write(folder, rows, shard):
+    """Rows of bytes in shards of so many bytes."""
+    with library().MDSWriter(out=folder, columns={"x": "bytes"}, size_limit=shard) as writer:
+        for row in rows:
+            writer.write(row)
+
+
 def batched(samples, size):
     import numpy as np
 

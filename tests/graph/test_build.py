@@ -67,7 +67,13 @@ def test_what_is_known_of_a_tree_is_not_worked_out_again_for_those_that_go_on_fr
     inputs = {"a": documents().shuffle(), "b": documents(9)}
     mixture = ps.mix(inputs, {"a": 2, "b": 1}, stop="all_exhausted", seed=3)
     rows = mixture.pack(16)
-    for ds in (mixture, rows, rows.limit(4).batch(2), rows.map_with_index(lambda row, index: (row, index))[1:5], mixture.skip(3)):
+    for ds in (
+        mixture,
+        rows,
+        rows.limit(4).batch(2),
+        rows.map_with_index(lambda row, index: (row, index))[1:5],
+        mixture.skip(3),
+    ):
         assert [str(sample) for sample in ds.plan.at(0)] and len(ds)
         found, alone = below(ds.compiled.op), below(Builder(ds.flow).op(ds.flow))
         assert [type(op) for op in found] != [] and len(found) == len(alone)

@@ -22,6 +22,7 @@ from .paths import TokenType
 
 _FAR = 4 << 10  # bytes of a store worth reading for nothing to save one more read
 _NEAR = 32 << 10  # of this machine
+_HELD = 128 << 20  # bytes that are fetched ahead of a source
 
 
 class File(Protocol):
@@ -250,10 +251,14 @@ class Chain:
         part = np.searchsorted(self._starts, indices, side="right") - 1
         return part, indices - self._starts[part]
 
-    def foresees(self, reach: Reach, /) -> bool:
-        """Whether fetching ahead is of use to those who read: what one process holds others lack, but for the cache."""
+    def foresees(self, reach: Reach, /) -> int:
+        """How many rows may be fetched ahead; none where it is of no use to those who read: what one process holds
+        others lack, but for the cache.
+        """
         kept = self.cache is not None or machine.environment("PENSTOCK_CACHE") is not None
-        return self._far and (reach == "process" or (reach == "machine" and kept))
+        if not (self._far and (reach == "process" or (reach == "machine" and kept))):
+            return 0
+        return max(1, _HELD * len(self) // max(1, sum(stat.size for stat in self.stats)))
 
     def ahead(self, indices: Ints, /) -> bool:
         """Begin to fetch what rows need that lie in a store, and are read soon; whether there was room for that."""

@@ -79,8 +79,8 @@ class Selected:
         """The number of the file that each row lies in, and which row of it that is."""
         return self._chain.lying(self._rows[indices])
 
-    def foresees(self, reach: Reach, /) -> bool:
-        """Whether fetching ahead is of use to those who read."""
+    def foresees(self, reach: Reach, /) -> int:
+        """How many rows may be fetched ahead, none where it is of no use to those who read."""
         return self._chain.foresees(reach)
 
     def ahead(self, indices: Ints, /) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..base import machine, seams
@@ -14,7 +15,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _MANY = 32  # requests at a time
-_LARGEST = 8 << 20  # bytes of a request
+_LARGEST = 1 << 20  # bytes of a request, as of a block of the cache: larger ones are cut, and asked for at once
 _HELD = 256 << 20  # bytes that wait to be wanted
 _WAITING = 512  # requests that wait to be wanted
 _SPENT = 32 << 20  # bytes that were wanted already, and of which neighbours may want the edges
@@ -139,7 +140,8 @@ class Ahead:
         while at < wanted.stop:
             piece, until = self._at(wanted.name, at, wanted.stop)
             if piece is None:
-                found += [Range(wanted.name, a, min(a + _LARGEST, until)) for a in range(at, until, _LARGEST)]
+                cuts = [*range((at // _LARGEST + 1) * _LARGEST, until, _LARGEST)] if until - at > _LARGEST else []
+                found += [Range(wanted.name, *pair) for pair in pairwise([at, *cuts, until])]
             at = until
         return found
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..base.cursors import as_int, bad_cursor
-from ..base.rows import Rows, empty_rows
+from ..base.rows import Rows, empty_rows, join_rows
 from ..types import Ints, Json
 from .deal import Spread
 from .stream import Stream, Tap
@@ -18,6 +18,7 @@ from .trail import Offset, Stepped, Trail
 
 FIRST_PLAN, LAST_PLAN = 16, 16384  # positions planned at a time: few at first, so that a resume is quick
 _TOLD = 32  # rows told at a time at least, so that one that needs much does not stop the others
+_AHEAD = 4096  # rows planned ahead where somebody is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Positions:
 
     def __init__(self, op: Indexed, spread: Spread) -> None:
         self.op, self.spread = op, spread
-        self._epoch, self._at, self._plan = 0, 0, FIRST_PLAN
+        self._epoch, self._at, self._end, self._plan = 0, 0, 0, FIRST_PLAN
         self._rows = empty_rows(op.depth)
         self._used: int = 0
         self._unit: int = 0  # where the last one began
@@ -84,25 +85,33 @@ class Positions:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._epoch, self._at, self._plan = epoch, 0 if cursor is None else as_int(cursor), FIRST_PLAN
+        self._end = self._at
         if self.op.size is not None and self._at > self.op.size:
             raise bad_cursor(cursor, f"a position up to {self.op.size}")
         self._rows, self._used, self._unit, self._told = empty_rows(self.op.depth), 0, 0, 0
 
     def next(self, n: int, /) -> Unit | None:
-        if self._used == len(self._rows) and not self._locate():
-            return None
+        if self._used == len(self._rows):
+            self._unit = self._used
+            if not self._locate():
+                return None
         group = self.spread.group
         n = min(-(-n // group) * group, len(self._rows) - self._used)
         unit = self._rows.slice(self._used, self._used + n)
-        trail = Stepped(self._at, group, self.spread.stride, self.op.size)
+        trail = self._trail(self._at)
         self._unit, self._used = self._used, self._used + n
         self._at = as_int(trail.at(n))
         return Unit(None, unit, trail)
 
+    def _trail(self, at: int) -> Stepped:
+        return Stepped(at, self.spread.group, self.spread.stride, self.op.size)
+
     def coming(self) -> Rows:
-        """The next planned rows of which nobody was told: as many again as were told of already and are not used yet,
-        for the more are told at once, the more of them are neighbours, which one request fetches.
+        """The next rows of which nobody was told, as they are planned: as many again as were told of already and are
+        not used yet.
         """
+        while len(self._rows) - self._unit < _AHEAD and self._locate():
+            pass
         start = max(self._told, self._unit)
         known = start - self._unit
         if known < self._enough:
@@ -114,20 +123,27 @@ class Positions:
         self._told -= rows
         self._enough = max((self._told - self._unit) // 2, _TOLD)
 
+    def planned(self) -> Rows:
+        """The rows that are planned, from the last unit on."""
+        return self._rows.slice(self._unit, len(self._rows))
+
     def _locate(self) -> bool:
         """Plan the next stretch of positions."""
         size, epoch = self.op.size, self._epoch
         if not self.spread.plain:
             located = partial(self.rows_at, epoch=epoch)
-            places = self.spread.positions(self._at, epoch, size, self._plan, located)
+            places = self.spread.positions(self._end, epoch, size, self._plan, located)
         else:
-            stop = self._at + -(-self._plan // self.spread.group) * self.spread.group
-            places = np.arange(self._at, stop if size is None else min(stop, size))
+            stop = self._end + -(-self._plan // self.spread.group) * self.spread.group
+            places = np.arange(self._end, stop if size is None else min(stop, size))
         if not places.size:
             return False
-        self._rows, self._used, self._told = self.rows_at(places, epoch), 0, 0
+        rows, gone = self.rows_at(places, epoch), self._unit
+        self._end = as_int(self._trail(self._end).at(len(rows)))
+        self._plan = min(max(LAST_PLAN, 256 * int(np.count_nonzero(np.bincount(rows.leaf)))), self._plan * 4)
+        self._rows = join_rows([self.planned(), rows]) if gone < len(self._rows) else rows
+        self._unit, self._used, self._told = 0, self._used - gone, max(self._told - gone, 0)
         self._enough = len(self._rows)
-        self._plan = min(max(LAST_PLAN, 256 * int(np.count_nonzero(np.bincount(self._rows.leaf)))), self._plan * 4)
         return True
 
     def rows_at(self, places: Ints, epoch: int) -> Rows:

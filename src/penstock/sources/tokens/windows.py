@@ -74,9 +74,10 @@ class Windows:
                 found.append(self._pieces[piece].joined()[: self._length + 1 - sum(map(len, found))])
         return np.concatenate(found)
 
-    def foresees(self, reach: Reach, /) -> bool:
-        """Whether fetching ahead is of use to those who read."""
-        return isinstance(self._store, Chain) and self._store.foresees(reach)
+    def foresees(self, reach: Reach, /) -> int:
+        """How many windows may be fetched ahead, none where it is of no use to those who read."""
+        rows = self._store.foresees(reach) if isinstance(self._store, Chain) else 0
+        return max(1, rows * len(self) // len(self._store)) if rows else 0
 
     def ahead(self, indices: Ints, /) -> bool:
         """Begin to fetch what windows need that are read soon; whether there was room for that."""
