@@ -40,8 +40,8 @@ def serve(folder: str, wait: float) -> None:
             time.sleep(wait)
             asked = urlsplit(self.path)
             path = Path(folder, unquote(asked.path).strip("/"))
-            if path.is_dir():
-                return self.listing(path, parse_qs(asked.query).get("prefix", [""])[0])
+            if "list-type" in (told := parse_qs(asked.query)):
+                return self.listing(path, told.get("prefix", [""])[0])
             if not path.is_file():
                 return self.said(404, b"")
             size, stat = path.stat().st_size, path.stat()
