@@ -37,7 +37,9 @@ def dataset(folder, **more):
 def far(remote, cache, endpoint):
     """Chunks of a store in a shuffle, kept in a folder."""
     import litdata
+    from litdata.streaming import downloader
 
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # for a server of this machine
     return litdata.StreamingDataset(remote, cache, shuffle=True, seed=1, storage_options={"endpoint_url": endpoint})
 
 
