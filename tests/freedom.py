@@ -34,6 +34,7 @@ def allowed(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
 
 
 def whole_documents(below, got, length):
+    """Documents stay whole; those over a row are cut at multiples of its length, and their positions go on."""
     found = []
     for row in got:
         if len(row["tokens"]) != length:
@@ -42,10 +43,12 @@ def whole_documents(below, got, length):
             cells = [
                 (t, p) for t, i, p in zip(row["tokens"], row["segment_ids"], row["positions"], strict=True) if i == s
             ]
-            if [p for _, p in cells] != list(range(len(cells))):
-                return f"positions {[p for _, p in cells]} in segment {s}"
-            found.append([t for t, _ in cells])
-    want = sorted([int(t) for t in tokens(x)] for x in below)
+            places = [p for _, p in cells]
+            if places != list(range(places[0], places[0] + len(cells))):
+                return f"positions {places} in segment {s}"
+            found.append((places[0], [t for t, _ in cells]))
+    documents = [[int(t) for t in tokens(x)] for x in below]
+    want = sorted((at, each[at : at + length]) for each in documents for at in range(0, len(each), length))
     return "" if sorted(found) == want else f"documents {sorted(found)} instead of {want}"
 
 

@@ -45,5 +45,6 @@ def meter() -> Iterator[None]:
     for thread in our_threads() - threads:
         thread.join(max(0.0, patience - time.monotonic()))
     assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}"
+    gc.collect()  # what the threads held as well
     left = set(open_files()) - set(files)
     assert not left, f"files left open: {sorted(left)}"

@@ -306,8 +306,8 @@ PACKS: list[tuple[str, dict[str, Any]]] = [
     ("concat_split", {"pad_to_multiple": 2, "bos": 98}),
     ("first_fit", {"pad_to_multiple": 3}),
     ("best_fit", {"rows": 4, "pad_to_multiple": 2, "eos": 99}),
-    ("concat_split", {"group_by": "__source__", "rows": 20}),
-    ("best_fit", {"group_by": "__source__", "rows": 20}),
+    ("concat_split", {"group_by": "__source__", "rows": 30}),
+    ("best_fit", {"group_by": "__source__", "rows": 30}),
     ("first_fit", {"group_by": "__source__"}),
 ]
 

@@ -293,7 +293,7 @@ def test_a_slow_source_is_told_of(tmp_path: Path) -> None:
         "it.seek(150)\n"
         "print(next(it))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout == "150\n"
     lines = done.stderr.splitlines()
     assert lines[0].startswith("read up to an item: ") and " left" in lines[0]

@@ -37,6 +37,7 @@ NOT_ADOPTED = (
     "weight",
     "packed",
     "known lengths",
+    "read in lanes",
 )
 HOPELESS = (
     "tried in its place, are bad too",
@@ -375,7 +376,7 @@ class Planned(RuleBasedStateMachine):
         self.tree = changed(self.tree, lambda part: ("mix", tuple(inputs), *mix[2:]) if part == mix else part)
         try:
             self.rows, self.adopted = self.made(1), True
-        except IndexError:  # a row that was selected is there no longer
+        except (IndexError, ps.IndexedError):  # a row that was selected is there no longer; tokens that nobody counted
             self.tree = before[0]
             return
         self.open((len(self.loaders), self.size // len(self.loaders)))

@@ -67,7 +67,7 @@ def users() -> Iterator[list[subprocess.Popen[str]]]:
     started = [user() for _ in range(USERS)]
     yield started
     for process in started:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def forker() -> Iterator[subprocess.Popen[str]]:
     process = user("fork")
     assert answer(process) == "ready"
     yield process
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
 
 
 def asked(process: subprocess.Popen[str], path: Path, cache: Path) -> None:

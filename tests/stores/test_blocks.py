@@ -194,7 +194,7 @@ def test_processes_share_a_folder_and_are_killed(tmp_path: Path) -> None:
     rounds = "400" if os.environ.get("SOAK") else "12"
     env = {**os.environ, module.LIMIT: str(120 * KIB)}
     command = [sys.executable, "-c", CREW, str(tmp_path), rounds]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=500)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=1500)
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr
     assert not list(tmp_path.rglob("*.tmp"))
 

@@ -248,7 +248,7 @@ def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) ->
         workers = psutil.Process(child.pid).children()
         child.kill()
         child.communicate()
-        assert not psutil.wait_procs(workers, timeout=60)[1]
+        assert not psutil.wait_procs(workers, timeout=300)[1]
         done["writers killed"] += 1
     subprocess.run(command, check=True, timeout=600, stdout=subprocess.DEVNULL)
     write(documents(400), folder / "one", shard=20, format="tar")
@@ -262,8 +262,8 @@ def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
     assert child.stdout is not None and child.stdout.readline() == "now\n"
     workers = psutil.Process(child.pid).children()
     child.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in child.communicate(timeout=60)[1]
-    assert workers and not psutil.wait_procs(workers, timeout=60)[1]
+    assert "KeyboardInterrupt" in child.communicate(timeout=300)[1]
+    assert workers and not psutil.wait_procs(workers, timeout=300)[1]
     assert not list((tmp_path / "many").glob(".*.tmp"))
     (tmp_path / "go on").touch()
     subprocess.run(command, check=True, timeout=600)

@@ -101,7 +101,12 @@ def moment_of(body: Mapping[str, Any]) -> str:
 def check_lanes(body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]) -> None:
     """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has none of its own."""
     found = as_int(body.get("lanes", lanes))
-    if found != lanes or (mine and "lanes" not in body):
+    if mine and "lanes" not in body:
+        raise StateError(
+            "the run went from position to position, and this pipeline is read in lanes, as it cannot be indexed: "
+            "ds.plan says what that is for; without it the run can go on"
+        )
+    if found != lanes:
         raise StateError(
             f"the run has {found} lanes, this loader {lanes}; a run keeps its lanes: Loader(..., lanes={found})"
         )

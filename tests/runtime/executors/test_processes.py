@@ -480,7 +480,7 @@ except KeyboardInterrupt:
     parent.stdout.readline()
     time.sleep(1)
     os.killpg(parent.pid, signal.SIGINT)
-    out, errors = parent.communicate(timeout=60)
+    out, errors = parent.communicate(timeout=300)
     assert out.split() == ["interrupted", "True", "True"]
     assert errors == ""
 
