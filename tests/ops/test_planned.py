@@ -51,7 +51,15 @@ NOT_CHANGED = (
     "not drawn from in its own order",
     "as they were are no longer there",
 )
-REFUSED = ("left out", "own order", "later pass", "within one pass", "known lengths")
+REFUSED = (
+    "left out",
+    "own order",
+    "later pass",
+    "within one pass",
+    "known lengths",
+    "the past is fixed",
+    "the end of the mixture",
+)
 
 
 @st.composite

@@ -95,6 +95,20 @@ class Spliced:
                 old[i], new[i] = size, present
         return old, new
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether every input goes on where it was when the mixture took over."""
+        if isinstance(self.before, Spliced) and not self.before.goes_on:
+            return False
+        if self.start == FURTHEST:
+            return True
+        kept = np.flatnonzero(self._now >= 0)
+        try:
+            then = self.since(kept, self.before.counts(self.start)[kept])
+        except IndexError:  # the past ends before that
+            return False
+        return np.array_equal(then, self.present.counts(self.start)[self._now[kept]])
+
     def counts(self, position: int, /) -> Ints:
         """Draws of each input before a position; those of an input that left do not count."""
         if position >= self.start:
@@ -138,6 +152,11 @@ class History:
     def passes(self) -> tuple[tuple[int, OnePass], ...]:
         """From which pass on which schedule holds, the first from 0."""
         return tuple(_passes(self.mixture, self.events, self.past).items())
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether all mixtures that took over go on where those before them were."""
+        return all(each.goes_on for _, each in self.passes if isinstance(each, Spliced))
 
     @property
     def present(self) -> OnePass:

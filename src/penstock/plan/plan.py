@@ -239,8 +239,25 @@ class Plan(Questions, Generic[D]):
                 lap, since = reached(self._op, self._leaf(source), source, self.position)
                 edits.append(Exclude(source, since, tuple(left), lap))
         found = self._edited(*edits)
-        assert found._op  # refuses now to leave out all of a source
+        if edits and not self._has_the_past_of(found):
+            raise ConfigError(
+                f"plan.exclude({', '.join(edit.source for edit in edits if isinstance(edit, Exclude))}): shares of "
+                "tokens would have put the samples that take their places before what was given by now, and the past "
+                "is fixed: leave them out some steps later, or others"
+            )
         return found
+
+    def _has_the_past_of(self, other: Plan[D]) -> bool:
+        """Whether another plan says the same of what was given, and of where mixtures took over."""
+        then, at = other.compiled.builder, self.position
+        try:
+            assert other.compiled.op  # refuses now to leave out all of a source
+        except IndexError:  # a mixture that was taken over ends before that
+            return False
+        mine = self.compiled.builder.mixtures
+        if not all(found.goes_on for path, found in then.mixtures.items() if path in mine and mine[path].goes_on):
+            return False
+        return not at or (self.counts(at) == other.counts(at) and self.at(at - 1) == other.at(at - 1))
 
     def _edited(self, *edits: Edit) -> Plan[D]:
         return Plan(self._base, self._wrap, (*self._edits, *edits), self._body)
