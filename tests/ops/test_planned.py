@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import pytest
@@ -507,6 +507,29 @@ def test_an_exclusion_changes_no_row_of_one_source_that_was_given() -> None:
         with ps.Loader(ds) as loader:
             loader.load_state_dict(through_json(edited.state))
             assert [loader.keys() for _ in islice(loader, 3)] == told(edited, 4, 7)
+
+
+def test_what_is_left_out_brings_nothing_before_what_was_given() -> None:
+    """By shares of tokens a document comes the sooner the shorter it is, also one that takes the place of another."""
+    ends = {name: [0, *accumulate(sizes)] for name, sizes in (("a", [9, 1, 8, 2, 7, 1]), ("b", [3, 12, 1, 5]))}
+    flows = {name: ps.from_tokens(range(each[-1]), each, name=name).repeat() for name, each in ends.items()}
+    ds = ps.mix(flows, {"a": 1, "b": 2}, unit="tokens", seed=2)
+    refused = accepted = 0
+    with ps.Loader(ds) as loader:
+        past = list[Any]()
+        for _ in islice(loader, 24):
+            past.append(loader.keys())
+            plan = ds.plan.after(loader.state_dict())
+            for name, index in ((one, i) for one in ends for i in range(len(ends[one]) - 1)):
+                try:
+                    edited = plan.exclude([(name, index)])
+                except ConfigError as error:
+                    assert "the past is fixed" in str(error)
+                    refused += 1
+                else:
+                    assert told(edited, 0, len(past)) == past
+                    accepted += 1
+    assert 0 < refused < accepted / 4
 
 
 @pytest.mark.hypothesis  # `make soak` runs what is marked so
