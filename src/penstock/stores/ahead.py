@@ -14,10 +14,10 @@ from ..base.seams import Hands
 T = TypeVar("T")
 U = TypeVar("U")
 
-_MANY = 32  # requests at a time
+_MANY = 64  # requests at a time
 _LARGEST = 1 << 20  # bytes of a request, as of a block of the cache: larger ones are cut, and asked for at once
 _HELD = 256 << 20  # bytes that wait to be wanted
-_WAITING = 512  # requests that wait to be wanted
+_WAITING = 8192  # requests that wait to be wanted
 _SPENT = 32 << 20  # bytes that were wanted already, and of which neighbours may want the edges
 
 

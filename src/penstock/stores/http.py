@@ -17,7 +17,7 @@ from ..base import machine
 from .client import Answer, Denied, Found, Later, judged
 
 _SECONDS = 30.0  # without a byte, until a request is taken for lost
-_IDLE = 32
+_IDLE = 64  # connections that are kept
 _REDIRECTS = 5
 _WHOLE = 8 << 20  # what is taken whole from a server that gives no parts
 _MOVED = (301, 302, 303, 307, 308)

@@ -113,15 +113,16 @@ class Positions:
         while len(self._rows) - self._unit < _AHEAD and self._locate():
             pass
         start = max(self._told, self._unit)
-        known = start - self._unit
+        known = start - self._used  # less than nothing where some of the last unit are not told of
         if known < self._enough:
-            self._told, self._enough = min(start + max(known, _TOLD), len(self._rows)), len(self._rows)
+            many = max(known, -known, _TOLD)
+            self._told, self._enough = min(start + many, len(self._rows)), len(self._rows)
         return self._rows.slice(start, max(start, self._told))
 
     def untold(self, rows: int, /) -> None:
         """So many of them are to be told again, once half of those that are known are used."""
         self._told -= rows
-        self._enough = max((self._told - self._unit) // 2, _TOLD)
+        self._enough = max((self._told - self._used) // 2, _TOLD)
 
     def planned(self) -> Rows:
         """The rows that are planned, from the last unit on."""
