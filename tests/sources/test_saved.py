@@ -102,3 +102,15 @@ def test_a_list_of_files_that_cannot_be_is_refused(tmp_path: Path) -> None:
     state.write_text("{")
     with pytest.raises(DataError, match=r"state\.json: cannot be read"):
         ps.read(tmp_path / "d")
+
+
+def test_a_damaged_head_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    """The length with which a stream begins asks for no memory, and names that are no text are ours to refuse."""
+    made().save_to_disk(tmp_path / "d")
+    file = next((tmp_path / "d").glob("*.arrow"))
+    body = file.read_bytes()
+    names = [body.index(f"{name}\0".encode()) for name in ("text", "list")]
+    for at, bit in [*((at, 5) for at in range(8)), *((at + 2, 7) for at in names)]:
+        file.write_bytes(body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :])
+        with pytest.raises(DataError, match=file.name):
+            open_files(tmp_path / "d", cache=tmp_path / "cache")

@@ -11,7 +11,7 @@ from ..base import seams
 from ..errors import ConfigError, DataError, StorageError
 from ..stores import located
 from . import sidecar
-from .rows import arrow, opened
+from .rows import arrow
 
 MANIFEST = ".shards.json"
 """What is written beside the shards: what they are of, and at the end what each file holds."""
@@ -77,15 +77,25 @@ def token_column(files: Sequence[Path], kind: str) -> str | None:
         return None
     pa: Any = arrow()
     try:
-        with opened(files[0]) as raw, pa.ipc.open_stream(raw) as stream:
-            held: Any = dict(zip(stream.schema.names, stream.schema.types, strict=False)).get(_IDS)
+        schema = arrow("pyarrow.ipc").read_schema(pa.py_buffer(_head(files[0])))
+        held: Any = dict(zip(schema.names, schema.types, strict=False)).get(_IDS)
     except StorageError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"cannot be read: {error}", where=str(files[0])) from error
     if held is None or not (pa.types.is_list(held) or pa.types.is_large_list(held)):
         return None
     return _IDS if pa.types.is_integer(held.value_type) else None
+
+
+def _head(path: Path) -> bytes:
+    """The message with which a stream of Arrow begins: a mark, its length, and that many bytes."""
+    read, size = seams.world.store.read, sidecar.stat(path).size
+    begin = read(str(path), 0, 8)
+    length = int.from_bytes(begin[4:], "little")
+    if begin[:4] != b"\xff" * 4 or length > size - 8:
+        raise ValueError("it does not begin as a stream of Arrow does")
+    return read(str(path), 0, 8 + length)
 
 
 def _name(given: Any) -> str:
