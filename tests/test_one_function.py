@@ -190,7 +190,7 @@ def test_ranks_share_out_the_rows_of_the_run(tree: Tree, first: Any, then: Any, 
         want = steps_of(rows, at, step, left)[:most]
         most = len(want) if most is not None or plan.size is None else None
         ds = build(tree).batch(batch, collate=list)
-        if size and not at and not steps_of(rows, 0, step, left):
+        if left != "keep" and not at and not steps_of(rows, 0, step, left):
             with pytest.raises(ps.ConfigError, match="a pass has"):
                 rounds(ds, world, states, None, remainder)
             return
