@@ -568,7 +568,7 @@ class Loader(Shows):
         """Whether the run waits for its data, for which step of which source (`profile=True`), and what would help.
 
         >>> import penstock as ps
-        >>> ds = ps.from_sequence(range(100)).map(lambda x: sum(range(10_000 + x))).batch(4)
+        >>> ds = ps.from_sequence(range(60)).map(lambda x: sum(range(100_000 + x))).batch(4)
         >>> with ps.Loader(ds, profile=True) as loader:
         ...     batches = list(loader)
         >>> loader.verdict().step.partition(" at ")[0]

@@ -46,7 +46,7 @@ def train(runs: list[Run]) -> None:
         | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"},
         capture_output=True,
         text=True,
-        timeout=1500,
+        timeout=3000,
     )
     assert done.returncode == 0, done.stderr[-4000:]
 
@@ -159,7 +159,7 @@ def test_ray_train_begins_killed_workers_anew(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=1500,
+        timeout=3000,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     full, dying = [Run("ray", "lanes", world, str(tmp_path / name)) for name, world in RUNS.items()]

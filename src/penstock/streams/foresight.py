@@ -24,7 +24,7 @@ class Foresighted(Protocol):
     def ahead(self, indices: Ints, /) -> bool: ...
 
 
-class Told(NamedTuple):
+class FarSource(NamedTuple):
     """A source that is told of what comes, and how many rows it may hold."""
 
     source: Foresighted
@@ -37,13 +37,13 @@ def _foresighted(kind: type) -> bool:
     return issubclass(kind, Foresighted)
 
 
-def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, Told]:
+def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, FarSource]:
     """The sources that fetch from afar, by leaf, in a way that is of use to those who read."""
     found = {leaf.number: cast(Foresighted, leaf.source) for leaf in leaves if _foresighted(type(leaf.source))}
-    return {n: Told(source, rows) for n, source in found.items() if (rows := source.foresees(reach))}
+    return {n: FarSource(source, rows) for n, source in found.items() if (rows := source.foresees(reach))}
 
 
-def foretell(feed: Positions, told: Mapping[int, Told]) -> None:
+def foretell(feed: Positions, told: Mapping[int, FarSource]) -> None:
     """Tell the sources of what comes, until they have enough to do: rows, and with them their neighbours that are
     wanted soon too, which the same request fetches.
     """

@@ -29,14 +29,27 @@ pytestmark = [
 ]
 
 
+def begun() -> tuple[Any, list[Any]]:
+    """Ray gives a node half a minute to begin, which is little for a machine with other work to do."""
+    for left in reversed(range(5)):
+        found = Cluster(shutdown_at_exit=True)
+        try:
+            found.add_node(num_cpus=0, include_dashboard=False)
+            return found, [found.add_node(num_cpus=2) for _ in range(2)]
+        except Exception as error:
+            found.shutdown()
+            if not left or "timed out during startup" not in str(error):
+                raise
+    raise AssertionError
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head without CPUs, and two nodes with two each."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for actors, which import what tests share
-        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-        nodes = [found.add_node(num_cpus=2) for _ in range(2)]
+        found, nodes = begun()
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)
         yield found, nodes
         ray.shutdown()
