@@ -103,6 +103,15 @@ def ours(samples: int, cache: str | None = None) -> tuple[int, float]:
     return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
 
 
+def blocks(samples: int) -> tuple[int, float]:
+    """Blocks of 200 rows shuffled, and 16 of them at a time, as a shuffle within a few chunks is."""
+    import penstock as ps
+
+    ds = ps.read("s3://bucket/mds").shuffle(seed=1, block=(200, 16))
+    began = time.perf_counter()
+    return len([len(sample["x"]) for sample in islice(ds, samples)]), time.perf_counter() - began
+
+
 def kept(samples: int) -> tuple[int, float]:
     return ours(samples, "cache")
 
@@ -132,7 +141,7 @@ def litdata(samples: int) -> tuple[int, float]:
 
 
 READERS: dict[str, Callable[[int], tuple[int, float]]] = {
-    each.__name__: each for each in (ours, kept, alone, mosaicml, litdata)
+    each.__name__: each for each in (ours, kept, blocks, alone, mosaicml, litdata)
 }
 
 
