@@ -146,9 +146,11 @@ def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         ahead = Ahead(lambda wanted: bytes(wanted.stop - wanted.start))
         assert ahead.begin([Range("a", n, n + 90) for n in range(0, 1_000, 100)])
         assert not ahead.begin([Range("a", 5_000, 5_500)])
-        for n in range(20):
-            ahead.read(Range("b", n, n + 1))
-        assert ahead.begin([Range("a", 5_000, 5_500)])
+        assert not ahead.begin([Range("b", 0, 200)])
+        assert ahead.begin([Range("b", 0, 200)], now=True)  # what waits for the longest time is let go of
+        assert ahead.begin([Range("b", 0, 200), Range("a", 500, 590)])
+        assert not ahead.begin([Range("a", 0, 90), Range("a", 5_000, 5_500)])
+        assert ahead.begin([Range("a", 5_000, 5_500)], now=True)
 
 
 def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ class Chain:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`, each file visited once."""
-        self.ahead(indices)
+        self._fetch(indices, now=True)
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
     @property
@@ -228,7 +228,7 @@ class Chain:
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The same rows, where they can be as columns of which no row was made yet."""
-        self.ahead(indices)
+        self._fetch(indices, now=True)
         if len(self.files) == 1:
             return self._blocks(0, indices)
         parts = self._starts.searchsorted(indices, "right") - 1
@@ -262,6 +262,9 @@ class Chain:
 
     def ahead(self, indices: Ints, /) -> bool:
         """Begin to fetch what rows need that lie in a store, and are read soon; whether there was room for that."""
+        return self._fetch(indices, now=False)
+
+    def _fetch(self, indices: Ints, now: bool) -> bool:
         store = seams.world.store
         if not self._far or not isinstance(store, Stores):
             return True
@@ -271,7 +274,7 @@ class Chain:
             file = cast(object, self.files[part])
             if isinstance(file, Ranged):
                 ranges += file.ranges(indices[parts == part] - self._starts[part])
-        return store.ahead(ranges)
+        return store.ahead(ranges, now)
 
     def spans(self, indices: Ints, /) -> Spans | None:
         """The rows at `indices` as places in files of tokens; None where they are others."""

@@ -48,7 +48,7 @@ class _Piece:
 class Ahead:
     """What was asked for ahead; `ask` gives the bytes of a range.
 
-    What nobody wants after all is let go of first when room is needed. Speed alone depends on it.
+    Speed alone depends on it.
     """
 
     def __init__(self, ask: Callable[[Range], bytes | memoryview]) -> None:
@@ -60,31 +60,35 @@ class Ahead:
         self._spent: dict[int, _Piece] = {}
         self._held = self._kept = 0
 
-    def begin(self, ranges: Iterable[Range]) -> bool:
-        """Ask for what is not on its way yet; `False`, and nothing, where too much waits already."""
+    def begin(self, ranges: Iterable[Range], now: bool = False) -> bool:
+        """Ask for what is not on its way yet; `False`, and nothing, where too much waits already. What is wanted `now`
+        has room: what waits for the longest time, and that nobody wanted after all, is let go of.
+        """
         self._own()
         with self._lock:
             new = [part for whole in joined(ranges) for part in self._lacking(whole)]
-            if self._order and self._held + sum(part.stop - part.start for part in new) > _HELD:
-                return False
-            if len(self._order) + len(new) > _WAITING and self._order:
-                return False
+            while new and self._order and not self._fits(new):
+                if not now:
+                    return False
+                for piece in [*self._order.values()][: len(self._order) // 4 + 1]:
+                    self._drop(piece)
             for part in new[:_WAITING]:
                 if self._held + part.stop - part.start <= _HELD:
                     self._put(part)
         return True
 
+    def _fits(self, new: Sequence[Range]) -> bool:
+        more = sum(part.stop - part.start for part in new)
+        return self._held + more <= _HELD and len(self._order) + len(new) <= _WAITING
+
     def read(self, wanted: Range) -> bytes | memoryview:
         """These bytes: those that are on their way are waited for, the others asked for now."""
         self._own()
         if wanted.name not in self._pieces:
-            self._missed()
             return self._ask(wanted)
         found, at = list[bytes | memoryview](), wanted.start
         while at < wanted.stop:
             piece, until = self._at(wanted.name, at, wanted.stop)
-            if piece is None:
-                self._missed()
             data = None if piece is None else self._from(piece, at, until)
             found.append(self._ask(Range(wanted.name, at, until)) if data is None else data)
             at = until
@@ -126,13 +130,6 @@ class Ahead:
         insort(self._pieces.setdefault(part.name, []), piece)
         self._order[id(piece)] = piece
         self._held += part.stop - part.start
-
-    def _missed(self) -> None:
-        """What is wanted was not asked for: where there is no room, that is for what nobody wants after all."""
-        with self._lock:
-            if self._held > _HELD // 2 or len(self._order) > _WAITING // 2:
-                for piece in [*self._order.values()][: len(self._order) // 4]:
-                    self._drop(piece)
 
     def _lacking(self, wanted: Range) -> list[Range]:
         """What of a range is not on its way."""

@@ -201,11 +201,11 @@ class Stores:
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
         return [self.read(path, *one) for one in ranges] if is_far(path) else self._local.many(path, ranges)
 
-    def ahead(self, ranges: Sequence[Range]) -> bool:
-        """Begin to read what is needed soon; whether there was room for that."""
+    def ahead(self, ranges: Sequence[Range], now: bool = False) -> bool:
+        """Begin to read what is needed soon, or now; whether there was room for that."""
         whole = {one.name: self._pinned(one.name).size for one in ranges}
         clipped = [one._replace(stop=min(one.stop, whole[one.name])) for one in ranges]
-        return self._ahead.begin(one for one in clipped if one.start < one.stop)
+        return self._ahead.begin((one for one in clipped if one.start < one.stop), now)
 
     def _through(self, wanted: Range) -> bytes | memoryview:
         known, pinned = self._of(wanted.name), self._pinned(wanted.name)

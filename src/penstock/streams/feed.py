@@ -19,6 +19,7 @@ from .trail import Offset, Stepped, Trail
 FIRST_PLAN, LAST_PLAN = 16, 16384  # positions planned at a time: few at first, so that a resume is quick
 _TOLD = 32  # rows told at a time at least, so that one that needs much does not stop the others
 _AHEAD = 4096  # rows planned ahead where somebody is told
+_NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Positions:
         self._used: int = 0
         self._unit: int = 0  # where the last one began
         self._told: int = 0
-        self._enough: int = 0  # told of: more is too much for now
+        self._enough = _NEVER  # told of: more is too much for now
 
     def cursor(self) -> Json:
         return self._at
@@ -89,6 +90,7 @@ class Positions:
         if self.op.size is not None and self._at > self.op.size:
             raise bad_cursor(cursor, f"a position up to {self.op.size}")
         self._rows, self._used, self._unit, self._told = empty_rows(self.op.depth), 0, 0, 0
+        self._enough = _NEVER
 
     def next(self, n: int, /) -> Unit | None:
         if self._used == len(self._rows):
@@ -110,13 +112,16 @@ class Positions:
         """The next rows of which nobody was told, as they are planned: as many again as were told of already and are
         not used yet.
         """
+        start = max(self._told, self._unit)
+        known = start - self._used  # less than nothing where some of the last unit are not told of
+        if known >= self._enough:
+            return self._rows.slice(start, start)
         while len(self._rows) - self._unit < _AHEAD and self._locate():
             pass
         start = max(self._told, self._unit)
-        known = start - self._used  # less than nothing where some of the last unit are not told of
-        if known < self._enough:
-            many = max(known, -known, _TOLD)
-            self._told, self._enough = min(start + many, len(self._rows)), len(self._rows)
+        self._told = min(start + max(known, -known, _TOLD), len(self._rows))
+        whole = self._told == len(self._rows)  # then the next are planned and told together
+        self._enough = max((self._told - self._used) * 7 // 8, _TOLD) if whole else _NEVER
         return self._rows.slice(start, max(start, self._told))
 
     def untold(self, rows: int, /) -> None:
@@ -144,7 +149,6 @@ class Positions:
         self._plan = min(max(LAST_PLAN, 256 * int(np.count_nonzero(np.bincount(rows.leaf)))), self._plan * 4)
         self._rows = join_rows([self.planned(), rows]) if gone < len(self._rows) else rows
         self._unit, self._used, self._told = 0, self._used - gone, max(self._told - gone, 0)
-        self._enough = len(self._rows)
         return True
 
     def rows_at(self, places: Ints, epoch: int) -> Rows:

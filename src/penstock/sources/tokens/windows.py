@@ -54,7 +54,7 @@ class Windows:
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The windows at `indices`."""
-        self.ahead(indices)
+        self._fetch(indices, now=True)
         first, size = indices * self._length, self._length + 1
         pieces = np.searchsorted(self._starts, first, side="right") - 1
         last = np.searchsorted(self._starts, first + self._length, side="right") - 1
@@ -81,6 +81,9 @@ class Windows:
 
     def ahead(self, indices: Ints, /) -> bool:
         """Begin to fetch what windows need that are read soon; whether there was room for that."""
+        return self._fetch(indices, now=False)
+
+    def _fetch(self, indices: Ints, now: bool) -> bool:
         store = seams.world.store
         if not self.foresees("process") or not isinstance(store, Stores):
             return True
@@ -92,7 +95,7 @@ class Windows:
                 starts = first[pieces == piece] - self._starts[piece]
                 whole = int(self._starts[piece + 1] - self._starts[piece])
                 ranges += file.ranges_between(starts, np.minimum(starts + self._length + 1, whole))
-        return store.ahead(ranges)
+        return store.ahead(ranges, now)
 
     def lengths(self) -> Ints:
         """The tokens of every window, all the same: int64[len]."""
