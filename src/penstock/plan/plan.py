@@ -249,13 +249,12 @@ class Plan(Questions, Generic[D]):
 
     def _has_the_past_of(self, other: Plan[D]) -> bool:
         """Whether another plan says the same of what was given, and of where mixtures took over."""
-        then, at = other.compiled.builder, self.position
-        try:
-            assert other.compiled.op  # refuses now to leave out all of a source
+        at, mine = self.position, self.compiled.builder.mixtures
+        try:  # the op first: it knows the mixtures, and refuses now to leave out all of a source
+            _, theirs = other.compiled.op, other.compiled.builder.mixtures
         except IndexError:  # a mixture that was taken over ends before that
             return False
-        mine = self.compiled.builder.mixtures
-        if not all(found.goes_on for path, found in then.mixtures.items() if path in mine and mine[path].goes_on):
+        if any(path in mine and mine[path].goes_on and not found.goes_on for path, found in theirs.items()):
             return False
         return not at or (self.counts(at) == other.counts(at) and self.at(at - 1) == other.at(at - 1))
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,6 +25,7 @@ class Replaced:
     leaves: list[Leaf]
     entries: Mapping[SampleDraw, JournalEntry]
     position: int
+    _until: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False)
 
     def locate(self, positions: Ints, op: Op | None = None) -> Rows:
         """The samples of positions (of a part of the tree), with what took the places of bad ones."""
@@ -44,15 +44,19 @@ class Replaced:
         """How many samples more of each leaf were given than drawn before a position: a tuple in the place of another
         may be of other sources.
         """
-        maybe = self._exchanged[: np.searchsorted(self._exchanged, position)]
+        maybe = self._exchanged_before(position)
         was, given = self.op.locate(maybe, np.zeros_like(maybe)), self.locate(maybe)
         drawn, got = (np.bincount(rows.leaf, minlength=len(self.leaves)) for rows in (was, given))
         return got - drawn
 
-    @cached_property
-    def _exchanged(self) -> Ints:
-        """The positions that may hold others than were drawn: of those the run made, and of some it made ahead."""
-        return self._bad(range(self.position + _AHEAD))
+    def _exchanged_before(self, position: int) -> Ints:
+        """The positions before one that may hold others than were drawn: of those the run made, and of some it made
+        ahead. They are looked for twice as far each time, as a source of few rows comes up in many passes.
+        """
+        until = min(1 << max(position - 1, 0).bit_length(), self.position + _AHEAD)
+        if until not in self._until:
+            self._until[until] = self._bad(range(until))
+        return self._until[until][: np.searchsorted(self._until[until], position)]
 
     def _bad(self, within: range) -> Ints:
         """The positions in a range whose items hold samples that were bad at least once."""

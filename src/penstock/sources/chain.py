@@ -205,7 +205,7 @@ class Chain:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`, each file visited once."""
-        self._fetch(indices, now=True)
+        self.ahead(indices, now=True)
         return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
     @property
@@ -228,7 +228,7 @@ class Chain:
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The same rows, where they can be as columns of which no row was made yet."""
-        self._fetch(indices, now=True)
+        self.ahead(indices, now=True)
         if len(self.files) == 1:
             return self._blocks(0, indices)
         parts = self._starts.searchsorted(indices, "right") - 1
@@ -260,11 +260,8 @@ class Chain:
             return 0
         return max(1, _HELD * len(self) // max(1, sum(stat.size for stat in self.stats)))
 
-    def ahead(self, indices: Ints, /) -> bool:
-        """Begin to fetch what rows need that lie in a store, and are read soon; whether there was room for that."""
-        return self._fetch(indices, now=False)
-
-    def _fetch(self, indices: Ints, now: bool) -> bool:
+    def ahead(self, indices: Ints, /, now: bool = False) -> bool:
+        """Begin to fetch what rows need that lie in a store, and are read soon or now; whether there was room."""
         store = seams.world.store
         if not self._far or not isinstance(store, Stores):
             return True

@@ -54,7 +54,7 @@ class Windows:
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The windows at `indices`."""
-        self._fetch(indices, now=True)
+        self.ahead(indices, now=True)
         first, size = indices * self._length, self._length + 1
         pieces = np.searchsorted(self._starts, first, side="right") - 1
         last = np.searchsorted(self._starts, first + self._length, side="right") - 1
@@ -79,11 +79,8 @@ class Windows:
         rows = self._store.foresees(reach) if isinstance(self._store, Chain) else 0
         return max(1, rows * len(self) // len(self._store)) if rows else 0
 
-    def ahead(self, indices: Ints, /) -> bool:
-        """Begin to fetch what windows need that are read soon; whether there was room for that."""
-        return self._fetch(indices, now=False)
-
-    def _fetch(self, indices: Ints, now: bool) -> bool:
+    def ahead(self, indices: Ints, /, now: bool = False) -> bool:
+        """Begin to fetch what windows need that are read soon or now; whether there was room for that."""
         store = seams.world.store
         if not self.foresees("process") or not isinstance(store, Stores):
             return True
