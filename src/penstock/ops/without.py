@@ -20,6 +20,7 @@ from .op import Before, OneInput, Op
 from .tokens import Lengths
 
 _HELD = 64  # passes whose gaps are kept
+_FEW = 8  # and that are looked up one by one
 
 
 @dataclass
@@ -41,38 +42,50 @@ class Gaps:
         begins, first, kept = self._stretches
         stretch = np.searchsorted(first, positions, side="right") - 1
         epoch, place = np.divmod(positions - first[stretch], kept[stretch])
-        epoch += begins[stretch]
-        out = epoch * self.period + place
-        for one in map(int, distinct(epoch)):
-            mine, gaps = np.flatnonzero(epoch == one), self.gaps_in(one)
-            # The i-th gap has `gaps[i] - i` kept samples before it: that many and more are behind it.
-            out[mine] += np.searchsorted(gaps - np.arange(len(gaps)), place[mine], side="right")
-        return out
+        begin = (epoch + begins[stretch]) * self.period
+        gaps, of_pass = self._gaps_of(begin)
+        # The i-th gap of a pass has i fewer kept samples before it than places: that many and more are behind it.
+        fewer = gaps - (np.arange(len(gaps)) - np.searchsorted(gaps, gaps - gaps % self.period))
+        return begin + place + np.searchsorted(fewer, begin + place, side="right") - of_pass
 
     def up(self, below: Ints) -> Ints:
         """The draws that give positions below, -1 for those left out."""
         begins, first, kept = self._stretches
         epoch, place = np.divmod(below, self.period)
         stretch = np.searchsorted(begins, epoch, side="right") - 1
-        out = first[stretch] + (epoch - begins[stretch]) * kept[stretch] + place
-        for one in map(int, distinct(epoch)):
-            mine, gaps = np.flatnonzero(epoch == one), self.gaps_in(one)
-            before = np.searchsorted(gaps, place[mine])
-            gone = np.searchsorted(gaps, place[mine], side="right") > before
-            out[mine] = np.where(gone, -1, out[mine] - before)
-        return out
+        gaps, of_pass = self._gaps_of(below - place)
+        before = np.searchsorted(gaps, below)
+        gone = np.searchsorted(gaps, below, side="right") > before
+        draws = first[stretch] + (epoch - begins[stretch]) * kept[stretch] + place - (before - of_pass)
+        return np.where(gone, -1, draws)
+
+    def _gaps_of(self, begin: Ints) -> tuple[Ints, Ints]:
+        """What is left out of the passes that begin at these positions below, in ascending order, and how many of them
+        come before each of those.
+        """
+        epochs = distinct(begin // self.period)
+        if len(epochs) <= _FEW:
+            found = [self.gaps_in(one) + one * self.period for one in epochs.tolist()]
+        else:
+            runs = np.split(epochs, np.flatnonzero(np.diff(epochs) > 1) + 1)
+            found = [self._between(int(run[0]), int(run[-1]) + 1) for run in runs]
+        gaps = np.concatenate([np.zeros(0, np.int64), *found])
+        return gaps, np.searchsorted(gaps, begin)
 
     def gaps_in(self, epoch: int) -> Ints:
         """The places of a pass that are left out, sorted."""
-        if epoch not in self._held:
-            begin, end = epoch * self.period, (epoch + 1) * self.period
-            found = [places(max(begin, since), end) for since, places in self.gaps if since < end]
+        gaps = self._held.get(epoch)
+        if gaps is None:
             while len(self._held) >= _HELD:
                 self._held.pop(next(iter(self._held)), None)
-            gaps = np.sort(np.concatenate([np.zeros(0, np.int64), *found])) - begin
-            self._held[epoch] = gaps
-            return gaps
-        return self._held[epoch]
+            self._held[epoch] = gaps = self._between(epoch, epoch + 1) - epoch * self.period
+        return gaps
+
+    def _between(self, first: int, last: int) -> Ints:
+        """The positions below that are left out of some passes that follow each other, sorted."""
+        begin, end = first * self.period, last * self.period
+        found = [places(max(begin, since), end) for since, places in self.gaps if since < end]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
 
     def lost_before(self, below: int) -> Iterator[tuple[int, int, Ints]]:
         """What is left out before a position below: a pass, how many passes there are like it, its places."""
