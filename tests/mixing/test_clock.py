@@ -165,6 +165,35 @@ def test_far_positions_are_found_at_once() -> None:
     assert found.counts(10**12).sum() == 10**12
 
 
+class Patient(Lengths):
+    """Lengths that may be looked at so often: what goes to and fro for ever is an error."""
+
+    left = 2_000
+
+    def lengths(self, start: int, stop: int, /) -> Any:
+        self.left -= 1
+        assert self.left, "the same draws were looked at again and again"
+        return super().lengths(start, stop)
+
+
+@pytest.mark.parametrize("power", range(44, 53))
+def test_where_times_are_rounded_a_position_is_found_all_the_same(power: int) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        meters = tuple(Patient(rng.integers(1, 60, rng.integers(5, 60))) for _ in range(20))
+        means = tuple(float(each.ends[-1]) / len(each.sizes) for each in meters)
+        names = tuple(f"s{i:02d}" for i in range(20))
+        weights = dict(zip(names, rng.integers(1, 97, 20).tolist(), strict=True))
+        found = Mixture(names, weights, (None,) * 20, lengths=means, meters=meters, key=seed)
+        position = (1 << power) + int(rng.integers(10**6))
+        counts = found.counts(position)
+        assert counts.sum() == position
+        source, k = found.at(np.asarray([position]))
+        assert k[0] == counts[source[0]]
+        tokens = np.asarray([meter.tokens(k) for meter, k in zip(meters, counts.tolist(), strict=True)], float)
+        assert tokens / tokens.sum() == pytest.approx(np.asarray([*weights.values()]) / sum(weights.values()))
+
+
 def test_names_and_not_their_order_decide() -> None:
     sizes = {name: lognormal(50, 1, i) for i, name in enumerate("abc")}
     stores = {

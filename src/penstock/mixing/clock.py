@@ -76,17 +76,18 @@ class Clocked:
         draw, tokens = (base, first) if token <= first else meter.near(token)
         if draw <= base:
             draw, tokens = base, first
-        side, many = "right" if with_it else "left", _FEW
+        side, many, sure = "right" if with_it else "left", _FEW, base
         while True:
             lengths = meter.lengths(draw, draw + many)
             place = int(np.searchsorted(self._times(i, draw, tokens, lengths), time, side=side))
-            if place == 0 and draw > base and token > _EXACT:  # a time is rounded: a little earlier
-                draw = max(base, draw - many)
-                tokens = meter.tokens(draw)
-            elif place < many:
-                return draw + place, tokens + int(lengths[:place].sum())
-            else:
+            if place == many:
                 draw, tokens, many = draw + many, tokens + int(lengths.sum()), min(2 * many, _MOST)
+                sure = draw
+            elif place == 0 and draw > sure and token > _EXACT:  # a time is rounded: a little earlier
+                draw = max(sure, draw - many)
+                tokens = meter.tokens(draw)
+            else:
+                return draw + place, tokens + int(lengths[:place].sum())
 
     def _before(self, time: float) -> Reached:
         """The draws before a time."""
