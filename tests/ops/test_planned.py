@@ -38,6 +38,7 @@ NOT_ADOPTED = (
     "packed",
     "known lengths",
     "read in lanes",
+    "lengths of the samples, which are not known",
 )
 HOPELESS = (
     "tried in its place, are bad too",

@@ -226,6 +226,27 @@ def test_the_edited_dataset_is_a_dataset() -> None:
     assert "gap" in json.dumps(ps.Loader(plan.dataset).state_dict())
 
 
+def test_samples_are_left_out_after_the_input_that_gave_the_last_one_has_left() -> None:
+    flows = {name: ps.from_sequence(range(50), name=name).shuffle(seed=1) for name in "abc"}
+    loader = ps.Loader(ps.mix(flows, {"a": 1, "b": 1, "c": 2}, seed=3))
+    run = iter(loader)
+    while next(run) is not None and loader.keys()[0][0] != "c":
+        pass
+    ds = ps.mix({name: flows[name] for name in "ab"}, {"a": 1, "b": 1}, seed=3)
+    going_on = ps.Loader(ds)
+    going_on.load_state_dict(loader.state_dict(), on_mismatch="adopt")
+    plan = ds.plan.after(going_on.state_dict())
+    with pytest.raises(ps.StateError, match="no longer in the mixture"):
+        plan.at(plan.position - 1)
+    gone = plan.at(plan.position)[0]
+    edited = plan.exclude([gone])
+    at = plan.position
+    given = [[each.key for each in one.at(slice(at, at + 60)) if each.source == gone.source] for one in (plan, edited)]
+    assert len(given[1]) > 20
+    left = [key for key in given[0] if key[2] != gone.index]
+    assert given[1][: len(left)] == left
+
+
 def test_edits_that_make_no_sense_are_refused() -> None:
     ds = numbers(6, "wiki").shuffle(seed=1)
     plan = ds.plan.after(states(ds, 2))

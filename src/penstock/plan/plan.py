@@ -256,7 +256,14 @@ class Plan(Questions, Generic[D]):
             return False
         if any(path in mine and mine[path].goes_on and not found.goes_on for path, found in theirs.items()):
             return False
-        return not at or (self.counts(at) == other.counts(at) and self.at(at - 1) == other.at(at - 1))
+        return not at or (self.counts(at) == other.counts(at) and self._just_before(at) == other._just_before(at))
+
+    def _just_before(self, position: int) -> tuple[Sample, ...] | None:
+        """What was given last; None where an input that has left the mixture gave it."""
+        try:
+            return self.at(position - 1)
+        except StateError:
+            return None
 
     def _edited(self, *edits: Edit) -> Plan[D]:
         return Plan(self._base, self._wrap, (*self._edits, *edits), self._body)
