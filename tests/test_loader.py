@@ -867,6 +867,22 @@ def test_two_threads_over_one_loader_get_every_item_once(workers: int) -> None:
         assert loader.stats()["epoch"] == 1
 
 
+def test_what_another_thread_takes_while_this_one_waited_is_not_given_again() -> None:
+    """Another thread runs wherever something is called; here it does after every wait."""
+    with ps.Loader(ps.from_sequence(range(300)).filter(lambda x: x % 7)) as loader:
+        rows, others, took = iter(loader), list[int](), loader._watch.took
+
+        def switched(*times: Any) -> None:
+            took(*times)
+            for _ in range(min(3, loader._session.out.stop - loader._session.out.used)):
+                others.append(next(rows))
+
+        loader._watch.took = switched
+        mine = [*rows]
+    assert len(others) > 10
+    assert sorted(mine + others) == [x for x in range(300) if x % 7]
+
+
 def test_a_loader_with_workers_is_refused_behind_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     with ps.Loader(ps.from_sequence(range(9)), workers=1) as loader:
         rows = iter(loader)

@@ -13,7 +13,7 @@ import numpy as np
 from .base.cursors import as_int
 from .base.hints import chosen, guided, no_dataset
 from .base.ints import whole
-from .base.machine import lock, process
+from .base.machine import lock, one_thread_at_a_time, process
 from .base.seams import world
 from .base.sized import where_known
 from .dataset import Dataset
@@ -166,7 +166,7 @@ class Loader(Shows):
         if self._pass is not None:
             self._pass.free = False
         asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
-        self._pass = _Pass(self, not asked)
+        self._pass = _Pass(self, not asked and one_thread_at_a_time())
         return self._pass
 
     @where_known
@@ -221,8 +221,16 @@ class Loader(Shows):
     def _item(self, out: Delivery) -> Any:
         return self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
 
-    def _next(self) -> Any:
-        value, out = self._filled(self._item), self._session.out
+    def _next(self, free: bool) -> Any:
+        out = self._session.out
+        while free:  # other threads take what is at hand without the lock, what was just put there too
+            used = out.used
+            if used < out.stop:
+                value = out.values[used]
+                out.used = used + 1
+                return value
+            self._filled(lambda _: None)
+        value = self._filled(self._item)
         more = 0 if self._epoch_length is None else self._session.setting.world_size
         out.used += 1  # no call stands behind it: an interrupt there would lose the item
         self._session.given += more
@@ -625,7 +633,7 @@ class _Pass(Iterator[Any]):
             self._over = True
             raise StopIteration
         try:
-            return loader._next()  # pyright: ignore[reportPrivateUsage]
+            return loader._next(self.free)  # pyright: ignore[reportPrivateUsage]
         except StopIteration:
             self._over = True
             loader._end()  # pyright: ignore[reportPrivateUsage]

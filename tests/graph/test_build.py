@@ -76,7 +76,7 @@ def test_what_is_known_of_a_tree_is_not_worked_out_again_for_those_that_go_on_fr
     ):
         assert [str(sample) for sample in ds.plan.at(0)] and len(ds)
         found, alone = below(ds.compiled.op), below(Builder(ds.flow).op(ds.flow))
-        assert [type(op) for op in found] != [] and len(found) == len(alone)
+        assert [type(op) for op in found] == [type(op) for op in alone]
         assert [getattr(op, "node", None) for op in found] == [getattr(op, "node", None) for op in alone]
         assert [str(key) for key in ds.plan.audit(range(2)).table().to_pylist()] == [
             str(key) for key in ps.Dataset(ds.flow).plan.audit(range(2)).table().to_pylist()

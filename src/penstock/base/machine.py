@@ -133,6 +133,11 @@ def lock() -> contextlib.AbstractContextManager[Any]:
     return threading.RLock()
 
 
+def one_thread_at_a_time() -> bool:
+    """Whether the interpreter runs no two threads at once, and goes to another only where something is called."""
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
 def only_as_root(folder: Path) -> bool:
     """Whether this is the folder of another one, to whom nothing is refused to write there but that this is root."""
     try:
