@@ -44,7 +44,7 @@ demo: .venv/.demo
 	$(BIN)/penstock demo
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -n $(JOBS) -q
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q
 
 check: .venv/.dev
 	$(BIN)/ruff check .
