@@ -59,13 +59,13 @@ class Replaced:
         return self._until[until][: np.searchsorted(self._until[until], position)]
 
     def _bad(self, within: range) -> Ints:
-        """The positions in a range whose items hold samples that were bad at least once."""
-        bad = dict[str, list[int]]()
-        for draw in self.entries:
-            bad.setdefault(draw.source, []).append(draw.index)
-        where = [
-            self.op.find(each.number, np.unique(bad[each.name]), within.start, within.stop)
-            for each in self.leaves
-            if each.name in bad
-        ]
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *where]))
+        """The positions in a range whose items hold samples that were bad, in passes in which some were."""
+        where = [np.zeros(0, np.int64)]
+        for leaf in self.leaves:
+            if bad := [(draw.index, draw.epoch) for draw in self.entries if draw.source == leaf.name]:
+                index, epoch = np.asarray(bad, np.int64).T
+                found = self.op.find(leaf.number, np.unique(index), within.start, within.stop)
+                rows = self.op.locate(found, np.zeros_like(found))
+                mine = (rows.leaf == leaf.number) & np.isin(rows.index, index) & np.isin(rows.epoch, epoch)
+                where.append(np.repeat(found, np.diff(rows.firsts()))[mine])
+        return np.unique(np.concatenate(where))
