@@ -510,7 +510,8 @@ class Loader(Shows):
             at: a position of the mixture; without it the first that was not drawn.
 
         Raises:
-            ConfigError: for names that are in no mixture, and positions that are past.
+            ConfigError: for names that are in no mixture, positions that are past, and where the pass would end so soon
+                that rows of whole documents that were given already would be packed again.
         """
         with self._alone():
             return self._session.set_weights(weights, at)

@@ -510,6 +510,38 @@ def test_an_exclusion_changes_no_row_of_one_source_that_was_given() -> None:
             assert [loader.keys() for _ in islice(loader, 3)] == told(edited, 4, 7)
 
 
+@pytest.mark.parametrize("passes", ["alike", "changed"])
+def test_an_earlier_end_of_the_pass_packs_no_row_again_that_was_given(passes: str) -> None:
+    """The last window of a pass is packed with what fills no other: which one that is may not change."""
+    ends = {
+        name: [0, *accumulate(sizes)] for name, sizes in (("a", [1, 5, 5, 4, 2]), ("d", [1, 5, 5, 4, 3, 5, 5, 2, 4]))
+    }
+    flows = {name: ps.from_tokens(range(each[-1]), each, name=name) for name, each in ends.items()}
+    ds = ps.mix(flows, {"a": 1, "d": 1}, stop="all_exhausted", seed=2).pack(5, "best_fit", rows=5)
+    refused = done = 0
+    for taken in range(1, len(ds)):
+        with ps.Loader(ds) as loader:
+            run = iter(loader)
+            if passes == "changed":
+                loader.set_weights({"a": 1, "d": 2})
+            for _ in range(taken):
+                next(run)
+            plan = ds.plan.after(loader.state_dict())
+            past, coming = told(plan, 0, taken), told(plan, taken, plan.size or 0)
+            try:
+                loader.set_weights({"a": 2, "d": 0})
+            except ConfigError as error:
+                if "packed again" in str(error):
+                    refused += 1
+                    assert [loader.keys() for _ in run] == coming
+            else:
+                done += 1
+                plan = ds.plan.after(loader.state_dict())
+                assert told(plan, 0, taken) == past
+                assert [loader.keys() for _ in run] == told(plan, taken, plan.size or 0)
+    assert refused and done
+
+
 def test_what_is_left_out_brings_nothing_before_what_was_given() -> None:
     """By shares of tokens a document comes the sooner the shorter it is, also one that takes the place of another."""
     ends = {name: [0, *accumulate(sizes)] for name, sizes in (("a", [9, 1, 8, 2, 7, 1]), ("b", [3, 12, 1, 5]))}

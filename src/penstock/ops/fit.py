@@ -44,7 +44,7 @@ class FitOp(JoinedOp):
         if self.windows.long == "cut":
             counted = counted._replace(lengths=counted.lengths.cut(self.windows.length - counted.extra))
         super().__init__(flow, self.windows.length, counted, node)
-        self.key = key
+        self.key, self.together = key, self.windows.rows
         self._kept = dict[tuple[int, int], Window]()
 
     @property

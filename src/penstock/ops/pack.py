@@ -13,7 +13,7 @@ from ..base.ints import distinct, within_reach
 from ..base.progress import Progress
 from ..base.random import key_of_pass
 from ..base.rows import Rows, empty_rows, join_rows
-from ..pack import Apart, BestFit, ConcatSplit, FirstFit, Layout, by_sums, fitted, inner_of, plan, settled
+from ..pack import Apart, BestFit, ConcatSplit, FirstFit, Layout, Windows, by_sums, fitted, inner_of, plan, settled
 from ..types import Fold, Ints
 from .op import OneInput, Op
 from .packed import Counted, PackedOp, lapped, ranks
@@ -56,6 +56,8 @@ class PackOp(PackedOp):
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = dict[int, Pass]()
+        if by_sums(fold) and not isinstance(fold, ConcatSplit):
+            self.together = Windows(fold, self.multiple, self._apart).rows
 
     @property
     def size(self) -> int:

@@ -19,6 +19,8 @@ from ..errors import DataError
 from ..pack import Columns, Missing, Pieces
 from ..streams.step import Failed, listed
 from ..types import Ints, Sizer, Source
+from .batch import BatchOp
+from .each import EachOp
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
 
@@ -58,6 +60,11 @@ class PackedOp(Groups):
 
     row_length: int | None = None
     """The tokens of a row; None of batches."""
+
+    together: int = 0
+    """How many rows are packed at a time, the last of a pass with what is left; 0 where no row depends on what comes
+    later.
+    """
 
     def sampled(self) -> Rows:
         """A window of its rows, the first of the first pass, without packing the whole."""
@@ -170,6 +177,19 @@ def ranks(flow: Op, names: Sequence[str]) -> Ints:
     out = np.zeros(len(names), np.int64)
     out[sorted(flow.leaves, key=names.__getitem__)] = np.arange(len(flow.leaves))
     return out
+
+
+def packed_before(op: Op, position: int) -> range:
+    """The positions before one of whose rows an earlier end of the pass would make others: the last window takes what
+    fills no other.
+    """
+    rows = 1
+    while isinstance(op, EachOp | BatchOp):
+        rows, op = rows * (op.n if isinstance(op, BatchOp) else 1), op.flow
+    if not isinstance(op, PackedOp) or not op.together or op.size is None:
+        return range(position, position)
+    window = (position * rows - 1) // op.together
+    return range(max(window - 1, 0) * op.together // rows, position)
 
 
 def lapped(rows: Rows, laps: Ints) -> Rows:

@@ -17,6 +17,7 @@ from ..graph.nodes import Flow
 from ..graph.recipe import difference
 from ..graph.tail import tail_of
 from ..mixing import MadeUp, fits_log, from_log
+from ..ops.packed import packed_before
 from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
 from ..runtime.sizes import sizes_from_json
@@ -256,12 +257,15 @@ class Plan(Questions, Generic[D]):
             return False
         if any(path in mine and mine[path].goes_on and not found.goes_on for path, found in theirs.items()):
             return False
-        return not at or (self.counts(at) == other.counts(at) and self._just_before(at) == other._just_before(at))
+        if not at:
+            return True
+        last = packed_before(self._op, at) or range(at - 1, at)
+        return self.counts(at) == other.counts(at) and self._given_at(last) == other._given_at(last)
 
-    def _just_before(self, position: int) -> tuple[Sample, ...] | None:
-        """What was given last; None where an input that has left the mixture gave it."""
+    def _given_at(self, positions: range) -> list[Sample] | None:
+        """The samples of some positions; None where an input that has left the mixture gave some of them."""
         try:
-            return self.at(position - 1)
+            return [*self.at(slice(positions.start, positions.stop))]
         except StateError:
             return None
 

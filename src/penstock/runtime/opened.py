@@ -13,6 +13,7 @@ from ..graph.indexed import require_indexed
 from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
 from ..ops.limit import FirstPass
+from ..ops.packed import packed_before
 from ..streams.balance import Balanced
 from ..streams.barren import Barren
 from ..streams.deal import Spread
@@ -22,8 +23,13 @@ from ..streams.opening import Opening
 from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
 from ..streams.work import Hired, Work
-from ..types import Ints
+from ..types import Ints, Json
 from .setting import Setting
+
+PACKED_AGAIN = (
+    "the pass would end so soon that rows that were given already would be packed again, together with what is left"
+)
+"""What a change may not do to the past of rows that are packed some at a time."""
 
 LANES = 48
 
@@ -59,6 +65,13 @@ class Opened:
     """The positions of a pass, where they are shared out and it ends."""
     first: int | None = None
     """The cursor where a pass begins, where that is a position."""
+
+    def packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
+        """For the positions before a cursor whose rows an earlier end of the pass would change: `last` after each."""
+        if not isinstance(cursor, int):
+            return {}
+        rows = packed_before(self.builder.op(tail_of(self.builder.root).flow), cursor)
+        return {at + 1: self.last(epoch, at + 1) for at in rows}
 
 
 def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Setting) -> Opened:

@@ -39,7 +39,7 @@ from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
 from .in_lanes import ledger_in
-from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions
+from .opened import PACKED_AGAIN, Opened, lanes_for, misfit_of, open_lanes, open_positions
 from .setting import Setting
 from .settling import Ledger
 from .sizes import Size, logged, size_of, sizes_from_json
@@ -253,6 +253,8 @@ class Session:
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
         opened, out = self._reached(cursor, None if adopt else body["last"])
+        if adopt and opened.packed(self.epoch, cursor).get(cursor, body["last"]) not in ({"0": None}, body["last"]):
+            raise StateError(f"adopt: {PACKED_AGAIN}; adopt before that, or at the end of a pass")
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
@@ -333,13 +335,16 @@ class Session:
                 "is fixed"
             )
         lap, place = place_in(builder, path, position, reached[0])
-        change = Change(path, lap, SetWeights(place, weights))
-        flow = changed(self.base, (*self.changes, change), self.epoch)
-        before = self.flow, self.changes
+        changes = (*self.changes, Change(path, lap, SetWeights(place, weights)))
+        before, told = self.flow, self._run.packed(self.epoch, cursor)
         try:
-            self.flow, self.changes = flow, (*self.changes, change)
-            self.reopen(cursor)
+            self.flow = changed(self.base, changes, self.epoch)
+            opened, out = self._reached(cursor)
+            if told and told != opened.packed(self.epoch, cursor):
+                raise ConfigError(f"set_weights: {PACKED_AGAIN}; give at=, a later position or one of the next pass")
         except BaseException:
-            self.flow, self.changes = before
+            self.flow = before
             raise
+        self.changes = changes
+        self._go_on(opened, out)
         return position
