@@ -253,7 +253,7 @@ class Session:
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
         opened, out = self._reached(cursor, None if adopt else body["last"])
-        if adopt and opened.packed(self.epoch, cursor).get(cursor, body["last"]) not in ({"0": None}, body["last"]):
+        if adopt and [*opened.packed(self.epoch, cursor).values()][-1:] not in ([], [{"0": None}], [body["last"]]):
             raise StateError(f"adopt: {PACKED_AGAIN}; adopt before that, or at the end of a pass")
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
