@@ -361,7 +361,7 @@ def done(item: Callable[[Path], None], at: Path) -> str:
         now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    signal.alarm(6 * SECONDS)  # of a clock that other processes make late; nobody handles it: it ends the process
+    signal.alarm(30 * SECONDS)  # of a clock that other processes make late; nobody handles it: it ends the process
     try:
         item(at)
     except PenstockError as error:
