@@ -247,6 +247,21 @@ def test_samples_are_left_out_after_the_input_that_gave_the_last_one_has_left() 
     assert given[1][: len(left)] == left
 
 
+def test_samples_are_left_out_where_the_past_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind passes of another length, of which the present mixture knows nothing."""
+    ds = ps.mix({name: ps.from_sequence(range(9), name=name) for name in "ab"}, {"a": 1, "b": 2}, seed=2)
+    loader = ps.Loader(ds)
+    next(iter(loader))
+    plan = ds.plan.after(loader.state_dict())
+    want = plan.exclude([("a", 5)]).at(slice(0, 20))
+
+    def untold(*_: object) -> None:
+        raise ps.StateError("a change on the way changed how long a pass is")
+
+    monkeypatch.setattr("penstock.plan.questions.Questions.counts", untold)
+    assert [*plan.exclude([("a", 5)]).at(slice(0, 20))] == [*want]
+
+
 def test_edits_that_make_no_sense_are_refused() -> None:
     ds = numbers(6, "wiki").shuffle(seed=1)
     plan = ds.plan.after(states(ds, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -257,17 +258,17 @@ class Plan(Questions, Generic[D]):
             return False
         if any(path in mine and mine[path].goes_on and not found.goes_on for path, found in theirs.items()):
             return False
-        if not at:
-            return True
-        last = packed_before(self._op, at) or range(at - 1, at)
-        return self.counts(at) == other.counts(at) and self._given_at(last) == other._given_at(last)
+        return not at or self._past(at) == other._past(at)
 
-    def _given_at(self, positions: range) -> list[Sample] | None:
-        """The samples of some positions; None where an input that has left the mixture gave some of them."""
-        try:
-            return [*self.at(slice(positions.start, positions.stop))]
-        except StateError:
-            return None
+    def _past(self, at: int) -> list[Any]:
+        """What can be told of what was given before a position: how many samples of each source, and the last ones. Not
+        what an input gave that has left the mixture, and no passes of another length.
+        """
+        last, told = packed_before(self._op, at) or range(at - 1, at), list[Any]()
+        for ask in (lambda: self.counts(at), lambda: [*self.at(slice(last.start, last.stop))]):
+            with suppress(StateError):
+                told.append(ask())
+        return told
 
     def _edited(self, *edits: Edit) -> Plan[D]:
         return Plan(self._base, self._wrap, (*self._edits, *edits), self._body)
