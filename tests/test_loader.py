@@ -872,8 +872,8 @@ def test_what_another_thread_takes_while_this_one_waited_is_not_given_again() ->
     with ps.Loader(ps.from_sequence(range(300)).filter(lambda x: x % 7)) as loader:
         rows, others, took = iter(loader), list[int](), loader._watch.took
 
-        def switched(*times: Any) -> None:
-            took(*times)
+        def switched(began: float, ended: float) -> None:
+            took(began, ended)
             for _ in range(min(3, loader._session.out.stop - loader._session.out.used)):
                 others.append(next(rows))
 
