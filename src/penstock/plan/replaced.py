@@ -25,7 +25,7 @@ class Replaced:
     leaves: list[Leaf]
     entries: Mapping[SampleDraw, JournalEntry]
     position: int
-    _until: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False)
+    _until: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False, compare=False)
 
     def locate(self, positions: Ints, op: Op | None = None) -> Rows:
         """The samples of positions (of a part of the tree), with what took the places of bad ones."""
@@ -60,10 +60,12 @@ class Replaced:
 
     def _bad(self, within: range) -> Ints:
         """The positions in a range whose items hold samples that were bad, in passes in which some were."""
-        where = [np.zeros(0, np.int64)]
+        where, bad = [np.zeros(0, np.int64)], dict[str, list[tuple[int, int]]]()
+        for draw in self.entries:
+            bad.setdefault(draw.source, []).append((draw.index, draw.epoch))
         for leaf in self.leaves:
-            if bad := [(draw.index, draw.epoch) for draw in self.entries if draw.source == leaf.name]:
-                index, epoch = np.asarray(bad, np.int64).T
+            if leaf.name in bad:
+                index, epoch = np.asarray(bad[leaf.name], np.int64).T
                 found = self.op.find(leaf.number, np.unique(index), within.start, within.stop)
                 rows = self.op.locate(found, np.zeros_like(found))
                 mine = (rows.leaf == leaf.number) & np.isin(rows.index, index) & np.isin(rows.epoch, epoch)
