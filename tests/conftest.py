@@ -37,6 +37,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What is kept in the cache of a user is kept for one run of the tests: the next may have other files of a name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("RAY_worker_niceness", "0")  # at Ray's own 15, actors stand still beside whatever else is busy
         yield
 
 

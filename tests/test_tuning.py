@@ -28,6 +28,12 @@ def sleeps(x: int) -> int:
     return x
 
 
+def waits(x: int) -> int:
+    """For so long that a machine with other work to do can have hundreds of them a second."""
+    time.sleep(10 * MS / 1000)
+    return x
+
+
 def holds(x: int) -> int:
     """Keeps the interpreter to itself, as pure Python does, but without a core; for so long that the turns which other
     programs take between two of them hardly count.
@@ -62,7 +68,7 @@ def test_next_to_nothing_is_computed_inline() -> None:
 
 def test_waiting_is_done_by_many_threads() -> None:
     before = alive()
-    choice = ps.autotune(numbers(sleeps), seconds=2, max_workers=8)
+    choice = ps.autotune(numbers(waits), seconds=10, max_workers=8)
     assert choice.options["executor"] == "threads" and choice.options["workers"] == 8
     assert {trial.executor for trial in choice.trials} == {"inline", "threads"}
     assert [trial.workers for trial in choice.trials][:4] == [0, 2, 4, 8]
