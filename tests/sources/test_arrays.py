@@ -161,3 +161,15 @@ def test_a_state_knows_the_chunks_of_zarr(tmp_path: Path) -> None:
 def test_rows_of_hdf5_are_chosen_by_their_values(tmp_path: Path) -> None:
     path = hdf5(tmp_path / "a", {"x": np.arange(30)})
     assert rows(path, where={"x": {"min": 27}}, cache=tmp_path / "cache") == [{"x": 27}, {"x": 28}, {"x": 29}]
+
+
+def test_rows_of_other_lengths_are_not_shared_with_who_reads_next(tmp_path: Path) -> None:
+    h5py: Any = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        made = file.create_dataset("v", (20,), dtype=h5py.vlen_dtype(np.int32))
+        for row in range(20):
+            made[row] = np.arange(row % 4)
+    source = open_files(tmp_path / "v.h5")
+    for row in source.read(np.arange(20)):
+        row["v"] += 100
+    assert [row["v"].tolist() for row in source.read(np.arange(20))] == [[*range(row % 4)] for row in range(20)]

@@ -191,3 +191,19 @@ def test_a_full_shuffle_says_once_what_it_costs(
     assert "web: a full shuffle decodes about 0.2 MiB for each sample" in said or "0.1 MiB" in said
     assert "shuffle(block=(500, 2))" in said and "shuffle(window=1000)" in said
     assert sorted(row["text"] for row in ds.shuffle()) == sorted(row["text"] for row in ds), "it stays a full shuffle"
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_views_of_texts_are_read_one_by_one_too(tmp_path: Path, executor: Any) -> None:
+    texts = [f"a text of more than twelve letters {n}" for n in range(50)]
+    for kind in (pa.string_view(), pa.run_end_encoded(pa.int32(), pa.string())):
+        path = tmp_path / f"{str(kind)[:6]}.arrow"
+        column = pa.array(texts, kind) if str(kind) == "string_view" else pa.compute.run_end_encode(pa.array(texts))
+        view = pa.table({"text": column})
+        with pa.ipc.new_file(str(path), view.schema) as writer:
+            for batch in view.to_batches(max_chunksize=12):
+                writer.write_batch(batch)
+        ds = ps.read(path)
+        assert [row["text"] for row in ds] == texts
+        with ps.Loader(ds.shuffle(seed=1), workers=0 if executor == "inline" else 2, executor=executor) as loader:
+            assert sorted(row["text"] for row in loader) == sorted(texts)

@@ -316,3 +316,10 @@ def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: 
     ):
         open_files(tmp_path / f"*.{suffix}")
     assert len(open_files(tmp_path / f"*.{suffix}", columns=["s"])) == 4
+
+
+def test_structs_that_differ_in_the_name_of_their_first_field_are_refused(tmp_path: Path) -> None:
+    for name, value in (("0", {"a": 1}), ("1", {"b": 1})):
+        pq.write_table(pa.table({"x": [value]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(DataError, match=r"1\.parquet: its column 'x' holds struct<b: int64>"):
+        open_files(str(tmp_path / "*.parquet"))

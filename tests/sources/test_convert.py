@@ -300,3 +300,17 @@ def test_quotes_that_are_closed_or_mean_nothing(tmp_path: Path, body: str) -> No
 def test_an_empty_table(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n")
     assert whole(tmp_path / "x.csv") == []
+
+
+@pytest.mark.parametrize("body", ['text\n"Dear all,"', 'x\n"hello\n"', 'x,y\n1,","', 'x\n""""'])
+def test_a_last_value_that_ends_in_what_ends_values_is_closed(body: str, tmp_path: Path) -> None:
+    import csv as plain
+
+    (tmp_path / "x.csv").write_bytes(body.encode())
+    found = [{name: str(value) for name, value in row.items()} for row in whole(tmp_path / "x.csv")]
+    assert found == [*plain.DictReader(body.splitlines(keepends=True))]
+
+
+def test_rows_of_a_csv_file_may_be_as_long_as_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1," + "x" * (3 << 20) + "\n2,y\n")
+    assert [len(row["b"]) for row in whole(tmp_path / "x.csv")] == [3 << 20, 1]

@@ -235,3 +235,12 @@ def test_progress_counts_bytes(data: Path, monkeypatch: pytest.MonkeyPatch) -> N
     line_index.make_index(data, data, cache=None)
     size = data.stat().st_size
     assert seen == [*range(4096, size, 4096), size]
+
+
+def test_elements_of_an_array_are_not_shared_with_who_reads_next(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([{"tokens": [n], "id": n} for n in range(4)]))
+    for columns in (None, ["tokens"]):
+        source = open_files(tmp_path / "a.json", columns=columns)
+        for row in source.read(np.arange(4)):
+            row["tokens"].append(0)
+        assert [row["tokens"] for row in source.read(np.arange(4))] == [[n] for n in range(4)]

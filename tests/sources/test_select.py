@@ -150,3 +150,20 @@ def test_lines_with_values_of_several_types_are_named(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_costs_time_only(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     assert len(ps.read(folder / "0.parquet", where={"lang": "py"}, cache=tmp_path / "file")) == 5
+
+
+@pytest.mark.parametrize(
+    ("line", "value"), [('{"a": 123456789012345678901234567890}', 1), ('{"a": "\\ud800"}', "x"), ('{"a": 1}', 2**70)]
+)
+def test_values_that_no_column_can_hold_are_named(tmp_path: Path, line: str, value: Any) -> None:
+    (tmp_path / "a.jsonl").write_text(line + "\n" + '{"a": 1}\n')
+    with pytest.raises((ps.DataError, ps.ConfigError), match=r"a\.jsonl.*column 'a'"):
+        ps.read(tmp_path / "a.jsonl", where={"a": value})
+
+
+def test_unsigned_numbers_and_views_of_bytes_are_compared(tmp_path: Path) -> None:
+    table = pa.table({"u": pa.array([2**64 - 1, 1], pa.uint64()), "b": pa.array([b"x" * 20, b"y"], pa.binary_view())})
+    with pa.ipc.new_file(str(tmp_path / "u.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    for where in ({"u": 2**64 - 1}, {"u": {"min": 2}}, {"b": b"x" * 20}):
+        assert [row["u"] for row in ps.read(tmp_path / "u.arrow", where=where)] == [2**64 - 1]

@@ -80,8 +80,9 @@ class Arrays:
             values = self._shared.decoded.get(key, partial(self._read, name, number * block, block))
             taken = values[indices[asked] - number * block]
             plain = taken.ndim == 1 and taken.dtype.kind in _SCALARS
+            ragged = taken.dtype.kind == "O"  # rows that are arrays of their own, which others are given too
             for index, value in zip(asked.tolist(), taken.tolist() if plain else taken, strict=True):
-                out[index] = value
+                out[index] = value.copy() if ragged and isinstance(value, np.ndarray) else value
         return out
 
     def _read(self, name: str, start: int, rows: int) -> tuple[int, Any]:

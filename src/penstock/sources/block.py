@@ -140,8 +140,7 @@ class Block(Columnar):
     def batch(self) -> Any:
         """The rows and no others, as a record batch."""
         if self._places is not None:
-            self._batch = self._batch.take(arrow().array(self._places))
-            self._places = None
+            self._batch, self._places = _taken(self._batch, self._places), None
         return self._batch
 
     def __len__(self) -> int:
@@ -215,6 +214,16 @@ def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
 def _run(rows: Ints) -> bool:
     """Whether rows are neighbours in their order."""
     return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] - rows[:-1] == 1).all())
+
+
+def _taken(batch: Any, places: Ints) -> Any:
+    """Some rows of a record batch, or of a table. Those of one run are not copied."""
+    if len(places) and _run(places):
+        return batch.slice(int(places[0]), len(places))
+    try:
+        return batch.take(arrow().array(places))
+    except arrow().ArrowNotImplementedError:  # of views of texts, as polars writes them, and of runs
+        return together([batch.slice(place, 1) for place in places.tolist()])
 
 
 def _back(batch: Any, order: Ints) -> Any:

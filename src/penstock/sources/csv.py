@@ -21,6 +21,7 @@ from .remember import remembered
 from .rows import arrow, mapped, opened
 
 _TAIL = 64 << 10
+_BLOCK, _LONGEST = 1 << 20, 64 << 20  # bytes that are parsed together, and of a row at most
 _WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
 _BAD = re.compile(r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL)
 
@@ -95,26 +96,31 @@ def _types_of(table: Path) -> dict[str, str]:
 
 def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
     """Write the table; a value that does not fit the type that the first block suggested widens it, from the start."""
-    pa = arrow()
+    pa, block = arrow(), _BLOCK
     for _ in range(1000):
         try:
-            return _written(origin, file, types)
+            return _written(origin, file, types, block)
         except pa.ArrowInvalid as error:
+            if "straddling" in str(error) and block < _LONGEST:  # a row that is longer than what is parsed together
+                block *= 8
+                file.seek(0)
+                file.truncate()
+                continue
             found = _BAD.search(str(error))
             kind = found and (_kind(found[3]) if found[2] == "null" else _WIDER.get(found[2], "string"))
             if found is None or found[2] == "string":
                 raise
-            types[_header(origin)[int(found[1])]] = kind or "string"
+            types[_header(origin, block)[int(found[1])]] = kind or "string"
             file.seek(0)
             file.truncate()
     raise DataError("its columns do not settle on types", where=str(origin))
 
 
-def _written(origin: Path, file: BinaryIO, types: Types) -> None:
+def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> None:
     csv, ipc = arrow("pyarrow.csv"), arrow("pyarrow.ipc")
     convert = csv.ConvertOptions(column_types={name: _type(kind) for name, kind in types.items()})
     size = sidecar.stat(origin).size
-    with _Stream(origin) as stream, csv.open_csv(stream, parse_options=_parse(), convert_options=convert) as reader:
+    with _Stream(origin) as stream, _reader(stream, block, convert) as reader:
         last = None
         with (
             ipc.new_file(file, _sound(reader.schema, origin)) as writer,
@@ -136,7 +142,7 @@ class _Stream(io.RawIOBase):
         packed = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
         self.raw = opened(origin)
         self._text = pa.CompressedInputStream(self.raw, packed) if packed else self.raw
-        self._origin, self._tail = origin, b""
+        self._origin, self._tail, self._quotes = origin, b"", 0
 
     def readable(self) -> bool:
         return True
@@ -144,6 +150,7 @@ class _Stream(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         found: bytes = self._text.read(None if size < 0 else size)
         self._tail = (self._tail + found)[-_TAIL:]
+        self._quotes += found.count(b'"')
         return found
 
     def close(self) -> None:
@@ -152,6 +159,8 @@ class _Stream(io.RawIOBase):
 
     def closed_quotes(self, last: Any) -> None:
         """Refuse a file whose last value begins with a quote that nothing ends: it has swallowed all rows after it."""
+        if self._quotes % 2 == 0:
+            return
         spelled = b'"' + str(last).replace('"', '""').encode()
         opened = self._tail.endswith(spelled[-_TAIL:]) if last not in (None, "") else False
         if opened or re.search(rb'(^|[,\r\n])"\Z', self._tail):
@@ -160,14 +169,15 @@ class _Stream(io.RawIOBase):
             )
 
 
-def _parse() -> Any:
-    return arrow("pyarrow.csv").ParseOptions(newlines_in_values=True)
-
-
-def _header(origin: Path) -> list[str]:
+def _reader(stream: _Stream, block: int, convert: Any) -> Any:
     csv = arrow("pyarrow.csv")
-    text = csv.ConvertOptions(strings_can_be_null=True)
-    with _Stream(origin) as stream, csv.open_csv(stream, parse_options=_parse(), convert_options=text) as reader:
+    parse, read = csv.ParseOptions(newlines_in_values=True), csv.ReadOptions(block_size=block)
+    return csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
+
+
+def _header(origin: Path, block: int) -> list[str]:
+    text = arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
+    with _Stream(origin) as stream, _reader(stream, block, text) as reader:
         return reader.schema.names
 
 

@@ -7,6 +7,7 @@ an end are all taken as usual.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -152,7 +153,10 @@ class Lines:
 
 
 class Array:
-    """A `.json` file that is one array: its elements are the rows. It is held parsed, so this is for small files."""
+    """A `.json` file that is one array: its elements are the rows. It is held parsed, so this is for small files.
+
+    Rows are copies: what is done to one is not seen by who reads it next.
+    """
 
     def __init__(
         self, path: Path, values: list[Any], *, origin: Path, columns: Sequence[str] | None, data: Checked
@@ -175,11 +179,11 @@ class Array:
             self._values = array_of(self._path, self._origin, self._data)
         values, columns = self._values or [], self.columns
         if columns is None:
-            return [values[index] for index in indices.tolist()]
+            return [copy.deepcopy(values[index]) for index in indices.tolist()]
         out: list[Any] = []
         for index in indices.tolist():
             try:
-                out.append(chosen(values[index], columns))
+                out.append(copy.deepcopy(chosen(values[index], columns)))
             except ValueError as error:
                 raise DataError(str(error), where=f"{self._origin}, element {index}") from error
         return out

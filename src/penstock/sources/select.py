@@ -30,6 +30,7 @@ Where = Mapping[str, Any]
 _RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
 _ROWS = 1 << 16
 _VERSION = 1
+_ODD = (OverflowError, UnicodeError, TypeError)  # of numbers over 64 bits, and texts that are not Unicode
 
 
 class Selected:
@@ -174,11 +175,11 @@ def _mask(file: File, path: Path, column: str, condition: Any) -> Mask:
         for piece in _column(file, path, column):
             if pa.types.is_dictionary(piece.type):
                 piece = piece.dictionary_decode()
-            if str(piece.type) == "string_view":  # as polars writes texts: it cannot be compared
-                piece = piece.cast(pa.large_string())
+            if str(piece.type) in ("string_view", "binary_view"):  # as polars writes texts: they cannot be compared
+                piece = piece.cast(pa.large_string() if str(piece.type) == "string_view" else pa.large_binary())
             try:
                 masks.append(_fits(piece, condition))
-            except pa.ArrowException as error:
+            except (pa.ArrowException, *_ODD) as error:
                 raise ConfigError(
                     f"{path}: where: the column {column!r} holds {piece.type} and cannot be compared with {condition!r}"
                 ) from error
@@ -196,15 +197,18 @@ def _column(file: File, path: Path, column: str) -> Iterator[Any]:
         rows: list[Any] = file.read(np.arange(start, min(start + _ROWS, len(file)), dtype=np.int64))
         try:
             yield pa.array([cast("dict[str, Any]", row).get(column) if isinstance(row, dict) else None for row in rows])
-        except pa.ArrowException as error:
+        except (pa.ArrowException, *_ODD) as error:
             where = f"{path}, rows {start} to {start + len(rows) - 1}"
-            raise DataError(f"the column {column!r} holds values of several types: {error}", where=where) from error
+            what = "of several types" if isinstance(error, pa.ArrowException) else "that no column can hold"
+            raise DataError(f"the column {column!r} holds values {what}: {error}", where=where) from error
 
 
 def _fits(values: Any, condition: Any) -> Mask:
     pa, pc = arrow(), arrow("pyarrow.compute")
 
     def scalar(value: Any) -> Any:
+        if isinstance(value, int) and pa.types.is_unsigned_integer(values.type):
+            return pa.scalar(value, values.type if value >= 0 else None)
         made = pa.scalar(value)
         # Dates and times are written as texts.
         return made.cast(values.type) if isinstance(value, str) and not _is_text(values.type) else made
