@@ -17,7 +17,7 @@ from ..streams.work import Pace
 from ..types import Ints, Json
 from .forms import Form
 
-_CACHED = 4 << 20
+_CACHED = 8 << 20
 
 
 class Delivery:
