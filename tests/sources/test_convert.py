@@ -314,3 +314,11 @@ def test_a_last_value_that_ends_in_what_ends_values_is_closed(body: str, tmp_pat
 def test_rows_of_a_csv_file_may_be_as_long_as_lines(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1," + "x" * (3 << 20) + "\n2,y\n")
     assert [len(row["b"]) for row in whole(tmp_path / "x.csv")] == [3 << 20, 1]
+
+
+@pytest.mark.parametrize("few", [[], ["7"] * 200_000])
+def test_whole_numbers_of_csv_are_not_rounded(few: list[str], tmp_path: Path) -> None:
+    ids = ["18446744073709551615", "18446744073709551614"]
+    (tmp_path / "x.csv").write_text("\n".join(["id,score", *(f"{one},1e300" for one in [*few, *ids])]))
+    found = whole(tmp_path / "x.csv")
+    assert [row["id"] for row in found[-2:]] == ids and found[0]["score"] == 1e300

@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
+
 from ..base.progress import Progress
 from ..errors import DataError
 from . import sidecar
@@ -23,6 +26,7 @@ from .rows import arrow, mapped, opened
 _TAIL = 64 << 10
 _BLOCK, _LONGEST = 1 << 20, 64 << 20  # bytes that are parsed together, and of a row at most
 _WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
+_WHOLE = re.compile("[+-]?[0-9]{16,300}")  # digits of numbers that doubles may round
 _BAD = re.compile(r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL)
 
 Types = Mapping[str, str]
@@ -95,11 +99,19 @@ def _types_of(table: Path) -> dict[str, str]:
 
 
 def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
-    """Write the table; a value that does not fit the type that the first block suggested widens it, from the start."""
+    """Write the table; a value that does not fit the type that the first block suggested widens it, from the start, and
+    whole numbers that would be rounded stay texts.
+    """
     pa, block = arrow(), _BLOCK
     for _ in range(1000):
         try:
-            return _written(origin, file, types, block)
+            large = _written(origin, file, types, block)
+            rounded = _rounded(origin, large, block) if large else ()
+            if not rounded:
+                return
+            types.update(dict.fromkeys(rounded, "string"))
+            file.seek(0)
+            file.truncate()
         except pa.ArrowInvalid as error:
             if "straddling" in str(error) and block < _LONGEST:  # a row that is longer than what is parsed together
                 block *= 8
@@ -108,6 +120,8 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
                 continue
             found = _BAD.search(str(error))
             kind = found and (_kind(found[3]) if found[2] == "null" else _WIDER.get(found[2], "string"))
+            if found and found[2] == "int64" and _WHOLE.fullmatch(found[3]):
+                kind = "string"  # more than 64 bits
             if found is None or found[2] == "string":
                 raise
             types[_header(origin, block)[int(found[1])]] = kind or "string"
@@ -116,22 +130,49 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
     raise DataError("its columns do not settle on types", where=str(origin))
 
 
-def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> None:
+def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
+    """Write the table; which columns of doubles hold whole numbers that may have been rounded."""
     csv, ipc = arrow("pyarrow.csv"), arrow("pyarrow.ipc")
     convert = csv.ConvertOptions(column_types={name: _type(kind) for name, kind in types.items()})
     size = sidecar.stat(origin).size
     with _Stream(origin) as stream, _reader(stream, block, convert) as reader:
-        last = None
+        last, large = None, set[str]()
+        kinds = {field.name: str(field.type) for field in reader.schema}
+        doubles = [name for name, kind in kinds.items() if kind == "double" and name not in types]
         with (
             ipc.new_file(file, _sound(reader.schema, origin)) as writer,
             Progress(f"convert {origin.name}", size, "bytes") as progress,
         ):
             for batch in reader:
                 writer.write_batch(batch)
+                large |= {name for name in doubles if _any_large(batch.column(name).to_numpy(zero_copy_only=False))}
                 sane(file.tell(), size, origin)
                 progress.tell(stream.raw.tell())
                 last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
         stream.closed_quotes(last)
+    return large
+
+
+def _any_large(values: npt.NDArray[np.float64]) -> bool:
+    whole = np.isfinite(values) & (np.abs(values) >= 1 << 53) & (np.floor(values) == values)
+    return bool(whole.any())
+
+
+def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
+    """Which of these columns hold numbers written as digits alone that a double would round: numbers of things, mostly,
+    of which different ones would become equal.
+    """
+    pc, csv = arrow("pyarrow.compute"), arrow("pyarrow.csv")
+    texts = csv.ConvertOptions(include_columns=sorted(names), column_types=dict.fromkeys(names, _type("string")))
+    found = set[str]()
+    with _Stream(origin) as stream, _reader(stream, block, texts) as reader:
+        for batch in reader:
+            for name in names - found:
+                column = batch.column(name)
+                digits = column.filter(pc.match_substring_regex(column, f"^{_WHOLE.pattern}$"))
+                if any(int(float(text)) != int(text) for text in digits.to_pylist()):
+                    found.add(name)
+    return found
 
 
 class _Stream(io.RawIOBase):
