@@ -65,6 +65,21 @@ def test_steps_are_replayed_as_they_were(mixture: Path, penstock: Penstock, tmp_
     assert "line 1" in penstock("replay", mixture, "--steps", "40:60", "--against", keys).stderr
 
 
+def test_what_is_named_by_a_link_is_written_where_it_lies(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "olmo.yaml").write_text("sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n")
+    for name, words in (
+        ("audit.jsonl", ("audit", mixture, "--steps", "3:5")),
+        ("seen.csv", ("seen", mixture, "--before", 4)),
+        ("replay.jsonl", ("replay", mixture, "--steps", "3:5")),
+        ("carried.yaml", ("convert", tmp_path / "olmo.yaml")),
+    ):
+        link, there = tmp_path / name, tmp_path / "there" / name
+        link.symlink_to(there)
+        assert penstock(*words, "-o", link).exit_code == 0
+        assert link.is_symlink() and there.stat().st_size, name
+
+
 def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     for asked, needle in (
         (("--steps", "7"), "FIRST:STOP"),

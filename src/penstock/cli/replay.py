@@ -29,7 +29,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells of others."""
-    from penstock.base.seams import world
+    from penstock.base.outputs import output
     from penstock.report.target import opened
 
     if as_json and out is None and against is None:
@@ -48,7 +48,7 @@ def replay(
             yield (json.dumps(line, default=_plain) + "\n").encode()
 
     if out is not None:
-        with world.disk.create(out, False) as file:
+        with output(out) as file:
             file.writelines(kept())
     elif against is None:
         for line in kept():

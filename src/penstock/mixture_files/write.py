@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..base import seams
+from ..base.outputs import output
 from ..errors import missing_extra
 from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Stage, Tokenising
 from .reading import scalar_of
@@ -25,7 +25,9 @@ _SOURCE = (
 def write(model: MixtureFile, path: Path) -> None:
     """Write a description; paths below the file's folder become relative to it. The file is whole, or as before."""
     folder = path.absolute().parent
-    seams.write_whole(path, text_of(tree_of(model, folder)).encode())
+    text = text_of(tree_of(model, folder))
+    with output(path) as file:
+        file.write(text.encode())
 
 
 def tree_of(model: MixtureFile, folder: Path) -> Tree:

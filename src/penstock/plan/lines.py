@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..base.seams import world
+from ..base.outputs import output
 from ..errors import ConfigError
 from ..sources.rows import arrow
 
@@ -21,7 +21,7 @@ def writer(path: Path, schema: Any) -> Generator[Write]:
     """Writes record batches to a file, in the form that its name ends in."""
     if path.suffix not in ENDINGS:
         raise ConfigError(f"{path}: lines are written as {', '.join(ENDINGS)}; give a name that ends in one of them")
-    with world.disk.create(path, False) as file, written(file, schema, path.suffix) as write:
+    with output(path) as file, written(file, schema, path.suffix) as write:
         yield write
 
 
