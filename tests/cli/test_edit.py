@@ -42,6 +42,20 @@ def test_an_edited_run_is_what_at_says(mixture: Path, penstock: Penstock, tmp_pa
     assert all([s for s, _ in now[step]] == [s for s, _ in was[step + 5]] for step in range(70, 195))
 
 
+def test_several_ranges_mean_the_steps_of_the_run_as_it_was(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.jsonl"
+    penstock("run", mixture, "--dump", whole)
+    was = dumped(whole)
+    for number, ranges in enumerate((("20:25", "40:45"), ("40:45", "20:25"))):
+        state, keys = tmp_path / f"run{number}", tmp_path / f"keys{number}.jsonl"
+        penstock("run", mixture, "--state", state, "--steps", 10, "--dump", keys)
+        skips = [word for one in ranges for word in ("--skip", one)]
+        assert "10 steps and 0 samples left out" in penstock("edit", mixture, state, *skips).output
+        assert penstock("run", mixture, "--state", state, "--dump", keys).exit_code == 0
+        left = [step for step in range(300) if step not in (*range(20, 25), *range(40, 45))]
+        assert [dumped(keys)[step] for step in range(290)] == [was[step] for step in left]
+
+
 def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     state = tmp_path / "run"
     penstock("run", mixture, "--state", state, "--steps", 60)
@@ -52,6 +66,7 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
         ((), "nothing to leave out"),
         (("--skip", "10"), "FIRST:STOP"),
         (("--skip", "10:20"), "the past is fixed"),
+        (("--skip", "72:80", "--skip", "65:73"), "--skip 65:73 and --skip 72:80: both name step 72"),
         (("--exclude", "text"), "SOURCE:INDEX"),
         (("--exclude", "txt:3"), "no source 'txt'"),
         (("--exclude-from", bad), "line 2"),

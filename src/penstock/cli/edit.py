@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,10 @@ from .say import Json, Mixture, answer, guarded, say
 def edit(
     mixture: Mixture,
     state: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder of the run's states.")],
-    skip: Annotated[list[str] | None, typer.Option(help="FIRST:STOP, steps to leave out, as often as needed.")] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(help="FIRST:STOP, steps to leave out, as often as needed; numbered as they are before this edit."),
+    ] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="SOURCE:INDEX, a sample to leave out.")] = None,
     exclude_from: Annotated[
         Path | None, typer.Option(exists=True, help='Samples to leave out: a JSON line ["SOURCE", INDEX] for each.')
@@ -37,9 +41,8 @@ def edit(
         keys += read_keys(exclude_from)
     if not (skip or keys):
         raise ConfigError("nothing to leave out: give --skip, --exclude or --exclude-from")
-    plan = target.plan
-    for text in skip or []:
-        first, stop = _range(text)
+    plan, ranges = target.plan, _ranges(skip or [])
+    for first, stop in reversed(ranges):  # what follows moves up, so those before it still mean the steps they named
         plan = plan.skip(range(target.position(first), target.position(stop)))
     plan = plan.exclude(keys) if keys else plan
     step, _ = read_states(state)
@@ -47,7 +50,7 @@ def edit(
     write_state(written, plan.state, 0, 1, step)
 
     def tell(console: Any) -> None:
-        steps = sum(stop - first for first, stop in map(_range, skip or []))
+        steps = sum(stop - first for first, stop in ranges)
         say(console, f"{written}: {steps:,} steps and {len(keys):,} samples left out from here on")
         say(console, f"see it with: penstock at {mixture} STEP --state {written}")
 
@@ -66,3 +69,14 @@ def _range(text: str) -> tuple[int, int]:
     if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
         raise ConfigError(f"--skip {text}: write FIRST:STOP, two steps, the second behind the first")
     return int(first), int(stop)
+
+
+def _ranges(texts: list[str]) -> list[tuple[int, int]]:
+    """What is to be left out, in ascending order."""
+    found = sorted((*_range(text), text) for text in texts)
+    for (_, stop, one), (first, _, other) in pairwise(found):
+        if first < stop:
+            raise ConfigError(
+                f"--skip {one} and --skip {other}: both name step {first}; write ranges that do not overlap"
+            )
+    return [(first, stop) for first, stop, _ in found]
