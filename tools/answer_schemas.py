@@ -82,7 +82,10 @@ ANSWERS = {
     ),
     "lint": answer(problems=many(PROBLEM)),
     "report": answer(mixture=TEXT, unit=UNIT, steps=INT, report=TEXT),
-    "replay": answer(mixture=TEXT, first=INT, stop=INT, samples=INT, same=FLAG, different=many(INT), out=maybe(TEXT)),
+    "replay": answer(
+        mixture=TEXT, first=INT, stop=INT, samples=INT, same=FLAG, different=many(INT), missing=many(INT),
+        out=maybe(TEXT),
+    ),
     "run": answer(
         mixture=TEXT, first_step=INT, steps=INT, seconds=NUMBER, samples=INT, tokens=INT, samples_per_s=NUMBER,
         tokens_per_s=NUMBER, waited=NUMBER, errors=INT, peak_bytes=INT, finished=FLAG, state=maybe(TEXT),

@@ -65,6 +65,19 @@ def test_steps_are_replayed_as_they_were(mixture: Path, penstock: Penstock, tmp_
     assert "line 1" in penstock("replay", mixture, "--steps", "40:60", "--against", keys).stderr
 
 
+def test_steps_that_a_dump_does_not_hold_are_not_the_same(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.jsonl"
+    penstock("run", mixture, "--dump", keys, "--steps", 50)
+    kept = [line for line in keys.read_text().splitlines(keepends=True) if json.loads(line)["step"] != 42]
+    keys.write_text("".join(kept))
+    done = penstock("replay", mixture, "--steps", "40:60", "--against", keys)
+    assert done.exit_code == 1 and "does not hold steps 42:43, 50:60" in done.output and "as " not in done.output
+    done = penstock("replay", mixture, "--steps", "40:60", "--against", keys, "--json")
+    found = json.loads(done.stdout)
+    assert not found["same"] and found["different"] == [] and found["missing"] == [42, *range(50, 60)]
+    assert penstock("replay", mixture, "--steps", "43:50", "--against", keys).exit_code == 0
+
+
 def test_what_is_named_by_a_link_is_written_where_it_lies(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "olmo.yaml").write_text("sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n")

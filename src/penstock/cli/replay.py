@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,6 +14,8 @@ import typer
 from penstock.errors import ConfigError, DataError
 
 from .say import Json, Mixture, State, answer, guarded, say, stretch
+
+_SHOWN = 10  # ranges
 
 
 @guarded
@@ -28,7 +31,9 @@ def replay(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells of others."""
+    """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells of others,
+    or does not hold some of these steps.
+    """
     from penstock.base.outputs import output
     from penstock.report.target import opened
 
@@ -38,7 +43,7 @@ def replay(
     taken = stretch(target, steps)
     lines = _lines(target, taken, None if state else target.ranks)
     given = None if against is None else _given(against)
-    seen, samples, different = dict[int, list[tuple[Any, ...]]](), 0, list[int]()
+    seen, samples, different, missing = dict[int, list[tuple[Any, ...]]](), 0, list[int](), list[int]()
 
     def kept() -> Iterator[bytes]:
         nonlocal samples
@@ -58,14 +63,16 @@ def replay(
         for _ in kept():
             pass
     if given is not None:
+        missing = [step for step in taken if step not in given]
         different = [step for step in taken if step in given and given[step] != seen.get(step, [])]
     found = {
         "mixture": str(mixture),
         "first": taken.start,
         "stop": taken.stop,
         "samples": samples,
-        "same": not different,
+        "same": not (different or missing),
         "different": different,
+        "missing": missing,
         "out": str(out) if out else None,
     }
 
@@ -74,11 +81,15 @@ def replay(
             console, f"{target.unit}s {taken.start:,} to {taken.stop:,}, {samples:,} samples{f': {out}' if out else ''}"
         )
         if given is not None:
-            told = f"not what {against} tells, first in step {different[0]:,}" if different else f"as {against} tells"
-            say(console, told)
+            if different:
+                say(console, f"not what {against} tells, first in step {different[0]:,}")
+            if missing:
+                say(console, f"{against} does not hold {target.unit}s {_spans(missing)}")
+            if not (different or missing):
+                say(console, f"as {against} tells")
 
     answer(found, tell, as_json)
-    raise typer.Exit(1 if different else 0)
+    raise typer.Exit(1 if different or missing else 0)
 
 
 def _lines(target: Any, steps: range, world_size: int | None) -> Iterator[dict[str, Any]]:
@@ -93,6 +104,14 @@ def _lines(target: Any, steps: range, world_size: int | None) -> Iterator[dict[s
             source = sources[line["source"]]
             value = source.read(np.asarray([line["index"]]))[0] if is_source(source) else None
             yield {name: one for name, one in line.items() if one is not None} | {"value": value}
+
+
+def _spans(steps: list[int]) -> str:
+    """Ascending steps as FIRST:STOP, the way they are asked for."""
+    firsts = [step for before, step in pairwise([-2, *steps]) if step != before + 1]
+    lasts = [step for step, after in pairwise([*steps, -2]) if after != step + 1]
+    spans = [f"{first}:{last + 1}" for first, last in zip(firsts, lasts, strict=True)]
+    return ", ".join(spans[:_SHOWN]) + (f" and {len(spans) - _SHOWN} more ranges" if len(spans) > _SHOWN else "")
 
 
 def _given(path: Path) -> dict[int, list[tuple[Any, ...]]]:
