@@ -39,11 +39,33 @@ def test_every_step_is_written_down(mixture: Path, penstock: Penstock, tmp_path:
 def test_it_goes_on_from_its_state(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run"
     penstock("run", mixture, "--dump", whole)
-    for steps in (100, 57):
+    for steps in (100, 157):
         assert penstock("run", mixture, "--dump", parts, "--state", state, "--steps", steps).exit_code == 0
     result = penstock("run", mixture, "--dump", parts, "--state", state)
     assert result.exit_code == 0 and "state after step 300" in result.output
     assert parts.read_text() == whole.read_text()
+
+
+def test_steps_are_the_length_of_the_run_however_often_it_goes_on(
+    mixture: Path, penstock: Penstock, tmp_path: Path
+) -> None:
+    state = tmp_path / "run"
+
+    def went(*more: object) -> tuple[int, int, str]:
+        found = json.loads(penstock("run", mixture, "--state", state, *more, "--json").stdout)
+        said = penstock("run", mixture, "--state", state, *more)
+        assert said.exit_code == 0, said.output
+        return found["steps"], read_states(state)[0], said.stdout
+
+    assert went("--steps", 60)[:2] == (60, 60)
+    steps, step, said = went("--steps", 60)
+    assert (steps, step) == (0, 60) and "nothing is left to do" in said and "--steps 60 ends there" in said
+    assert went("--steps", 40)[:2] == (0, 60)
+    assert went("--steps", 100)[:2] == (40, 100)
+    assert went("--steps", 400)[:2] == (200, 300)
+    for more in ((), ("--steps", 400)):
+        steps, step, said = went(*more)
+        assert (steps, step) == (0, 300) and "the run ends after 300" in said, more
 
 
 LISTENING = """import runpy, signal

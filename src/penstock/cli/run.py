@@ -16,7 +16,7 @@ import typer
 
 import penstock as ps
 
-from .say import Json, Mixture, Steps, answer, guarded, stop
+from .say import Json, Mixture, Steps, answer, guarded, say, stop
 
 if TYPE_CHECKING:
     from penstock.report import Target
@@ -57,13 +57,20 @@ def run(
         loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_written(dump, first))
-        last = max(first, _end(target)) if steps is None else first + steps
+        last = max(first, _last(target, steps))
         meter = Meter(target, first, last)
         over = _driven(loader, meter, file, stack.enter_context(live(meter, console)), Habits(state, save_every, pause))
         _save(loader, state, meter.step)
         found = meter.found(loader.stats())
     found |= {"mixture": str(mixture), "finished": over, "state": str(state) if state else None}
-    answer(found, lambda out: meter.tell(out, found), as_json)
+
+    def tell(out: Console) -> None:
+        if first and first == last:
+            say(out, f"nothing is left to do: the state in {state} is after step {first:,}, {_why(target, steps)}")
+        else:
+            meter.tell(out, found)
+
+    answer(found, tell, as_json)
     if not over:
         raise stop(f"stopped before step {meter.step:,}" + (f"; go on with --state {state}" if state else ""), 130)
 
@@ -137,6 +144,19 @@ def _passes(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
             )
         if meter.target.model.horizon is not None:
             return
+
+
+def _last(target: Target, steps: int | None) -> int:
+    """The step to stop before: as asked, also where a state is gone on from, but no later than the horizon."""
+    if steps is None:
+        return _end(target)
+    # Without a horizon the data is passed over again, for as long as is asked.
+    return min(steps, _end(target)) if target.whole and target.model.horizon is not None else steps
+
+
+def _why(target: Target, steps: int | None) -> str:
+    end = _last(target, steps)
+    return f"and --steps {steps} ends there or before" if end == steps else f"and the run ends after {end:,}"
 
 
 def _end(target: Target) -> int:
