@@ -243,3 +243,18 @@ def test_a_rank_that_takes_nothing_keeps_how_far_its_lanes_are_behind() -> None:
     (alone,) = loaders(filtered, 1, [loader.state_dict() for loader in here])
     given = {item.uid for item in alone.take(LANES * 3)}
     assert taken <= given and {f"0:{i}" for i in range(LANES)} <= given
+
+
+def test_ranks_whose_lanes_have_ended_are_loaded_on_others() -> None:
+    """Lanes end in another order than ranks hold them."""
+    ds = ps.from_sequence(range(12)).filter(lambda x: x >= 4)
+
+    def job(world: int) -> list[ps.Loader]:
+        return [ps.Loader(ds, rank=rank, world_size=world, lanes=6, remainder="keep") for rank in range(world)]
+
+    for steps in range(5):
+        two, (one,) = job(2), job(1)
+        its = [iter(loader) for loader in two]
+        given = [item for _ in range(steps) for item in [next(it, None) for it in its] if item is not None]
+        one.load_state_dict([loader.state_dict() for loader in two])
+        assert sorted([*given, *one]) == [*range(4, 12)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ..errors import ConfigError, StateError
 from ..graph.build import Builder
 from ..graph.ends import endless
 from ..graph.indexed import require_indexed
@@ -14,6 +16,7 @@ from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
 from ..ops.limit import FirstPass
 from ..ops.packed import packed_before
+from ..ops.tally import Tally
 from ..streams.balance import Balanced
 from ..streams.barren import Barren
 from ..streams.deal import Spread
@@ -72,6 +75,32 @@ class Opened:
             return {}
         rows = packed_before(self.builder.op(tail_of(self.builder.root).flow), cursor)
         return {at + 1: self.last(epoch, at + 1) for at in rows}
+
+    def past(self, epoch: int, cursor: Json) -> tuple[Any, list[int]]:
+        """What a change may not change: rows that are packed together, and how many samples of each leaf a pass gave
+        before a cursor; nothing, where that cannot be told.
+        """
+        packed = self.packed(epoch, cursor)
+        if not isinstance(cursor, int):
+            return packed, []
+        op, tally = self.builder.op(tail_of(self.builder.root).flow), Tally(len(self.builder.leaves))
+        start = epoch * (op.size or 0)
+        with suppress(StateError, IndexError):  # of an input that has left; the pass ends before that
+            op.count(tally, start, start + cursor)
+            return packed, tally.samples.tolist()
+        return packed, []
+
+
+def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
+    """Refuse other weights by which what was given would be another past."""
+    if was[0] and was[0] != now[0]:
+        raise ConfigError(f"set_weights: {PACKED_AGAIN}; give at=, a later position or one of the next pass")
+    if was[1] != now[1]:
+        raise ConfigError(
+            "set_weights: a mixture above this one has weights by temperature=, or a part of a pass as max_epochs=, "
+            "which depend on the length of this one; that would change, and with it what was given already: write "
+            "weights= for the one above, or whole passes"
+        )
 
 
 def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Setting) -> Opened:

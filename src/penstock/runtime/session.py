@@ -39,7 +39,7 @@ from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
 from .in_lanes import ledger_in
-from .opened import PACKED_AGAIN, Opened, lanes_for, misfit_of, open_lanes, open_positions
+from .opened import PACKED_AGAIN, Opened, lanes_for, misfit_of, open_lanes, open_positions, same_past
 from .setting import Setting
 from .settling import Ledger
 from .sizes import Size, logged, size_of, sizes_from_json
@@ -276,7 +276,7 @@ class Session:
         cursor: dict[str, Json] = {
             "at": {str(lane): cursors[lane] for lane in mine},
             "turn": as_int(body["turn"]),
-            "ended": [lane for lane in entries_of(body, "ended") if lane in mine],
+            "ended": sorted(lane for lane in entries_of(body, "ended") if lane in mine),  # as they are written
         }
         return cursor if "drawn" not in body else {**cursor, "drawn": len(range(rank, as_int(body["drawn"]), ranks))}
 
@@ -336,12 +336,11 @@ class Session:
             )
         lap, place = place_in(builder, path, position, reached[0])
         changes = (*self.changes, Change(path, lap, SetWeights(place, weights)))
-        before, told = self.flow, self._run.packed(self.epoch, cursor)
+        before, past = self.flow, self._run.past(self.epoch, cursor)
         try:
             self.flow = changed(self.base, changes, self.epoch)
             opened, out = self._reached(cursor)
-            if told and told != opened.packed(self.epoch, cursor):
-                raise ConfigError(f"set_weights: {PACKED_AGAIN}; give at=, a later position or one of the next pass")
+            same_past(past, opened.past(self.epoch, cursor))
         except BaseException:
             self.flow = before
             raise
