@@ -68,6 +68,24 @@ def test_steps_are_the_length_of_the_run_however_often_it_goes_on(
         assert (steps, step) == (0, 300) and "the run ends after 300" in said, more
 
 
+def test_a_step_is_that_of_all_ranks(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    mixture.write_text(mixture.read_text().replace("size: 8", "size: 4, ranks: 2").replace("steps: 300", "steps: 30"))
+    keys, state = tmp_path / "keys.jsonl", tmp_path / "run"
+    planned = json.loads(penstock("plan", mixture, "--json").stdout)
+    found = json.loads(penstock("run", mixture, "--dump", keys, "--json").stdout)
+    assert (found["steps"], found["samples"]) == (planned["steps"], planned["samples"]) == (30, 240)
+    said = json.loads(penstock("at", mixture, 0, "--to", 30, "--json").stdout)["samples"]
+    told = {step: [(row["source"], row["index"]) for row in said if row["step"] == step] for step in range(30)}
+    assert {line["step"]: [(source, index) for source, _, index in line["keys"]] for line in lines(keys)} == told
+    for steps in (7, 30):  # a state of some steps is one of the training, where every rank took as many
+        penstock("run", mixture, "--dump", tmp_path / "parts.jsonl", "--state", state, "--steps", steps)
+        assert ps.load(mixture).plan.after(state).position == 2 * steps
+    assert (tmp_path / "parts.jsonl").read_text() == keys.read_text()
+    for more in ((), ("--state", state)):
+        done = penstock("replay", mixture, "--steps", "5:9", "--against", keys, *more)
+        assert done.exit_code == 0, done.output
+
+
 LISTENING = """import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("penstock", run_name="__main__", alter_sys=True)"""

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
@@ -50,7 +50,7 @@ def run(
     from .live import Meter, live
 
     chosen(on_error, POLICIES, "--on-error {}")
-    target = opened(mixture)
+    target = _together(opened(mixture))
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
@@ -82,6 +82,17 @@ class Habits:
     state: Path | None
     save_every: int
     pause: float
+
+
+def _together(target: Target) -> Target:
+    """The run as one process takes it: a batch of it is what all ranks take in a step."""
+    from penstock.report.target import opened
+
+    batch = target.model.batch
+    if batch is None or batch.ranks == 1:
+        return target
+    whole = replace(batch, size=batch.size * batch.ranks, ranks=1)
+    return opened(target.path, replace(target.model, batch=whole))
 
 
 def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redraw, habits: Habits) -> bool:
@@ -160,7 +171,7 @@ def _why(target: Target, steps: int | None) -> str:
 
 
 def _end(target: Target) -> int:
-    """The items of the run that the file describes: steps of one rank where it makes batches."""
+    """The items of the run that the file describes: steps where it makes batches."""
     from penstock.mixture_files.horizon import steps_of
 
     if target.whole or (steps := steps_of(target.model)) is None:
