@@ -54,6 +54,8 @@ def test_several_ranges_mean_the_steps_of_the_run_as_it_was(mixture: Path, penst
         assert penstock("run", mixture, "--state", state, "--dump", keys).exit_code == 0
         left = [step for step in range(300) if step not in (*range(20, 25), *range(40, 45))]
         assert [dumped(keys)[step] for step in range(290)] == [was[step] for step in left]
+        done = penstock("run", mixture, "--state", state)
+        assert "nothing is left to do" in done.output and "the run ends after 290" in done.output
 
 
 def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:

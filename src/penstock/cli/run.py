@@ -57,6 +57,8 @@ def run(
         loader = stack.enter_context(ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy))
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_written(dump, first))
+        if state and first and target.whole:  # what was left out of the run makes it shorter
+            target = replace(target, plan=target.plan.after(state))
         last = max(first, _last(target, steps))
         meter = Meter(target, first, last)
         over = _driven(loader, meter, file, stack.enter_context(live(meter, console)), Habits(state, save_every, pause))
