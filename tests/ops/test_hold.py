@@ -296,3 +296,14 @@ def test_the_way_back_to_items_that_are_gone_is_forgotten() -> None:
 def test_more_items_held_than_the_log_keeps() -> None:
     # While a state was loaded, the way back to items was forgotten before the carry that holds them was there.
     assert_resumes(lambda: ps.from_sequence(range(300)).filter(bool).shuffle_buffer(100), every=29)
+
+
+@pytest.mark.parametrize("step", ["batch_by_tokens", "bucket_by_length"])
+def test_keys_of_a_mapping_are_not_its_size(step: str) -> None:
+    texts = ps.from_sequence([{"id": n, "ids": [1] * n} for n in (3, 9, 2, 7)])
+    arguments: tuple[Any, ...] = (10,) if step == "batch_by_tokens" else ([5], 2)
+    for ds in (texts, texts.map(dict)):
+        with pytest.raises(ps.ConfigError, match=rf"{step}\(\): .*'id', 'ids'.*size=lambda x: len\(x\['ids'\]\)"):
+            list(getattr(ds, step)(*arguments, collate=list))
+        groups = list(getattr(ds, step)(*arguments, size=lambda x: len(x["ids"]), collate=list))
+        assert sorted(x["id"] for group in groups for x in group) == [2, 3, 7, 9]

@@ -8,7 +8,7 @@ those items again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple, cast
@@ -18,7 +18,8 @@ import numpy as np
 from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.random import key_of_pass
 from ..base.rows import Rows, bounds_of, empty_rows, join_rows
-from ..folds import ShuffleBuffer
+from ..errors import ConfigError
+from ..folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from ..orders import WindowShuffle
 from ..pack import SOURCE, Apart, BestFit, FirstFit, group_in
 from ..streams.opening import Opening
@@ -71,6 +72,7 @@ class Holding:
 
     def __init__(self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]) -> None:
         self.tap, self.fold, self.size, self.key, self.names = Tap(stream), fold, size, key, names
+        self._by_len = size.measure is len and isinstance(fold, BatchByTokens | BucketByLength)
         self._reset(0)
 
     def _reset(self, epoch: int) -> None:
@@ -110,6 +112,8 @@ class Holding:
         self._ready, self._given, self._flushed = decode_groups(pending, held), 0, bool(flushed)
 
     def _item(self, number: int, value: Any) -> Item:
+        if self._by_len and isinstance(value, Mapping):
+            raise _no_length(self.fold, cast("Mapping[str, Any]", value))
         return Item(number, self.size.of(value), value)
 
     def _took(self, chunk: Chunk) -> None:
@@ -201,6 +205,16 @@ class HoldOp(Groups):
         lane, lanes = opening.share[:2]
         key = self.key + lane & (1 << 64) - 1
         return Holding(opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key, self.names)
+
+
+def _no_length(fold: Fold, sample: Mapping[str, Any]) -> ConfigError:
+    """`len` of a mapping counts its keys: groups by that are of any number of tokens."""
+    step = "batch_by_tokens()" if isinstance(fold, BatchByTokens) else "bucket_by_length()"
+    key = next((key for key, value in sample.items() if hasattr(value, "__len__")), "input_ids")
+    return ConfigError(
+        f"{step}: a sample is a mapping of {', '.join(map(repr, sample))}, and its len() is the number of its keys: "
+        f"say what counts, such as size=lambda x: len(x[{key!r}])"
+    )
 
 
 def shared(fold: Fold, lanes: int) -> Fold:
