@@ -32,6 +32,11 @@ def answer(**keys: Any) -> Any:
     return record(version={"const": 1}, **keys)
 
 
+def perhaps(whole: Any, **keys: Any) -> Any:
+    """With keys that are there or not."""
+    return {**whole, "properties": {**whole["properties"], **keys}}
+
+
 UNIT = {"enum": ["step", "sample"]}
 ROW = record(
     source=TEXT, size=maybe(INT), asked=NUMBER, share=NUMBER, samples=INT, tokens=maybe(INT), epochs=NUMBER,
@@ -51,8 +56,12 @@ SIDE = record(steps=INT, unit=UNIT, sources=many(ROW))
 
 ANSWERS = {
     "error": answer(error=record(kind=TEXT, message=TEXT, exit_code={"enum": [1, 2, 130]})),
-    "plan": answer(
-        mixture=TEXT, unit=UNIT, steps=INT, samples=INT, fingerprint=named(TEXT), sources=many(ROW), picture=maybe(TEXT)
+    "plan": perhaps(
+        answer(
+            mixture=TEXT, unit=UNIT, steps=INT, samples=INT, fingerprint=named(TEXT), sources=many(ROW),
+            picture=maybe(TEXT),
+        ),
+        packing=record(rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT),
     ),
     "at": answer(unit=UNIT, samples=many(SAMPLE)),
     "find": answer(

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -118,6 +120,16 @@ def test_its_json_keeps_to_its_schema(command: str, world: dict[str, str], penst
     found = json.loads(done.stdout)
     assert found["version"] == 1
     Draft202012Validator({"$ref": f"#/$defs/{command.split()[0]}", "$defs": SCHEMA["$defs"]}).validate(found)
+
+
+@pytest.mark.parametrize("horizon", ["horizon: {epochs: 1}\n", ""])
+def test_the_plan_of_packed_rows_keeps_to_its_schema(horizon: str, tmp_path: Path, penstock: Penstock) -> None:
+    pq.write_table(pa.table({"ids": [list(range(n)) for n in (3, 40, 7, 12)] * 9}), tmp_path / "a.parquet")
+    path = tmp_path / "packed.yaml"
+    path.write_text(f"{horizon}pack: {{length: 32}}\nsources: {{a: {{path: a.parquet, lengths: ids}}}}\n")
+    found = json.loads(penstock("plan", path, "--json").stdout)
+    assert found["packing"]["sampled"] > 0
+    Draft202012Validator({"$ref": "#/$defs/plan", "$defs": SCHEMA["$defs"]}).validate(found)
 
 
 @pytest.mark.parametrize("command", ASKED)
