@@ -88,6 +88,17 @@ def test_bad_files(text: str, write: Any) -> None:
     assert read_model(write(text))[1]
 
 
+def test_sources_may_come_from_what_is_included(write: Any) -> None:
+    path = write("sources: {a: {path: x}}")
+    other = path.with_name("other.yaml")
+    other.write_text(f"include: {path.name}\nseed: 3\n")
+    model, problems = read_model(other)
+    assert model is not None and problems == [] and model.names == ("a",)
+    assert list(VALIDATOR.iter_errors(as_json(other.read_text()))) == []
+    nested = {"sources": {"a": {"mixture": {"seed": 3}}}}
+    assert list(VALIDATOR.iter_errors(nested)), "a mixture inside another one includes nothing"
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_examples_fit(path: Path) -> None:
     assert list(VALIDATOR.iter_errors(as_json(path.read_text(encoding="utf-8")))) == []

@@ -303,6 +303,7 @@ MIXTURE = Section(
         Key("cache", Text(), "Where indexes and unpacked files are kept; relative to this file."),
     ),
     ("sources",),
+    bringing="include",
 )
 
 

@@ -214,13 +214,16 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """Known keys with their values; with `short`, a single value of another kind may stand for it."""
+    """Known keys with their values; with `short`, a single value of another kind may stand for it. What is needed may
+    come from the files that the key `bringing` names.
+    """
 
     name: str
     doc: str
     keys: tuple[Key, ...]
     needed: tuple[str, ...] = ()
     short: Kind | None = None
+    bringing: str | None = None
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
         """A dict of the keys given; refused keys are left out, so that the others are still looked at."""
@@ -251,7 +254,9 @@ class Section:
         """The definition that `schema` refers to."""
         keys = {key.name: {"description": key.doc, **key.kind.schema()} for key in self.keys}
         whole: Schema = {"type": "object", "additionalProperties": False, "properties": keys}
-        if self.needed:
+        if self.bringing:  # looked at before the files that it names are
+            whole["anyOf"] = [{"required": list(self.needed)}, {"required": [self.bringing]}]
+        elif self.needed:
             whole["required"] = list(self.needed)
         if self.short is not None:
             return {"description": self.doc, "anyOf": [self.short.schema(), whole]}
