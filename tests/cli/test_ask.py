@@ -267,3 +267,9 @@ def test_plan_tells_how_full_packed_rows_are(tmp_path: Path, penstock: Penstock)
     found = said(penstock, "plan", path)["packing"]
     assert 0.99 < found["fill"] < 1 and 0.2 < found["split"] < 0.8 and found["cut"] == 0 and found["sampled"] > 50
     assert "packing: " in (shown := penstock("plan", path).output) and "99.14% full" in shown
+
+
+def test_a_state_that_is_not_there_is_asked_for_in_words(mixture: Path, penstock: Penstock) -> None:
+    for words in (("plan", mixture), ("at", mixture, 3), ("audit", mixture)):
+        refused = penstock(*words, "--state", mixture / "nosuch")
+        assert refused.exit_code == 2 and "there is no state: name the folder that" in refused.stderr, refused.stderr

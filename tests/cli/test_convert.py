@@ -50,5 +50,5 @@ def test_what_is_no_mixture_is_refused(mixture: Path, penstock: Penstock) -> Non
     other = mixture.with_name("other.yaml")
     other.write_text("a: 1\n")
     result = penstock("convert", other, "-o", mixture.with_name("out.yaml"))
-    assert result.exit_code == 2 and "--from" not in result.output and "kind=" in result.stderr
+    assert result.exit_code == 2 and "say which, by kind= (on the command line --from): one of" in result.stderr
     assert not mixture.with_name("out.yaml").exists()

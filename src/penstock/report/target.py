@@ -278,6 +278,11 @@ def _state(path: Path) -> Mapping[str, Any] | Path:
         return path
     try:
         found = json.loads(world.store.read(str(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        raise StateError(
+            f"{path}: there is no state: name the folder that `ps.save` or `penstock run --state` was given, or a file "
+            "of JSON with what state_dict() said"
+        ) from None
     except ValueError as error:
         raise StateError(f"{path}: no state: {error}") from None
     return cast("Mapping[str, Any]", found)

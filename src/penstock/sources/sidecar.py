@@ -325,7 +325,7 @@ def _checksum(head: bytes) -> bytes:
 def _remedy(path: Path, data: Path, kind: int = LINES) -> str:
     if kind == DOCUMENTS:
         return f"delete {path}, and it is made again"
-    return f"run `penstock index --rebuild {data}`, or delete {path}, or call index_lines({str(data)!r}, rebuild=True)"
+    return f"run `penstock index --rebuild {data}`, or delete {path}, and it is made again"
 
 
 def _version(found: Stat) -> str:

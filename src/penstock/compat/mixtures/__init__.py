@@ -90,7 +90,10 @@ def convert(
     found = kind_of(tree) if kind is None else kind
     if found is None:
         known = ", ".join(KINDS)
-        raise ConfigError(f"{path}: its format is not clear from what it holds; say which: kind= one of {known}")
+        raise ConfigError(
+            f"{path}: its format is not clear from what it holds; say which, by kind= (on the command "
+            f"line --from): one of {known}"
+        )
     if found not in KINDS:
         raise ConfigError(f"unknown kind {found!r}: one of {', '.join(KINDS)}")
     if not KINDS[found].is_mine(tree):
