@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from amounts import examples
 from penstock.testing import assert_resumes, assert_source
 from penstock.types import is_source
 
+DAY, NOON = date(2026, 1, 2), datetime(2026, 1, 2, 12)
 DOCUMENTS = [[5, 1, 2], [], [7], list(range(40)), [], [3, 3], [9] * 11, [], [1]]
 
 
@@ -137,6 +140,15 @@ ODD: dict[str, tuple[list[Any], str]] = {
     "no name": ([{1: 1}], "1 is no name for a column"),
     "a later type": ([*({"x": 1} for _ in range(70)), {"x": "a"}], "sample 70: its field 'x' is no int64"),
     "a later field": ([*({"x": 1} for _ in range(70)), {"x": 1, "y": 1}], "sample 70: it has the field 'y'"),
+    "times among days": (
+        [{"x": DAY}, {"x": NOON}],
+        "the field 'x' cannot be one column: a value of the type datetime does not",
+    ),
+    "zones and none": ([{"x": NOON}, {"x": NOON.replace(tzinfo=UTC)}], "the field 'x' cannot be one column: times"),
+    "texts among bytes": (
+        [{"x": b"a"}, {"x": "a"}],
+        "the field 'x' cannot be one column: a value of the type str does not",
+    ),
     "a later array": ([*(np.arange(2, dtype=np.uint16) for _ in range(70)), np.array([70_000])], "sample 70"),
 }
 
@@ -157,3 +169,75 @@ def test_many_shards_have_one_catalog(tmp_path: Path) -> None:
         assert [x.tolist() for x in again] == [x.tolist() for x in ds]
         assert len(again.pack(7)) == -(-160 // 7)
     assert ps.read(tmp_path, columns=["input_ids"])[3]["input_ids"].tolist() == [0, 1, 2]
+
+
+EAST = timezone(timedelta(hours=5))
+CUT: dict[str, tuple[Any, Any]] = {  # what the first samples hold, and what Arrow would make into that without a word
+    "floats": (1, 1.5),
+    "long integers": (0.5, 2**53 + 1),
+    "floats in lists": ([1], [1.5]),
+    "floats in arrays": (np.array([1]), np.array([1.5])),
+    "longer floats in arrays": (np.array([1], np.float32), np.array([0.1])),
+    "longer floats": (np.float32(1), 0.1),
+    "halves": (np.float16(1), 2049),
+    "keys": ({"a": 1}, {"a": 1, "b": 2}),
+    "keys in lists": ([{"a": 1}], [{"a": 1}, {"a": 1, "b": 2}]),
+    "keys that are no texts": ({"a": 1}, {"a": 1, 2: 3}),
+    "keys further in": ({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}),
+    "floats further in": ({"a": [{"b": 1}]}, {"a": [{"b": 1.5}]}),
+    "decimals": (1, Decimal("1.5")),
+    "decimals of more digits": (Decimal("1.5"), Decimal("1.25")),
+    "times": (DAY, NOON),
+    "days": (NOON, DAY),
+    "times further in": ({"a": [DAY]}, {"a": [DAY, NOON]}),
+    "times of a zone": (NOON, NOON.replace(tzinfo=EAST)),
+    "times of no zone": (NOON.replace(tzinfo=EAST), NOON),
+    "finer times": (np.datetime64("2026-01-01T00:00:00", "s"), np.datetime64("2026-01-01T00:00:00.5", "ms")),
+    "numbers as times": (NOON, 5),
+    "numbers as days": (DAY, 5),
+    "numbers as times of day": (time(12), 5),
+    "numbers as durations": (timedelta(1), 5),
+    "texts": (b"a", "a"),
+    "bytes": ("a", b"a"),
+    "texts further in": ([b"a"], [b"a", "a"]),
+    "truths": (1, True),
+    "truths as floats": (1.5, True),
+    "integers over 64 bits": (1, 2**64),
+    "texts that are no UTF-8": ("a", "\ud800"),
+}
+
+
+@pytest.mark.parametrize("company", ["alone", "among others"])
+@pytest.mark.parametrize("case", CUT)
+def test_a_late_value_is_kept_or_refused_by_name_and_never_cut(case: str, company: str, tmp_path: Path) -> None:
+    first, late = CUT[case]
+    ds = ps.from_sequence([{"x": first}] * 70 + [{"x": late}], name="rows")
+    if case == "truths as floats" and company == "among others":
+        return  # Arrow takes it for 1.0, which it equals
+    with pytest.raises(ps.DataError, match="sample 70: its field 'x' is no "):
+        ps.write(ds, tmp_path / "out", shard=100 if company == "among others" else 70)
+
+
+KEPT: dict[str, tuple[Any, list[Any]]] = {
+    "nothing": (1, [None]),
+    "integers as floats": (1.5, [2, None, 2**53]),
+    "whole floats": (1, [2.0]),
+    "wide integers": (np.uint8(1), [200, None]),
+    "arrays of other numbers": (np.array([1], np.int32), [np.array([2], np.int64), [3], []]),
+    "floats without more digits": (np.float32(1), [0.5, float("inf"), float("nan")]),
+    "keys that are not there": ({"a": 1, "b": "x"}, [{"b": "y"}, {}, None]),
+    "keys in another order": ({"a": 1, "b": 2}, [{"b": 3, "a": 4}]),
+    "decimals": (Decimal("1.25"), [Decimal("2.5"), 3]),
+    "times of other zones": (NOON.replace(tzinfo=UTC), [NOON.replace(tzinfo=EAST)]),
+    "no company": (1, [2.0, 2**60 + 1]),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_late_value_that_loses_nothing_is_taken(case: str, tmp_path: Path) -> None:
+    first, late = KEPT[case]
+    ps.write(ps.from_sequence([{"x": x} for x in [first] * 70 + late], name="rows"), tmp_path, shard=70)
+    for got, want in zip(list(ps.read(tmp_path))[70:], late, strict=True):
+        want = {"a": None, "b": None, **want} if isinstance(want, dict) else want
+        one, other = (each.tolist() if isinstance(each, np.ndarray) else each for each in (got["x"], want))
+        np.testing.assert_equal(one, other)

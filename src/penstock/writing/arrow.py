@@ -18,6 +18,7 @@ from ..errors import DataError
 from ..sources.rows import arrow
 from ..sources.store import KEYS
 from ..types import Json
+from .exact import alike, exact, unfit
 from .tables import encoded
 
 _FIRST = 64  # samples that tell the schema
@@ -66,9 +67,10 @@ def _type(values: list[Any], name: str) -> Any:
     pa: Any = arrow()
     dtypes: set[Any] = {cast(Any, value).dtype if isinstance(value, np.ndarray) else None for value in values}
     try:
-        alike = len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
-        kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if alike else pa.array(values).type
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        same = len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
+        kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if same else pa.array(values).type
+        alike(values, kind)
+    except unfit() as error:
         raise DataError(f"the field {name!r} cannot be one column: {error}", where=_WHERE) from error
     if pa.types.is_null(kind):
         raise DataError(
@@ -139,18 +141,20 @@ def _column(values: list[Any], field: Any, first: int) -> Any:
             offsets = np.concatenate([[0], np.cumsum([len(value) for value in values])]).astype(np.int32)
             return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
     try:
-        return pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        return exact(values, field.type)
+    except unfit():
         for number, value in enumerate(values):
             _fits(value, field, first + number)
+    try:
+        return pa.array(values, field.type)  # every one of them fits; together Arrow found no type for them
+    except unfit() as error:
         raise DataError(f"the field {field.name!r} is no column: {error}", where=f"samples from {first} on") from error
 
 
 def _fits(value: Any, field: Any, position: int) -> None:
-    pa: Any = arrow()
     try:
-        pa.array([value], field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        exact([value], field.type)
+    except unfit() as error:
         raise DataError(
             f"its field {field.name!r} is no {field.type}, as the first samples have it: {error}",
             where=f"sample {position}",
