@@ -45,3 +45,20 @@ def test_what_is_there_is_whole_whatever_fails(how: Any) -> None:
         disk.crash()
         files = [path for path in disk.paths() if path.suffix == ".jsonl"]
         assert all(disk.read(path) == want[path] for path in files), n
+
+
+@pytest.mark.parametrize("counts", [None, [1_000, 1_500]])
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+@pytest.mark.parametrize("value", [2**64, "\ud800", {"\ud800": 1}])
+def test_what_no_column_holds_is_refused_by_the_number_of_its_row(
+    value: Any, format: Any, counts: Any, tmp_path: Path
+) -> None:
+    rows = [{"n": number, "x": value if number == 2_100 else None} for number in range(2_500)]
+    with pytest.raises(ps.DataError, match="row 2100: the field 'x' cannot be one column"):
+        write_rows(rows, tmp_path, format, counts=counts)
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_a_name_that_is_no_utf8_is_refused(format: Any, tmp_path: Path) -> None:
+    with pytest.raises(ps.DataError, match=r"the field '\\ud800' cannot be one column"):
+        write_rows([{"\ud800": 1}], tmp_path, format)

@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..sources.rows import arrow
 from ..sources.store import KEYS
 from ..types import Json
-from .exact import alike, exact, unfit
+from .exact import alike, culprit, exact, unfit
 from .tables import encoded
 
 _FIRST = 64  # samples that tell the schema
@@ -58,7 +58,13 @@ def columns_of(dataset: Dataset) -> Columns:
     pa: Any = arrow()
     fields = list[Any]()
     for name in names:
-        fields.append(pa.field(name, _type([row[name] for row in rows if row.get(name) is not None], name)))
+        held = {place: row[name] for place, row in enumerate(rows) if row.get(name) is not None}
+        try:
+            fields.append(pa.field(name, _type([*held.values()], name)))
+        except unfit() as error:
+            bad = culprit([*held.values()])
+            where = _WHERE if bad is None else f"sample {[*held][bad]}"
+            raise DataError(f"the field {name!r} cannot be one column: {error}", where=where) from error
     return Columns(pa.schema(fields), bare)
 
 
@@ -66,12 +72,9 @@ def _type(values: list[Any], name: str) -> Any:
     """What a column of such values is: lists of what arrays hold, if they all hold the same, or what Arrow finds."""
     pa: Any = arrow()
     dtypes: set[Any] = {cast(Any, value).dtype if isinstance(value, np.ndarray) else None for value in values}
-    try:
-        same = len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
-        kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if same else pa.array(values).type
-        alike(values, kind)
-    except unfit() as error:
-        raise DataError(f"the field {name!r} cannot be one column: {error}", where=_WHERE) from error
+    same = len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
+    kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if same else pa.array(values).type
+    alike(values, kind)
     if pa.types.is_null(kind):
         raise DataError(
             f"the field {name!r} is empty in all of them, so that its type is not known: fill it, or leave it out",

@@ -41,6 +41,16 @@ def unfit() -> tuple[type[Exception], ...]:
     return (arrow().ArrowException, TypeError, ValueError, OverflowError)
 
 
+def culprit(values: Sequence[Any]) -> int | None:
+    """Which of the values no column can hold, whatever the others are; None, if they only differ."""
+    for place, value in enumerate(values):
+        try:
+            arrow().array([value])
+        except unfit():
+            return place
+    return None
+
+
 def alike(values: Iterable[Any], kind: Any) -> None:
     """Refuse values that Arrow takes for those of a type without a word, though they are others: texts as bytes, times
     as days, times of no zone as those of one.

@@ -8,21 +8,26 @@ from typing import Any
 
 from ..errors import DataError
 from ..sources.rows import arrow
+from .exact import culprit, unfit
 
 _ROWS = 1_000  # rows made into a table at a time
 
 
 def tables_of(rows: Iterable[Any], most: int, counts: Sequence[int] | None) -> Iterator[Any]:
     """Tables of the rows of one file each: of at most `most` bytes, or of the counts asked for."""
-    source = iter(rows)
+    source, begun = iter(rows), 0
     if counts is not None:
         for count in counts:
-            parts = [_table(list(islice(source, min(_ROWS, count - done)))) for done in range(0, count, _ROWS)]
+            parts = [
+                _table(list(islice(source, min(_ROWS, count - done))), begun + done) for done in range(0, count, _ROWS)
+            ]
+            begun += count
             yield _joined(parts)
         return
     held, size = list[Any](), 0
     while chunk := list(islice(source, _ROWS)):
-        table = _table(chunk)
+        table = _table(chunk, begun)
+        begun += len(chunk)
         while len(table):
             fits = _fitting(table, most - size, at_least=not held)
             if fits:
@@ -45,18 +50,23 @@ def _fitting(table: Any, room: int, at_least: bool) -> int:
     return max(low, int(at_least))
 
 
-def _table(rows: list[Any]) -> Any:
-    for row in rows:
+def _table(rows: list[Any], first: int) -> Any:
+    """A table of these rows; the number of the first of them is for errors."""
+    for number, row in enumerate(rows, first):
         if not isinstance(row, Mapping):
-            raise DataError(f"a row is a {type(row).__name__}; only mappings can be saved")
+            raise DataError(f"it is a {type(row).__name__}; only mappings can be saved", where=f"row {number}")
     names = list(dict.fromkeys(name for row in rows for name in row))
     pa: Any = arrow()
     columns = dict[str, Any]()
     for name in names:
+        values = [row.get(name) for row in rows]
         try:
-            columns[name] = pa.array([row.get(name) for row in rows])
-        except pa.ArrowException as error:
-            raise DataError(f"the field {name!r} cannot be one column: {error}") from error
+            columns[name] = pa.array(values)
+            pa.field(name, columns[name].type)  # names can be no UTF-8, too
+        except unfit() as error:
+            bad = culprit(values)
+            where = f"rows from {first} on" if bad is None else f"row {first + bad}"
+            raise DataError(f"the field {name!r} cannot be one column: {error}", where=where) from error
     return pa.table(columns)
 
 
