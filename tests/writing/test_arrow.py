@@ -135,7 +135,7 @@ ODD: dict[str, tuple[list[Any], str]] = {
     "another kind": ([{"x": 1}, np.arange(3)], "sample 1: it is a ndarray"),
     "two axes": ([{"x": np.zeros((2, 2))}], "the field 'x' cannot be one column"),
     "other types": ([{"x": 1}, {"x": "a"}], "the field 'x' cannot be one column"),
-    "nothing known": ([{"x": None}, {"x": None}], "the field 'x' is empty in all of them"),
+    "nothing known": ([{"x": None}, {"x": None}], "^the first 64 samples: the field 'x' is empty in all"),
     "our own name": ([{"__key__": 1}], "'__key__' is no name for a column"),
     "no name": ([{1: 1}], "1 is no name for a column"),
     "a later type": ([*({"x": 1} for _ in range(70)), {"x": "a"}], "sample 70: its field 'x' is no int64"),

@@ -61,6 +61,8 @@ def columns_of(dataset: Dataset) -> Columns:
         held = {place: row[name] for place, row in enumerate(rows) if row.get(name) is not None}
         try:
             fields.append(pa.field(name, _type([*held.values()], name)))
+        except DataError:
+            raise
         except unfit() as error:
             bad = culprit([*held.values()])
             where = _WHERE if bad is None else f"sample {[*held][bad]}"
