@@ -78,6 +78,39 @@ def test_lists_of_files_become_tars(tmp_path: Path, penstock: Penstock) -> None:
     assert result.exit_code == 2 and "no file 'photos/none.png'" in result.stderr and "line 1" in result.stderr
 
 
+@pytest.mark.parametrize("names", [("dup.TXT", "dup.txt"), ("a.JPG", "a.jpg"), ("a", "a.bin")])
+def test_two_files_for_one_part_are_refused_by_name(names: tuple[str, str], tmp_path: Path, penstock: Penstock) -> None:
+    folder = tmp_path / "files"
+    (folder / "d").mkdir(parents=True)
+    for name in names:
+        (folder / "d" / name).write_text(name)
+    result = penstock("prepare", folder, "--from", "files", "-o", tmp_path / "out")
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and f"{folder / 'd' / names[0]} and {folder / 'd' / names[1]} would both" in said
+
+
+def test_a_list_that_tells_the_text_of_a_text_is_refused(tmp_path: Path, penstock: Penstock) -> None:
+    (tmp_path / "x.txt").write_text("its own")
+    names = tmp_path / "list.tsv"
+    names.write_text("x.txt\n\nx.txt\ta caption\n")
+    result = penstock("prepare", names, "--from", "list", "-o", tmp_path / "out")
+    assert result.exit_code == 2, result.output
+    assert "'a caption'" in result.stderr and "'x.txt'" in result.stderr and "line 3" in result.stderr
+
+
+def test_lists_may_begin_with_a_mark_and_end_only_at_new_lines(tmp_path: Path, penstock: Penstock) -> None:
+    files = [f"{name}.png" for name in ("a", "b\u2028c", "d\x85e", "f\x0cg")]
+    for file in files:
+        (tmp_path / file).write_bytes(file.encode())
+    names = tmp_path / "list.tsv"
+    lines = [files[0], f"{files[1]}\tone\x85two", *files[2:]]
+    names.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    result = penstock("prepare", names, "--from", "list", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    rows = list(ps.read(tmp_path / "out"))
+    assert [row["png"].decode() for row in rows] == files and rows[1]["txt"].decode() == "one\x85two"
+
+
 def test_hub_datasets_become_shards(tmp_path: Path, penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets: Any = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets, "load_dataset", lambda name, split: datasets.Dataset.from_dict({"of": [name, split]}))

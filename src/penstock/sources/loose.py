@@ -80,7 +80,13 @@ def folder(path: Path) -> LooseFiles:
         if any(piece.startswith(".") for piece in relative.parts) or not each.is_file():
             continue
         stem, _, ending = relative.name.partition(".")
-        found.setdefault((relative.parent / stem).as_posix(), {})[ending.lower() or "bin"] = each
+        parts, part = found.setdefault((relative.parent / stem).as_posix(), {}), ending.lower() or "bin"
+        if part in parts:
+            raise ConfigError(
+                f"{parts[part]} and {each} would both be the part {part!r} of one sample (the case of an ending does "
+                "not count, and without one it is 'bin'): rename one of them, or take it out of the folder"
+            )
+        parts[part] = each
     if not found:
         raise ConfigError(f"{path} holds no files")
     return LooseFiles([Loose(key, parts, {}) for key, parts in found.items()], path.name)
@@ -97,17 +103,25 @@ def listed(path: Path) -> LooseFiles:
     """
     samples = list[Loose]()
     with sidecar.storage(path):
-        text = seams.world.store.read(str(path)).decode("utf-8", "surrogateescape")
-    for number, line in enumerate(text.splitlines(), 1):
-        name, _, told = line.partition("\t")
+        text = seams.world.store.read(str(path)).decode("utf-8-sig", "surrogateescape")
+    # Names may hold what else `splitlines` takes for the end of a line.
+    for number, line in enumerate(text.split("\n"), 1):
+        name, _, told = line.removesuffix("\r").partition("\t")
         if not (name := name.strip()):
             continue
         file = path.parent / name
         if not file.is_file():
             raise DataError(f"there is no file {name!r}", where=f"{path}, line {number}")
         stem, _, ending = file.name.partition(".")
+        part = ending.lower() or "bin"
+        if told and part == "txt":
+            raise DataError(
+                f"the text {told!r} after the tab and the file {name!r} would both be the part 'txt' of one sample: "
+                "leave one of them out, or give the file another ending",
+                where=f"{path}, line {number}",
+            )
         key = (Path(name).parent / stem).as_posix().lstrip("/").replace("../", "")
-        samples.append(Loose(key, {ending.lower() or "bin": file}, {"txt": told} if told else {}))
+        samples.append(Loose(key, {part: file}, {"txt": told} if told else {}))
     if not samples:
         raise ConfigError(f"{path} names no files")
     keys = [sample.key for sample in samples]
