@@ -100,6 +100,19 @@ def test_trees_of_items_and_the_order_of_chunks(tmp_path: Path) -> None:
         open_files(folder, columns=["a"])
 
 
+def test_keys_of_items_are_of_the_kind_that_they_were(tmp_path: Path) -> None:
+    leaf = {"type": None, "context": None, "children_spec": []}
+    keys = [0, "one", 2, "0", None]
+    spec = {"type": "builtins.dict", "context": json.dumps(keys), "children_spec": [leaf] * 5}
+    rows = [{name: i + place for place, name in enumerate("abcde")} for i in range(5)]
+    folder = write_litdata(tmp_path / "lit", rows, dict.fromkeys("abcde", "int"), data_spec=json.dumps([1, spec]))
+    assert open_files(folder).read(np.arange(2)) == [dict(zip(keys, range(i, i + 5), strict=True)) for i in range(2)]
+    assert open_files(folder, columns=["2", "one"]).read(np.array([3])) == [{2: 5, "one": 4}]
+    assert open_files(folder, columns=["0"]).read(np.array([3])) == [{"0": 6}]
+    with pytest.raises(ConfigError, match="there is no column '1'; the columns are 0, one, 2, 0"):
+        open_files(folder, columns=["1"])
+
+
 def test_chunks_of_tokens(tmp_path: Path) -> None:
     leaf = {"type": None, "context": None, "children_spec": []}
     folder = tmp_path / "lit"
@@ -134,6 +147,10 @@ def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
         (
             {"data_spec": '[1, {"type": "os.system", "context": "x", "children_spec": []}]'},
             "items are made of os.system",
+        ),
+        (
+            {"data_spec": '[1, {"type": "builtins.dict", "context": "[[1]]", "children_spec": []}]'},
+            r"\[\[1\]\] are no keys of a dict",
         ),
     ],
 )

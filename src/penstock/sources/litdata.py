@@ -36,7 +36,7 @@ class Tree(NamedTuple):
 
     leaf: int
     make: Callable[[Any], Any] | None
-    keys: list[str] | None
+    keys: list[str | int | float | None] | None
     parts: list[Tree]
 
 
@@ -105,7 +105,9 @@ def _tree(spec: Any, first: int) -> tuple[Tree, int]:
         parts.append(part)
     if kind in _DICTS:
         context = json.loads(spec["context"]) if isinstance(spec["context"], str) else spec["context"]
-        keys = [str(key) for key in context]
+        keys = list(context)  # of the kind that they were: litdata gives integers back as integers, too
+        if any(isinstance(key, list | dict) for key in keys):
+            raise ValueError(f"{keys!r} are no keys of a dict")
         if len(keys) != len(parts):
             raise ValueError(f"{len(keys)} keys for {len(parts)} values")
         return Tree(-1, dict, keys, parts), first
@@ -141,10 +143,13 @@ class Items:
 
 def _chosen(tree: Tree, columns: Sequence[str], origin: Path) -> Tree:
     keys = tree.keys or []
-    if missing := [column for column in columns if column not in keys]:
-        known = f"the columns are {', '.join(keys)}" if keys else "its items are no mappings"
+    places = {str(key): place for place, key in enumerate(keys)}
+    places |= {key: place for place, key in enumerate(keys) if isinstance(key, str)}  # "0", should there be 0 as well
+    if missing := [column for column in columns if column not in places]:
+        known = f"the columns are {', '.join(map(str, keys))}" if keys else "its items are no mappings"
         raise ConfigError(f"{origin}: there is no column {missing[0]!r}; {known}")
-    return tree._replace(keys=list(columns), parts=[tree.parts[keys.index(column)] for column in columns])
+    chosen = [places[column] for column in columns]
+    return tree._replace(keys=[keys[place] for place in chosen], parts=[tree.parts[place] for place in chosen])
 
 
 def _leaves(tree: Tree) -> list[int]:
