@@ -141,7 +141,8 @@ class Mixture:
         """The mixture with one more event, at its place in the log."""
         place = bisect_right(self.log, event.at, key=lambda other: other.at)
         other = self.with_log((*self.log[:place], event, *self.log[place:]))
-        if place == len(self.log) and not isinstance(event, Adopt):
+        last = self._eras[-1].plan
+        if place == len(self.log) and not isinstance(event, Adopt) and not other._over(last, event):
             other.__dict__["_eras"] = (*self._eras, other._after(self._eras[-1].plan, event))
         return other
 
@@ -198,6 +199,8 @@ class Mixture:
             position, counts = event.at, np.asarray([event.counts.get(name, 0) for name in self.names], np.int64)
         eras = [self._plan(law, position, counts, np.zeros(len(counts)), np.zeros(len(counts), np.bool_))]
         for event in self.log[start + 1 :]:
+            if self._over(eras[-1].plan, event):
+                break
             eras.append(self._after(eras[-1].plan, event))
         return tuple(eras)
 
@@ -206,6 +209,10 @@ class Mixture:
     ) -> Blocks:
         out = out | (counts >= self._rules.most)
         return Blocks(Timeline(self._rules, law, State(at, counts, residual, out), ended))
+
+    def _over(self, plan: Timeline, event: Event) -> bool:
+        """Whether the inputs, streams, had ended before an event: a lane ends before what is set for the others."""
+        return any(isinstance(each, Exhausted) for each in self.log) and plan.end_within(event.at) < event.at
 
     def _after(self, plan: Timeline, event: Event) -> Blocks:
         """The plan from an event on. What the block that it cuts had given out by then is made up for afterwards."""

@@ -1,7 +1,8 @@
-"""Weights of an inner mixture that are set during a run, where the one above it looks at its length."""
+"""Weights that are set during a run: within another mixture, and for where lanes have ended."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -36,3 +37,18 @@ def test_weights_within_change_where_the_one_above_does_not_look_at_lengths() ->
                 loader.set_weights({"a": 1, "b": 9})
         plan = ds.plan.after(loader.state_dict())
         assert [sample.key for sample in plan.at(slice(0, 60))] == keys
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("at", [30, 36, 38, 41, 60])
+def test_weights_of_streams_may_be_set_for_where_some_lanes_have_ended(lanes: int, at: int) -> None:
+    a = ps.from_sequence(range(20), name="a").filter(lambda x: x % 7 != 3)
+    b = ps.from_sequence(range(30), name="b").filter(lambda x: x % 5 != 2)
+    ds = ps.mix({"a": a, "b": b}, {"a": 1, "b": 1}, stop="all_exhausted")
+    want = sorted(ps.Loader(ds, lanes=lanes))
+    for taken in (0, 20, 33, 40):
+        with ps.Loader(ds, lanes=lanes) as loader, ps.Loader(ds, lanes=lanes) as other:
+            loader.set_weights({"a": 1, "b": 3}, at=at)
+            given = list(islice(loader, taken))
+            other.load_state_dict(loader.state_dict())
+            assert sorted([*given, *other]) == want
