@@ -97,6 +97,22 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path, suffix: str) -
     assert kept(home) == []
 
 
+@pytest.mark.parametrize("before", [b"", zstd(BODY)])
+def test_a_window_that_is_too_large_is_no_damage(before: bytes, tmp_path: Path, home: Path) -> None:
+    def long(log: int) -> bytes:
+        parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=log)
+        stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()  # which tells no size
+        return stream.compress(BODY) + stream.flush()
+
+    path = tmp_path / "code.jsonl.zst"
+    path.write_bytes(before + long(28))
+    with pytest.raises(DataError, match=r"code\.jsonl\.zst: it need not be damaged: .*--long=31 code\.jsonl\.zst"):
+        open_files(path)
+    assert kept(home) == []
+    path.write_bytes(before + long(27))
+    assert len(whole(path)) == 3000 * (2 if before else 1)
+
+
 def test_a_stale_or_spoiled_copy_is_refused(tmp_path: Path, home: Path, suffix: str) -> None:
     path = packed(tmp_path, suffix)
     whole(path)

@@ -23,6 +23,7 @@ _BITE = {".gz": 64 << 10}.get  # so that a bomb unfolds in the memory of one bit
 _CHECK = 64 << 20  # bytes written between two looks at the free space
 _RATIO, _LARGE = 250, 256 << 20  # a bomb: more bytes than this for each of the archive's, and more than this in all
 _GZIP = 31
+_WINDOW = "too much memory"  # what libzstd says of a window above 128 MiB, as `zstd --long=31` asks for
 
 
 def plain(origin: Path, *, cache: str | Path | None, rebuild: bool = False, here: bool = False) -> Path:
@@ -100,6 +101,12 @@ def _members(bites: Iterator[bytes], new: Callable[[], Any], origin: Path) -> It
             try:
                 piece: bytes = machine.decompress(bite)
             except Exception as error:  # each package has an error of its own
+                if _WINDOW in str(error):
+                    raise DataError(
+                        "it need not be damaged: its zstd frame asks for a window of more than 128 MiB, and so for "
+                        f"more memory than is given to it. Pack anew: zstd -dc --long=31 {origin.name} | zstd -o NEW",
+                        where=str(origin),
+                    ) from error
                 raise DataError(f"damaged archive: {error}", where=str(origin)) from error
             yield piece
             bite = machine.unused_data if machine.eof else b""
