@@ -323,3 +323,11 @@ def test_structs_that_differ_in_the_name_of_their_first_field_are_refused(tmp_pa
         pq.write_table(pa.table({"x": [value]}), tmp_path / f"{name}.parquet")
     with pytest.raises(DataError, match=r"1\.parquet: its column 'x' holds struct<b: int64>"):
         open_files(str(tmp_path / "*.parquet"))
+
+
+def test_a_table_without_columns_has_its_rows(tmp_path: Path) -> None:
+    table = pa.table({"a": range(5)}).select([])
+    with pa.ipc.new_file(str(tmp_path / "x.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    source = open_files(tmp_path / "x.arrow")
+    assert len(source) == 5 and source.read(np.array([0, 1])) == [{}, {}] and source.read(np.arange(5)) == [{}] * 5

@@ -52,6 +52,8 @@ def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dic
     """
     columns = [values_of(column, indices, views) for column in table.columns]
     names: list[str] = table.schema.names
+    if not names:  # rows there are all the same
+        return [{} for _ in range(table.num_rows if indices is None else len(indices))]
     if len(names) == 1:
         return [{names[0]: value} for value in columns[0]]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
