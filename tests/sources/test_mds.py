@@ -178,3 +178,12 @@ def test_a_size_without_end_is_refused(tmp_path: Path) -> None:
     index.write_text(index.read_text().replace('"samples": 2', '"samples": 1e999'))
     with pytest.raises(DataError, match=r"index\.json.*is no index of MDS shards"):
         open_files(folder)
+
+
+@pytest.mark.parametrize("packed", ["br", "bz2", "snappy"])
+def test_a_compression_that_is_not_read_is_named(packed: str, tmp_path: Path) -> None:
+    folder = write_mds(tmp_path / "mds", mds_rows(3))
+    (folder / "shard.00000.mds").rename(folder / f"shard.00000.mds.{packed}")
+    changed(folder, lambda shards: shards[0].update(zip_data={"basename": f"shard.00000.mds.{packed}"}))
+    with pytest.raises(ConfigError, match=f"MDS packed as {packed} is not read: pack it as zstd or gz"):
+        open_files(folder)

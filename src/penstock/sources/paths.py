@@ -162,6 +162,8 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
     first = paths[0]
     for path in paths:
         if format_of(path) is None:
+            if path.suffix.lower() in (".br", ".bz2", ".snappy") and Path(path.stem).suffix.lower() == ".mds":
+                raise ConfigError(f"{path}: MDS packed as {path.suffix[1:]} is not read: pack it as zstd or gz, or not")
             raise ConfigError(
                 f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "
                 f"{', '.join(FORMATS)} (and {', '.join(PACKED)} after lines, CSV and tar); or pass format="
