@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.base import seams
 from penstock.errors import StorageError
 from penstock.stores import fast
+from penstock.stores.client import Gone, Later
 
 from . import servers
 from .conftest import Clock
@@ -99,3 +100,15 @@ def test_a_bucket_that_changes(by: str, bucket: servers.Site, clock: Clock) -> N
     clock.sleep(31)  # fsspec tells no version with its answers: it is looked at now and then
     with pytest.raises(StorageError, match="s3://bucket/own/x.jsonl was changed"):
         list(ds)
+
+
+def test_numbers_in_names_and_times_are_no_status(by: str) -> None:
+    if by != "obstore":
+        pytest.skip("the texts of obstore")
+    from obstore.exceptions import GenericError
+
+    judge = fast.FastClient("s3://bucket")._judged  # pyright: ignore[reportPrivateUsage]
+    for told in ("HEAD http://x/part-404.jsonl in 415.615148ms", "GET http://x/step-403/a in 0.5s, 500 bytes"):
+        assert isinstance(judge(GenericError(f"Generic S3 error: Error performing {told} - HTTP error: reset")), Later)
+    said = "Server returned non-2xx status code: 404 Not Found: <Code>NoSuchKey</Code>"
+    assert isinstance(judge(GenericError(f"Generic S3 error: {said}")), Gone)

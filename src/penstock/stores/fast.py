@@ -16,7 +16,8 @@ from .client import Answer, Denied, Found, Gone, Later, Mismatch, judged
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
-_STATUS = re.compile(r"\b(?:status code|status|code)?:? ?(4\d\d|5\d\d)\b")
+# Where it says so: names of objects and times, which its texts hold too, may have such numbers in them.
+_STATUS = re.compile(r"\bstatus(?: code)?(?:: ?| )(4\d\d|5\d\d)\b")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _first: list[int] = []
 
