@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from typing import Any
@@ -72,6 +73,15 @@ def test_workers_that_are_closed_at_rest_are_not_named(caplog: pytest.LogCapture
     assert not caplog.records and not our_threads()
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C is not ignored, as it is in what a shell runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 def test_an_interrupt_while_functions_hang_leaves_the_state_right(executor: Any) -> None:
     gate = Gate()
