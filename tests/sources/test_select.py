@@ -167,3 +167,9 @@ def test_unsigned_numbers_and_views_of_bytes_are_compared(tmp_path: Path) -> Non
         writer.write_table(table)
     for where in ({"u": 2**64 - 1}, {"u": {"min": 2}}, {"b": b"x" * 20}):
         assert [row["u"] for row in ps.read(tmp_path / "u.arrow", where=where)] == [2**64 - 1]
+
+
+def test_narrow_unsigned_numbers_are_compared_with_any_number(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": pa.array([7, 200], pa.uint8())}), tmp_path / "n.parquet")
+    for where, found in (({"n": 300}, []), ({"n": {"min": -1, "max": 300}}, [7, 200]), ({"n": {"above": 7}}, [200])):
+        assert [row["n"] for row in ps.read(tmp_path / "n.parquet", where=where)] == found

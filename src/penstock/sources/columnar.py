@@ -25,9 +25,8 @@ from .gather import Gather
 from .held import Shared
 from .rows import arrow, check, mapped, opened, together
 
-_STORED = re.compile(
-    r"large_|_view|(?<=list<)\w+: |(?<=list_view<)\w+: | not null"
-)  # list<item: int64> is list<element: int64>
+# list<item: int64> is list<element: int64>, but struct<item: int64> is not struct<element: int64>.
+_STORED = re.compile(r"large_|_view|(?<=list<)\w+: |(?<=list_view<)\w+: | not null")
 _GROUPS = 64  # row groups of a file that are asked for their sizes; they speak for the others
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 

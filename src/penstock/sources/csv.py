@@ -104,19 +104,17 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
     """
     pa, block = arrow(), _BLOCK
     for _ in range(1000):
+        file.seek(0)
+        file.truncate()
         try:
             large = _written(origin, file, types, block)
             rounded = _rounded(origin, large, block) if large else ()
             if not rounded:
                 return
             types.update(dict.fromkeys(rounded, "string"))
-            file.seek(0)
-            file.truncate()
         except pa.ArrowInvalid as error:
             if "straddling" in str(error) and block < _LONGEST:  # a row that is longer than what is parsed together
                 block *= 8
-                file.seek(0)
-                file.truncate()
                 continue
             found = _BAD.search(str(error))
             kind = found and (_kind(found[3]) if found[2] == "null" else _WIDER.get(found[2], "string"))
@@ -125,8 +123,6 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
             if found is None or found[2] == "string":
                 raise
             types[_header(origin, block)[int(found[1])]] = kind or "string"
-            file.seek(0)
-            file.truncate()
     raise DataError("its columns do not settle on types", where=str(origin))
 
 

@@ -207,8 +207,8 @@ def _fits(values: Any, condition: Any) -> Mask:
     pa, pc = arrow(), arrow("pyarrow.compute")
 
     def scalar(value: Any) -> Any:
-        if isinstance(value, int) and pa.types.is_unsigned_integer(values.type):
-            return pa.scalar(value, values.type if value >= 0 else None)
+        if isinstance(value, int) and str(values.type) == "uint64" and value >= 0:
+            return pa.scalar(value, values.type)  # what is narrower is compared with any number
         made = pa.scalar(value)
         # Dates and times are written as texts.
         return made.cast(values.type) if isinstance(value, str) and not _is_text(values.type) else made
