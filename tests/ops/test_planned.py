@@ -60,6 +60,7 @@ REFUSED = (
     "known lengths",
     "the past is fixed",
     "the end of the mixture",
+    "as they were are no longer there",
 )
 
 
@@ -344,7 +345,7 @@ class Planned(RuleBasedStateMachine):
         source = plan.sources[pick % len(plan.sources)]
         try:
             self.edit(plan.exclude([(source, pick % plan._rows(plan._leaf(source)))]))
-        except ConfigError as error:
+        except (ConfigError, StateError) as error:
             assert any(why in str(error) for why in REFUSED), error
 
     @precondition(first_pass)
@@ -356,7 +357,7 @@ class Planned(RuleBasedStateMachine):
             return
         try:
             self.edit(plan.skip(range(low, low + many)))
-        except ConfigError as error:
+        except (ConfigError, StateError) as error:
             assert any(why in str(error) for why in REFUSED), error
 
     @precondition(first_pass)
