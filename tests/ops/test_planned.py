@@ -511,7 +511,7 @@ def test_an_exclusion_changes_no_row_of_one_source_that_was_given() -> None:
             assert [loader.keys() for _ in islice(loader, 3)] == told(edited, 4, 7)
 
 
-@pytest.mark.parametrize("passes", ["alike", "changed"])
+@pytest.mark.parametrize("passes", ["alike", "changed", "skipped", "limited", "batched"])
 def test_an_earlier_end_of_the_pass_packs_no_row_again_that_was_given(passes: str) -> None:
     """The last window of a pass is packed with what fills no other: which one that is may not change."""
     ends = {
@@ -519,6 +519,15 @@ def test_an_earlier_end_of_the_pass_packs_no_row_again_that_was_given(passes: st
     }
     flows = {name: ps.from_tokens(range(each[-1]), each, name=name) for name, each in ends.items()}
     ds = ps.mix(flows, {"a": 1, "d": 1}, stop="all_exhausted", seed=2).pack(5, "best_fit", rows=5)
+    match passes:
+        case "skipped":
+            ds = ds.plan.skip(range(3, 4)).dataset
+        case "limited":
+            ds = ds.limit(11)
+        case "batched":
+            ds = ds.batch(2)
+        case _:
+            pass
     refused = done = 0
     for taken in range(1, len(ds)):
         with ps.Loader(ds) as loader:

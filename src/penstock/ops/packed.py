@@ -20,8 +20,7 @@ from ..pack import Columns, Missing, Pieces
 from ..streams.step import Failed, listed
 from ..types import Ints, Sizer, Source
 from .batch import BatchOp
-from .each import EachOp
-from .op import UNKNOWN, Before, Groups, Op, Standing
+from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
 from .tokens import Lengths
 
 _FEW = 16  # documents of each source
@@ -180,16 +179,19 @@ def ranks(flow: Op, names: Sequence[str]) -> Ints:
 
 
 def packed_before(op: Op, position: int) -> range:
-    """The positions before one of whose rows an earlier end of the pass would make others: the last window takes what
-    fills no other.
+    """The positions before one of whose rows an earlier end of the pass would make others, and perhaps some before
+    them: the last window takes what fills no other.
     """
-    rows = 1
-    while isinstance(op, EachOp | BatchOp):
-        rows, op = rows * (op.n if isinstance(op, BatchOp) else 1), op.flow
-    if not isinstance(op, PackedOp) or not op.together or op.size is None:
-        return range(position, position)
-    window = (position * rows - 1) // op.together
-    return range(max(window - 1, 0) * op.together // rows, position)
+    if isinstance(op, PackedOp):
+        if not op.together or not op.size or not position:
+            return range(position, position)
+        epoch, place = divmod(position - 1, op.size)
+        return range(epoch * op.size + max(place // op.together - 1, 0) * op.together, position)
+    below = op.before(position) if isinstance(op, OneInput) else ()
+    many = max((each.position - packed_before(each.op, each.position).start for each in below), default=0)
+    if many and isinstance(op, BatchOp):
+        many = -(-many // op.n) + 1
+    return range(max(position - many, 0), position)
 
 
 def lapped(rows: Rows, laps: Ints) -> Rows:
