@@ -189,6 +189,18 @@ def swapped(handler: Handler) -> bool:
     return True
 
 
+def told(headers: Callable[[], dict[str, str]]) -> Fault:
+    """What was asked for, with these headers in the place of an etag."""
+
+    def fault(handler: Handler) -> bool:
+        code, body, rest = _whole(handler)
+        rest.pop("ETag", None)
+        handler.answer(code, body, {**rest, **headers()})
+        return True
+
+    return fault
+
+
 def moved(to: str) -> Fault:
     return lambda handler: (handler.answer(302, b"", {"Location": to + handler.path}), True)[1]
 

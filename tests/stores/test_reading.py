@@ -225,6 +225,18 @@ def test_what_changed_is_refused_by_name(tmp_path: Path) -> None:
             ps.read(f"{site.url}/x.jsonl")
 
 
+def test_a_time_tells_what_changed_where_there_is_no_etag(tmp_path: Path) -> None:
+    path, times = tmp_path / "x.bin", ["Sat, 01 Aug 2026 10:00:00 GMT"]
+    path.write_bytes(b"a" * 100)
+    with servers.site(tmp_path) as site:
+        site.always = servers.told(lambda: {"Last-Modified": times[-1]})
+        assert seams.world.store.read(f"{site.url}/x.bin", 0, 50) == b"a" * 50
+        path.write_bytes(b"b" * 100)
+        times.append("Sat, 01 Aug 2026 10:00:02 GMT")
+        with pytest.raises(StorageError, match=r"x.bin was changed.*modified \d+\.000 s after 1970, now .* modified"):
+            seams.world.store.read(f"{site.url}/x.bin", 50, 50)
+
+
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 

@@ -46,12 +46,12 @@ class Asking:
 
     def _once(self, pinned: Found, start: int, stop: int) -> bytes | memoryview:
         try:
-            data, size, etag = self._client(pinned.url).read(pinned.url, start, stop, pinned)
-            if size not in (None, pinned.size) or (etag and pinned.etag and bare(etag) != pinned.etag):
+            data, size, etag, modified = self._client(pinned.url).read(pinned.url, start, stop, pinned)
+            if size not in (None, pinned.size) or not pinned.same(bare(etag or ""), modified):
                 raise Mismatch
         except Mismatch:
             now = _bare(self._client(pinned.url).stat(pinned.url))
-            if now.etag == pinned.etag if now.etag and pinned.etag else now.size == pinned.size:
+            if now.size == pinned.size and pinned.same(now.etag, now.modified):
                 raise Later("it answered with another object") from None
             raise changed(pinned, now) from None
         if len(data) != stop - start:
@@ -132,7 +132,8 @@ def changed(pinned: Found, now: Found) -> GivenUpError:
 
 def told(found: Found) -> str:
     """A version, in words."""
-    return f"{found.size:,} bytes{f', etag {found.etag}' if found.etag else ''}"
+    time = f", modified {found.modified / 1e9:.3f} s after 1970" if found.modified else ""
+    return f"{found.size:,} bytes{f', etag {found.etag}' if found.etag else time}"
 
 
 def bare(etag: str) -> str:

@@ -18,6 +18,12 @@ class Found(NamedTuple):
     etag: str
     modified: int = 0
 
+    def same(self, etag: str, modified: int) -> bool:
+        """Whether a version may be this one: the etag decides, the time only where one of the two has none."""
+        if etag and self.etag:
+            return etag == self.etag
+        return self.modified == modified or not (self.modified and modified)
+
     def stat(self) -> Stat:
         """As a version of a file: the etag decides, and the time only where there is none. Times of stores are below 0,
         so that they are taken for no time."""
@@ -27,11 +33,13 @@ class Found(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Bytes from a store, with what it said of the whole object: its size and etag, `None` where it did not."""
+    """Bytes from a store, with what it said of the whole object: its size and etag, `None` where it did not, and when
+    it was modified, 0 where it did not."""
 
     data: bytes | memoryview
     size: int | None
     etag: str | None
+    modified: int = 0
 
 
 class Client(Protocol):

@@ -71,15 +71,15 @@ class HttpClient:
 
     def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
         reply = self._ask("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, most=max(stop - start, _WHOLE))
-        etag = reply.headers.get("etag")
+        etag, modified = reply.headers.get("etag"), _time(reply.headers.get("last-modified"))
         if reply.status == 206:
             part = _RANGE.match(reply.headers.get("content-range", ""))
             if part is None or (int(part[1]), int(part[2])) != (start, stop - 1):
                 raise Later("it answered with other bytes than those that were asked for")
-            return Answer(reply.data, int(part[3]), etag)
+            return Answer(reply.data, int(part[3]), etag, modified)
         if reply.status != 200:
             raise reply.failure()
-        return Answer(memoryview(reply.data)[start:stop], len(reply.data), etag)
+        return Answer(memoryview(reply.data)[start:stop], len(reply.data), etag, modified)
 
     def _ask(self, method: str, url: str, headers: Mapping[str, str], most: int = _WHOLE) -> Reply:
         target = full = self._full(url)
