@@ -91,13 +91,12 @@ def test_failures_of_a_bucket(by: str, bucket: servers.Site, clock: Clock) -> No
     assert "kanarie" not in str(caught.value)
 
 
-def test_a_bucket_that_changes(by: str, bucket: servers.Site, clock: Clock) -> None:
+def test_a_bucket_that_changes(by: str, bucket: servers.Site) -> None:
     client = boto3.client("s3", endpoint_url=bucket.upstream)
     client.put_object(Bucket="bucket", Key="own/x.jsonl", Body=b'{"id": 1}\n' * 50)
     ds = ps.read("s3://bucket/own/x.jsonl")
     assert len(ds) == 50
     client.put_object(Bucket="bucket", Key="own/x.jsonl", Body=b'{"id": 2}\n' * 50)
-    clock.sleep(31)  # fsspec tells no version with its answers: it is looked at now and then
     with pytest.raises(StorageError, match="s3://bucket/own/x.jsonl was changed"):
         list(ds)
 

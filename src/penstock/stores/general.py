@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, cast
 
-from ..base import seams
 from ..base.urls import redacted, scheme_of
 from ..errors import ConfigError
 from .client import Answer, Denied, Found, Gone, Later, judged
@@ -23,7 +22,6 @@ EXTRAS = {
 
 _ETAGS = ("ETag", "etag", "e_tag", "md5Hash", "blob_id", "checksum", "content_md5", "uid")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
-_SECONDS = 30.0  # between two looks at the version of what is read, for answers of fsspec do not tell it
 
 
 class GeneralClient:
@@ -43,7 +41,7 @@ class GeneralClient:
             ) from None
         except ValueError as error:
             raise ConfigError(f"{url}: {redacted(str(error))}") from None
-        self._scheme, self._looked = url.split("://", 1)[0], dict[str, tuple[float, Found]]()
+        self._scheme = url.split("://", 1)[0]
 
     def list(self, prefix: str, /) -> Iterator[Found]:
         try:
@@ -73,11 +71,9 @@ class GeneralClient:
             data = self._fs.cat_file(url, start=start, end=stop)
         except Exception as error:
             raise _judged(error) from None
-        then, found = self._looked.get(url, (float("-inf"), pinned))
-        if (now := seams.world.sched.now()) > then + _SECONDS:
-            found = pinned if then == float("-inf") else self.stat(url)
-            self._looked[url] = (now, found)
-        return Answer(data, found.size, found.etag or None)
+        # No answer tells its version. An object that is the pinned one after it was read was that while it was read.
+        found = self.stat(url)
+        return Answer(data, found.size, found.etag, found.modified)
 
 
 def _found(url: str, told: Any) -> Found:

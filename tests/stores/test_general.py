@@ -1,0 +1,39 @@
+"""Stores that fsspec asks: no answer of theirs tells its version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base import seams
+from penstock.errors import StorageError
+from penstock.stores import Stores
+from penstock.stores import blocks as module
+
+fsspec: Any = pytest.importorskip("fsspec")
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    yield fs
+    fs.store.clear()
+
+
+def test_nothing_is_kept_of_what_changed_since(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SIZE", 1 << 10)
+    store = seams.world.store
+    assert isinstance(store, Stores)
+    memory.pipe_file("/d/x", b"a" * 4096)
+    with store.looking(str(tmp_path)):
+        store.look(["memory://d/x"])
+    assert store.read("memory://d/x", 0, 10) == b"a" * 10
+    memory.pipe_file("/d/x", b"b" * 4096)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="memory://d/x was changed"):
+            store.read("memory://d/x", 2048, 10)
+    assert len(list((tmp_path / "blocks").glob("??/*"))) == 1
