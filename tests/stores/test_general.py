@@ -10,7 +10,7 @@ import pytest
 
 from penstock.base import seams
 from penstock.errors import StorageError
-from penstock.stores import Stores
+from penstock.stores import Stores, general
 from penstock.stores import blocks as module
 
 fsspec: Any = pytest.importorskip("fsspec")
@@ -37,3 +37,7 @@ def test_nothing_is_kept_of_what_changed_since(memory: Any, tmp_path: Path, monk
         with pytest.raises(StorageError, match="memory://d/x was changed"):
             store.read("memory://d/x", 2048, 10)
     assert len(list((tmp_path / "blocks").glob("??/*"))) == 1
+
+
+def test_what_counts_as_an_etag() -> None:
+    assert general._found("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"  # pyright: ignore[reportPrivateUsage]

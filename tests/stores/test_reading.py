@@ -17,6 +17,7 @@ from penstock.base import seams
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import open_files
 from penstock.sources.paths import find
+from penstock.stores import Range, Stores
 
 from . import servers
 
@@ -235,6 +236,20 @@ def test_a_time_tells_what_changed_where_there_is_no_etag(tmp_path: Path) -> Non
         times.append("Sat, 01 Aug 2026 10:00:02 GMT")
         with pytest.raises(StorageError, match=r"x.bin was changed.*modified \d+\.000 s after 1970, now .* modified"):
             seams.world.store.read(f"{site.url}/x.bin", 50, 50)
+
+
+def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:
+    path, store = tmp_path / "x.bin", seams.world.store
+    assert isinstance(store, Stores)
+    with servers.site(tmp_path) as site:
+        site.always = servers.told(dict)
+        for body in (b"a" * 100, b"b" * 100):
+            path.write_bytes(body)
+            with store.looking(str(tmp_path / "cache")):
+                store.look([f"{site.url}/x.bin"])
+            store.ahead([Range(f"{site.url}/x.bin", 0, 100)])  # forgotten where the object is looked at anew
+            assert store.read(f"{site.url}/x.bin") == body
+    assert not (tmp_path / "cache").exists()
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

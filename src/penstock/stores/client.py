@@ -18,6 +18,11 @@ class Found(NamedTuple):
     etag: str
     modified: int = 0
 
+    @property
+    def versioned(self) -> bool:
+        """Whether anything but its size tells one version from another."""
+        return bool(self.etag or self.modified)
+
     def same(self, etag: str, modified: int) -> bool:
         """Whether a version may be this one: the etag decides, the time only where one of the two has none."""
         if etag and self.etag:

@@ -20,7 +20,7 @@ EXTRAS = {
 }
 """What to install for a protocol; for any other it is `remote`, and what fsspec itself names."""
 
-_ETAGS = ("ETag", "etag", "e_tag", "md5Hash", "blob_id", "checksum", "content_md5", "uid")
+_ETAGS = ("ETag", "etag", "e_tag", "md5Hash", "blob_id", "checksum", "content_md5", "uid", "sha")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 

@@ -67,7 +67,7 @@ class Stores:
 
     def _pin(self, found: Found) -> Found:
         known = self._of(found.url)
-        if known.found is not None and known.found[:3] != found[:3]:
+        if known.found is not None and not (found.versioned and known.found.stat() == found.stat()):
             self._ahead.forget(found.url)
         self._known[found.url] = known._replace(found=found, cache=self._cache if self._looking else known.cache)
         return found
@@ -209,7 +209,7 @@ class Stores:
 
     def _through(self, wanted: Range) -> bytes | memoryview:
         known, pinned = self._of(wanted.name), self._pinned(wanted.name)
-        if known.cache is None:
+        if known.cache is None or not pinned.versioned:  # nothing would tell another run that the object changed
             return self._asking.read(pinned, wanted.start, wanted.stop)
         blocks = self._blocks.get(known.cache)
         if blocks is None:
