@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from penstock.base import seams
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import open_files
 from penstock.sources.paths import find
-from penstock.stores import Range, Stores
+from penstock.stores import Range, Stores, told
 
 from . import servers
 
@@ -236,6 +238,32 @@ def test_a_time_tells_what_changed_where_there_is_no_etag(tmp_path: Path) -> Non
         times.append("Sat, 01 Aug 2026 10:00:02 GMT")
         with pytest.raises(StorageError, match=r"x.bin was changed.*modified \d+\.000 s after 1970, now .* modified"):
             seams.world.store.read(f"{site.url}/x.bin", 50, 50)
+
+
+def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
+    def answers(handler: Any) -> bool:
+        parts = parse_qs(urlsplit(handler.path).query)
+        who = base64.b64decode((handler.headers.get("Authorization") or "Basic ")[6:]).decode().partition(":")[0]
+        handler.path = f"/{who or parts['id'][0]}"
+        return False
+
+    for one in range(3):
+        (tmp_path / str(one)).write_bytes(lines([{"of": one, "id": i} for i in range(5)]))
+    with servers.site(tmp_path) as site:
+        site.always = answers
+        urls = [f"{site.url}/x.jsonl?id={one}&sig=a" for one in range(3)]
+        urls += [f"{site.url.replace('//', f'//{one}:pw@')}/x.jsonl" for one in range(3)]
+        for _ in range(2):
+            for number, url in enumerate(urls):
+                assert {row["of"] for row in ps.read(url, cache=tmp_path / "c")} == {number % 3}
+        whole = ps.read(f"{site.url}/x.jsonl?id={{0..2}}&sig=a", cache=tmp_path / "c", name="x")
+        assert sorted(row["of"] for row in whole) == [0] * 5 + [1] * 5 + [2] * 5
+        site.asked.clear()
+        again = ps.read(f"{site.url}/x.jsonl?id=1&sig=b", cache=tmp_path / "c")  # another signature, the same object
+        assert len(list(again)) == 5 and not any(method == "GET" for method, *_ in site.asked)
+        name = told(urls[0])
+        with seams.pretend(store=Stores(seams.LocalStore())), pytest.raises(ConfigError, match="give it whole"):
+            ps.read(name)
 
 
 def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:

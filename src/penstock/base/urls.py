@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 _URL = re.compile(r"([A-Za-z][\w+.:-]+:/+)(?:[^/]*@)?([^?#]*).*", re.DOTALL)
+_LINK = re.compile(r"::(?=(?:\w+::)*[A-Za-z][\w+.-]*:/)")  # between the URLs of a chain of fsspec's
+_DIGEST = re.compile(r"#~[0-9a-f]{16}$")
+_SIGNS = re.compile(r"x-(amz|goog)-.*|x-oss-(?!process).*|sig|signature|token|security-token")
+_BESIDE = frozenset(  # what signatures of S3, CloudFront, Google, Alibaba and Azure have beside them
+    "expires awsaccesskeyid googleaccessid ossaccesskeyid policy key-pair-id hash-algorithm "
+    "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
+)
 
 
 def is_url(path: str) -> bool:
@@ -46,20 +54,48 @@ def scheme_of(path: str) -> str:
 
 def open_name(path: str) -> str:
     """What a URL is called wherever it is told of: without a password, and without a query, which may be a signature.
-    A container's name before an @ stays, as Azure writes it.
+    Of a user and of what else a query holds it has a digest, for they tell one object from another. A container's name
+    before an @ stays, as Azure writes it, and so do GitHub's names of a repository.
 
-    >>> open_name("https://me:secret@host/x.jsonl?token=secret"), open_name("abfs://box@host/x")
+    >>> open_name("https://host/x.jsonl?sig=secret&se=2026"), open_name("abfs://box@host/x")
     ('https://host/x.jsonl', 'abfs://box@host/x')
+    >>> open_name("https://me:secret@host/x.jsonl?id=3&sig=secret"), open_name("github://org:repo@main/x")
+    ('https://host/x.jsonl#~9b1560674f5423b6', 'github://org:repo@main/x')
     """
     path = spelled_out(path)
-    head, rest = path.split("://", 1)
-    if head.lower() in ("http", "https"):
-        rest = re.split(r"[?#]", rest, maxsplit=1)[0]
+    links = [_open(link) for link in _LINK.split(without_digest(path))]
+    hidden = [one for _, found in links for one in found]
+    digest = hashlib.blake2b("\0".join(hidden).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return "::".join(link for link, _ in links) + (f"#~{digest}" if hidden else path[len(without_digest(path)) :])
+
+
+def without_digest(name: str) -> str:
+    """A name without the digest of what it does not tell.
+
+    >>> without_digest("https://host/x.jsonl#~9b1560674f5423b6"), without_digest("s3://bucket/x#1")
+    ('https://host/x.jsonl', 's3://bucket/x#1')
+    """
+    return _DIGEST.sub("", name)
+
+
+def _open(link: str) -> tuple[str, list[str]]:
+    """What may be told of one URL of a chain, and what else belongs to what it names."""
+    head, colon, rest = link.partition("://")
+    web, query = head.lower() in ("http", "https"), ""
+    if web:
+        rest, _, query = rest.partition("#")[0].partition("?")
     place, slash, key = rest.partition("/")
     user, at, host = place.rpartition("@")
-    if at and (":" in user or head.lower() in ("http", "https")):
-        place = host
-    return f"{head}://{place}{slash}{key}"
+    login = bool(at) and (web or (":" in user and head.lower() != "github"))
+    hidden = [user.partition(":")[0]] if login else []
+    return f"{head}{colon}{host if login else place}{slash}{key}", hidden + _unsigned(query)
+
+
+def _unsigned(query: str) -> list[str]:
+    """What of a query is no signature, which another run has another one of."""
+    named = [(part.partition("=")[0].lower(), part) for part in query.split("&") if part]
+    signed = any(name in ("sig", "signature") for name, _ in named)
+    return [part for name, part in named if not (_SIGNS.fullmatch(name) or (signed and name in _BESIDE))]
 
 
 _INSIDE = re.compile(r"[A-Za-z][\w+.-]*:/+[^\s'\"<>]+")

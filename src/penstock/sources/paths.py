@@ -207,7 +207,7 @@ class _Look:
 def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     """What a pattern means: under which name it is sorted, and where it lies in a folder that tells the order."""
     if is_far(given):
-        yield from _far(str(located(given)), look)
+        yield from _far(str(given), look)
         return
     try:
         pattern = located(given).as_posix()
@@ -231,16 +231,21 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
 
 def look_at(given: Iterable[str | Path]) -> None:
     """Ask for all objects of stores that are named, at once; what is not there is said when its turn comes."""
-    far = [str(located(one)) for one in given if is_far(one)]
-    store, names = seams.world.store, [one for each in far for one in braces(each) if not {*one} & {*"*?["}]
+    far = [one for each in given if is_far(each) for one in _names(each)]
+    store, names = seams.world.store, [one for one in far if not {*one} & {*"*?["}]
     if names and isinstance(store, Stores):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
             store.look(names)
 
 
+def _names(pattern: str | Path) -> list[str]:
+    """What a pattern of URLs names, written out before logins and queries are left out: each has its own."""
+    return [str(located(one)) for one in braces(str(pattern))]
+
+
 def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     """The same, of what lies in a store."""
-    names = list(braces(pattern))
+    names = _names(pattern)
     globs = [one for one in names if any(letter in one for letter in "*?[")]
     plain = [one for one in names if one not in set(globs)]
     if globs and scheme_of(pattern) in ("http", "https"):

@@ -68,7 +68,9 @@ class Asking:
 
     def _client(self, url: str) -> Client:
         scheme = scheme_of(url)
-        place = url.split("://", 1)[1].partition("/")[0] if scheme not in ("http", "https") else ""
+        full, place = self._full(url), ""
+        if scheme not in ("http", "https"):  # who asks belongs to a client, and of a chain all that is behind it
+            place = full if "::" in full else full.split("://", 1)[1].partition("/")[0]
         key = machine.process(), f"{scheme}://{place}"
         if (found := self._clients.get(key)) is None:
             with self._lock:
@@ -86,7 +88,7 @@ class Asking:
             return fast.FastClient(url)
         from .general import GeneralClient
 
-        return GeneralClient(url, self._full(url))
+        return GeneralClient(url, self._full)
 
     def _patiently(self, url: str, ask: Callable[[], T]) -> T:
         sched, tries = seams.world.sched, 0

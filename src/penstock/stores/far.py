@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..base import seams
-from ..base.urls import is_url, open_name, scheme_of, spelled_out
+from ..base.urls import is_url, open_name, scheme_of, spelled_out, without_digest
 from .file import FarFile
 
 _Local = type(Path())
@@ -29,6 +29,10 @@ class Far(_Local):
 
     def __str__(self) -> str:
         return spelled_out(_spelled(self))
+
+    @property
+    def name(self) -> str:
+        return without_digest(super().name)
 
     def __fspath__(self) -> str:
         return str(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, cast
 
@@ -27,14 +27,17 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
 class GeneralClient:
     """One protocol of fsspec's."""
 
-    def __init__(self, url: str, full: str) -> None:
+    def __init__(self, url: str, full: Callable[[str], str]) -> None:
         scheme = scheme_of(url)
         extra = EXTRAS.get(scheme.rpartition("::")[2], "remote")
         if importlib.util.find_spec("fsspec") is None:
             raise ImportError(f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]'")
         fsspec: Any = importlib.import_module("fsspec")
         try:
-            self._fs: Any = fsspec.core.url_to_fs(full, skip_instance_cache=True, use_listings_cache=False)[0]
+            self._fs, path = cast(
+                "tuple[Any, str]",
+                fsspec.core.url_to_fs(full(url), skip_instance_cache=True, use_listings_cache=False),
+            )
         except ImportError as error:
             raise ImportError(
                 f"reading {scheme}:// needs a package more: pip install 'penstock[{extra}]' ({error})"
@@ -42,6 +45,7 @@ class GeneralClient:
         except ValueError as error:
             raise ConfigError(f"{url}: {redacted(str(error))}") from None
         self._scheme = url.split("://", 1)[0]
+        self._path: Callable[[str], str] = (lambda _: path) if "::" in url else full
 
     def list(self, prefix: str, /) -> Iterator[Found]:
         try:
@@ -59,7 +63,7 @@ class GeneralClient:
 
     def stat(self, url: str, /) -> Found:
         try:
-            told = self._fs.info(url)
+            told = self._fs.info(self._path(url))
         except Exception as error:
             raise _judged(error) from None
         if told.get("type") == "directory":
@@ -68,7 +72,7 @@ class GeneralClient:
 
     def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
         try:
-            data = self._fs.cat_file(url, start=start, end=stop)
+            data = self._fs.cat_file(self._path(url), start=start, end=stop)
         except Exception as error:
             raise _judged(error) from None
         # No answer tells its version. An object that is the pinned one after it was read was that while it was read.

@@ -11,6 +11,7 @@ from weakref import finalize
 
 from ..base import machine
 from ..base.seams import Entry, Stat, Store
+from ..base.urls import without_digest
 from ..errors import ConfigError
 from . import shared
 from .ahead import Ahead, Range
@@ -63,7 +64,10 @@ class Stores:
         return self._known.get(name) or Known(name)
 
     def _full(self, name: str) -> str:
-        return self._of(name).full
+        full = self._of(name).full
+        if full == name != without_digest(name):
+            raise ConfigError(f"{name}: the login or the query of this URL is kept nowhere: give it whole")
+        return full
 
     def _pin(self, found: Found) -> Found:
         known = self._of(found.url)
