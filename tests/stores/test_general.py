@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.base import seams
 from penstock.errors import StorageError
 from penstock.stores import Stores, general
@@ -49,3 +52,13 @@ def test_a_client_is_of_one_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     asking = Asking(lambda name: name)
     one, other, again = (asking._client(f"github://o:{repo}@main/x") for repo in ("a", "b", "a"))  # pyright: ignore[reportPrivateUsage]
     assert one is again is not other
+
+
+def test_a_chain_is_read_by_its_own_client(memory: Any, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with zipfile.ZipFile(tmp_path / name, "w") as out:
+            out.writestr("x.jsonl", json.dumps({"of": name}) + "\n")
+        memory.pipe_file(f"/{name}.zip", (tmp_path / name).read_bytes())
+    for name in ("a", "b"):
+        url = f"zip://x.jsonl::memory://{name}.zip"
+        assert list(ps.read(url, format="jsonl", cache=tmp_path / "cache")) == [{"of": name}]

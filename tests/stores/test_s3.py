@@ -101,6 +101,21 @@ def test_a_bucket_that_changes(by: str, bucket: servers.Site) -> None:
         list(ds)
 
 
+def test_empty_names_of_folders_stay(by: str, bucket: servers.Site, tmp_path: Path) -> None:
+    client = boto3.client("s3", endpoint_url=bucket.upstream)
+    keys = ["deep/a/x.jsonl", "deep/a//x.jsonl", "deep/a///b/x.jsonl"]
+    for number, key in enumerate(keys):
+        client.put_object(Bucket="bucket", Key=key, Body=json.dumps({"id": number}).encode() + b"\n")
+    for number, key in enumerate(keys):
+        assert list(ps.read(f"s3://bucket/{key}", cache=tmp_path)) == [{"id": number}]
+    if by == "fsspec":
+        assert sorted(row["id"] for row in ps.read("s3://bucket/deep/**/*.jsonl", cache=tmp_path)) == [0, 1, 2]
+        assert [row["id"] for row in ps.read("s3://bucket/deep/a//*.jsonl", cache=tmp_path)] == [1]
+    else:
+        with pytest.raises(StorageError, match="InvalidPathError: obstore cannot list names with //"):
+            ps.read("s3://bucket/deep/**/*.jsonl")
+
+
 def test_numbers_in_names_and_times_are_no_status(by: str) -> None:
     if by != "obstore":
         pytest.skip("the texts of obstore")

@@ -70,7 +70,8 @@ class Asking:
         scheme = scheme_of(url)
         full, place = self._full(url), ""
         if scheme not in ("http", "https"):  # who asks belongs to a client, and of a chain all that is behind it
-            place = full if "::" in full else full.split("://", 1)[1].partition("/")[0]
+            place, _, path = full.split("://", 1)[1].partition("/")
+            place = full if "::" in full else f"{place}//" if "//" in path else place
         key = machine.process(), f"{scheme}://{place}"
         if (found := self._clients.get(key)) is None:
             with self._lock:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import errno
 import io
+import re
+import sys
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from ..base import seams
 from ..base.urls import is_url, open_name, scheme_of, spelled_out, without_digest
 from .file import FarFile
 
 _Local = type(Path())
+_EMPTY = re.compile(r"^[A-Za-z][\w+.:-]+:/+|/(?=/+[^/])")  # a scheme, or a slash with an empty name behind it
 _spelled: Callable[[Any], str] = cast("Any", _Local).__str__
+
+
+def _held(part: Any) -> Any:
+    """A part of a path in which `pathlib` leaves empty names of folders where they are."""
+    return _EMPTY.sub(lambda found: found[0] if len(found[0]) > 1 else "/\0", part) if isinstance(part, str) else part
 
 
 class Far(_Local):
@@ -23,16 +31,29 @@ class Far(_Local):
     >>> path = Far("s3:/bucket/a/b.jsonl.gz")
     >>> str(path), path.name, str(path.parent), str(path.with_name("c.tar")), str(path.absolute())
     ('s3://bucket/a/b.jsonl.gz', 'b.jsonl.gz', 's3://bucket/a', 's3://bucket/a/c.tar', 's3://bucket/a/b.jsonl.gz')
+    >>> str(Far("s3://bucket/a//b").with_name("c")), str(Far("s3://bucket/a/") / "b//c")
+    ('s3://bucket/a//c', 's3://bucket/a/b//c')
     """
 
     __slots__ = ()
 
+    def __new__(cls, *parts: Any) -> Self:
+        return super().__new__(cls, *map(_held, parts))
+
+    if sys.version_info >= (3, 12):
+
+        def __init__(self, *parts: Any) -> None:
+            super().__init__(*map(_held, parts))
+
+    def __truediv__(self, key: Any) -> Self:
+        return super().__truediv__(_held(key))
+
     def __str__(self) -> str:
-        return spelled_out(_spelled(self))
+        return spelled_out(_spelled(self)).replace("\0", "")
 
     @property
     def name(self) -> str:
-        return without_digest(super().name)
+        return without_digest(super().name).replace("\0", "")
 
     def __fspath__(self) -> str:
         return str(self)

@@ -23,8 +23,10 @@ _first: list[int] = []
 
 
 def usable(url: str) -> bool:
-    """Whether obstore is here, and may ask this store: in a process that was forked it may not, and it does not read
-    the profiles of AWS's tools."""
+    """Whether obstore is here, and may ask this store: in a process that was forked it may not, it does not read the
+    profiles of AWS's tools, and it takes no names with empty parts."""
+    if "//" in url.split("://", 1)[1]:
+        return False
     if scheme_of(url) not in SCHEMES or importlib.util.find_spec("obstore") is None:
         return False
     if _first and _first[0] != machine.process():
@@ -117,7 +119,11 @@ class FastClient:
             return Mismatch(said)
         if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError):
             return Denied(said)
-        if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.InvalidPathError | kinds.NotSupportedError):
+        if isinstance(error, kinds.InvalidPathError):
+            return Denied(
+                f"{said}: obstore cannot list names with // or /./ in them: name the files, or a folder below"
+            )
+        if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.NotSupportedError):
             return Denied(said)
         if found := _STATUS.search(text):
             return judged(int(found[1]), code[1] if code else "")

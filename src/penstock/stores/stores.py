@@ -226,7 +226,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
     out, at = "", 0
     while at < len(pattern):
         if pattern.startswith("**/", at):
-            out, at = f"{out}(?:[^/.][^/]*/)*", at + 3
+            out, at = f"{out}(?:(?:[^/.][^/]*)?/)*", at + 3
         elif pattern.startswith("**", at):
             out, at = f"{out}.*", at + 2
         elif pattern[at] in "*?":
