@@ -189,6 +189,34 @@ def swapped(handler: Handler) -> bool:
     return True
 
 
+def chunked(parts: bool, head: dict[str, str]) -> Fault:
+    """No size, but in the answers to ranges where there are such; `head` is what HEAD says of it."""
+
+    def fault(handler: Handler) -> bool:
+        if not parts:
+            del handler.headers["Range"]
+        code, body, rest = _whole(handler)
+        if handler.command == "HEAD":
+            handler.send_response(200)
+            for name, value in head.items():
+                handler.send_header(name, value)
+            handler.end_headers()
+            return True
+        if code != 200:
+            handler.answer(code, body, rest)
+            return True
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for at in range(0, len(body), size := 1000 + len(body) // 50):
+            piece = body[at : at + size]
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        handler.wfile.write(b"0\r\n\r\n")
+        return True
+
+    return fault
+
+
 def told(headers: Callable[[], dict[str, str]]) -> Fault:
     """What was asked for, with these headers in the place of an etag."""
 

@@ -104,6 +104,22 @@ def test_a_server_without_ranges_serves_small_files(site: servers.Site) -> None:
     assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
 
 
+HEADS = {"none": {"Transfer-Encoding": "chunked"}, "0": {"Content-Length": "0"}}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("parts", [True, False])
+def test_a_size_that_is_not_told_is_found_out(parts: bool, head: str, site: servers.Site, tmp_path: Path) -> None:
+    site.always = servers.chunked(parts, HEADS[head])
+    assert list(ps.read(f"{site.url}/x.jsonl", cache=tmp_path / "c")) == ROWS
+    (tmp_path / "www" / "empty.jsonl").write_bytes(b"")
+    assert seams.world.store.stat(f"{site.url}/empty.jsonl").size == 0
+    if not parts:
+        (tmp_path / "www" / "large.jsonl").write_bytes(b"\n" * ((8 << 20) + 1))
+        with pytest.raises(StorageError, match="gives no parts of files"):
+            ps.read(f"{site.url}/large.jsonl")
+
+
 def test_a_server_that_goes_and_comes_back(site: servers.Site, tmp_path: Path, clock: Clock) -> None:
     ds = ps.read(f"{site.url}/x.jsonl").shuffle()
     expected = list(ds)

@@ -62,3 +62,11 @@ def test_a_chain_is_read_by_its_own_client(memory: Any, tmp_path: Path) -> None:
     for name in ("a", "b"):
         url = f"zip://x.jsonl::memory://{name}.zip"
         assert list(ps.read(url, format="jsonl", cache=tmp_path / "cache")) == [{"of": name}]
+
+
+def test_an_object_of_unknown_size_is_refused(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.pipe_file("/d/x.jsonl", b"{}\n")
+    told = type(memory).info
+    monkeypatch.setattr(type(memory), "info", lambda self, path: {**told(self, path), "size": None})
+    with pytest.raises(StorageError, match="does not tell how large memory://d/x.jsonl is"):
+        ps.read("memory://d/x.jsonl")

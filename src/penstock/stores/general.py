@@ -86,7 +86,9 @@ def _found(url: str, told: Any) -> Found:
     if isinstance(time, datetime):
         time = time.timestamp()
     at = int(time * 1e9) if isinstance(time, int | float) else 0
-    return Found(url, int(told.get("size") or 0), etag, at)
+    if told.get("size") is None:
+        raise Denied(f"the store does not tell how large {url} is: copy it to a local folder")
+    return Found(url, int(told["size"]), etag, at)
 
 
 def _judged(error: Exception) -> Exception:

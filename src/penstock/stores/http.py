@@ -59,10 +59,13 @@ class HttpClient:
 
     def stat(self, url: str, /) -> Found:
         reply = self._ask("HEAD", url, {})
-        if reply.status in (403, 405, 501):  # signatures and simple servers are for GET alone
-            reply = self._ask("GET", url, {"Range": "bytes=0-0"})
-        whole = _RANGE.match(reply.headers.get("content-range", ""))
-        size = whole[3] if whole else reply.headers.get("content-length", "")
+        size = reply.headers.get("content-length", "")
+        # Signatures and simple servers are for GET alone, and HEAD may tell no size, or 0, of what is made for a GET.
+        if reply.status in (403, 405, 501) or (reply.status == 200 and size in ("", "0")):
+            got = self._ask("GET", url, {"Range": "bytes=0-0"})
+            part = _RANGE.match(got.headers.get("content-range", ""))
+            size = {200: str(len(got.data)), 206: part[3] if part else "", 416: "0"}.get(got.status, "")
+            reply = reply if (reply.status, got.status) == (200, 416) else got  # there is no first byte: it is empty
         if reply.status not in (200, 206):
             raise reply.failure()
         if not size.isdigit():
@@ -114,10 +117,12 @@ class HttpClient:
                 response = connection.getresponse()
             with response:
                 told = response.getheader("content-length", "")
-                if method != "HEAD" and told.isdigit() and int(told) > most:
+                large = method != "HEAD" and told.isdigit() and int(told) > most
+                data = b"" if large else response.read(most + 1)
+                if large or len(data) > most:
                     connection.close()
                     raise Denied("the server gives no parts of files, but all of them: copy it to a local folder")
-                reply = Reply(response.status, response.reason, dict(response.getheaders()), response.read())
+                reply = Reply(response.status, response.reason, dict(response.getheaders()), data)
         except ssl.SSLCertVerificationError as error:
             connection.close()
             raise Denied(f"its certificate is not to be trusted: {error.verify_message}") from None
