@@ -56,6 +56,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._do()
 
+    def do_CONNECT(self) -> None:
+        self._do()
+
     def do_PUT(self) -> None:
         self._do()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from collections.abc import Iterator
@@ -127,6 +128,41 @@ def test_a_server_that_goes_and_comes_back(site: servers.Site, tmp_path: Path, c
     assert list(ds) == expected
 
 
+def test_a_proxy_is_told_its_login_and_nobody_else(
+    site: servers.Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    def login(handler: Any) -> bool:
+        seen.append((handler.command, handler.headers.get("Proxy-Authorization")))
+        if handler.headers.get("Proxy-Authorization") != f"Basic {base64.b64encode(b'me:p@w').decode()}":
+            handler.answer(407, b"")
+            return True
+        if handler.command == "CONNECT":
+            handler.answer(502, b"")
+            return True
+        return False
+
+    with servers.site(tmp_path / "www") as proxy:
+        proxy.always = login
+        place = proxy.url.replace("//", "//me:p%40w@")
+        monkeypatch.setenv("no_proxy", "")
+        monkeypatch.setenv("http_proxy", place)
+        assert list(ps.read("http://far.example/x.jsonl")) == ROWS
+        monkeypatch.setenv("https_proxy", place)
+        with pytest.raises(StorageError, match="the proxy: Tunnel connection failed: 502"):
+            ps.read("https://far.example/x.jsonl")
+        assert {command for command, told in seen if told} == {"HEAD", "GET", "CONNECT"}
+        monkeypatch.setenv("http_proxy", place.replace("me:p%40w", f"me:{CANARY}"))
+        seams.world.store.close()  # type: ignore[attr-defined]
+        with pytest.raises(StorageError, match="407") as caught:
+            ps.read("http://far.example/y.jsonl")
+        assert CANARY not in str(caught.value)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    site.always = lambda handler: bool(handler.headers.get("Proxy-Authorization") and handler.answer(400, b""))
+    assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
+
+
 def test_secrets_are_nowhere(
     site: servers.Site,
     tmp_path: Path,
@@ -137,8 +173,6 @@ def test_secrets_are_nowhere(
     caplog.set_level(logging.DEBUG)
     host = site.url.removeprefix("http://")
     url = f"http://me:{CANARY}@{host}/x.jsonl?X-Amz-Signature={CANARY}"
-    import base64
-
     site.login = f"Basic {base64.b64encode(f'me:{CANARY}'.encode()).decode()}"
     cache = tmp_path / "cache"
     ds = ps.read(url, cache=cache).shuffle().batch(5)

@@ -103,9 +103,9 @@ class HttpClient:
         parts = urlsplit(target)
         place = parts.scheme, parts.netloc.rpartition("@")[2]
         asked = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + (f"?{parts.query}" if parts.query else "")
-        proxy = _proxy(*place)
-        asked = f"http://{place[1]}{asked}" if proxy is not None and parts.scheme == "http" else asked
-        headers = {"Accept-Encoding": "identity", **headers}
+        headers, proxy = {"Accept-Encoding": "identity", **headers}, _proxy(*place)
+        if proxy is not None and parts.scheme == "http":
+            asked, headers = f"http://{place[1]}{asked}", {**headers, **_basic(proxy, "Proxy-Authorization")}
         connection = self._connection(place, proxy)
         try:
             try:
@@ -154,27 +154,32 @@ class HttpClient:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         if proxy is None:
             return kind(place[1], timeout=_SECONDS, **options)
-        connection = kind(proxy, timeout=_SECONDS, **options)
+        connection = kind(proxy.rpartition("@")[2], timeout=_SECONDS, **options)
         if secure:
-            connection.set_tunnel(place[1])
+            connection.set_tunnel(place[1], headers=_basic(proxy, "Proxy-Authorization"))
         return connection
 
 
 def _proxy(scheme: str, host: str) -> str | None:
-    """The proxy that the environment names for a host."""
+    """The proxy that the environment names for a host, with its login."""
     if urllib.request.proxy_bypass(host.rpartition(":")[0] or host):
         return None
     found = urllib.request.getproxies().get(scheme)
-    return None if not found else urlsplit(found if "://" in found else f"http://{found}").netloc.rpartition("@")[2]
+    return None if not found else urlsplit(found if "://" in found else f"http://{found}").netloc
 
 
 def _login(full: str, target: str) -> dict[str, str]:
     """The user and the password of a URL, for its own host alone."""
     first, now = urlsplit(full), urlsplit(target)
-    user, at, host = first.netloc.rpartition("@")
-    if not at or (first.scheme, host) != (now.scheme, now.netloc.rpartition("@")[2]):
+    if (first.scheme, first.netloc.rpartition("@")[2]) != (now.scheme, now.netloc.rpartition("@")[2]):
         return {}
-    return {"Authorization": f"Basic {base64.b64encode(unquote(user).encode()).decode()}"}
+    return _basic(first.netloc, "Authorization")
+
+
+def _basic(place: str, header: str) -> dict[str, str]:
+    """The login in front of a host, in a header."""
+    user, at, _ = place.rpartition("@")
+    return {header: f"Basic {base64.b64encode(unquote(user).encode()).decode()}"} if at else {}
 
 
 def _said(error: BaseException) -> str:
@@ -185,6 +190,8 @@ def _said(error: BaseException) -> str:
         return f"no answer within {_SECONDS:g} s"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, OSError) and str(error).startswith("Tunnel connection failed"):
+        return f"the proxy: {error}"
     return type(error).__name__
 
 
