@@ -84,7 +84,7 @@ def test_the_limit_is_held_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest
 
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path) -> None:
     path, body = tmp_path / "a-0", DATA[:9_000]
-    whole = encoded(body)
+    whole = encoded(path, body)
     for at in range(0, len(whole), 37):
         for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]):
             path.write_bytes(damaged)
@@ -105,6 +105,19 @@ def test_damage_is_fetched_anew(tmp_path: Path) -> None:
     ask = Far()
     assert bytes(cache.read(FOUND, 0, len(DATA), ask)) == DATA
     assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
+
+
+def test_a_block_at_the_place_of_another_is_none(tmp_path: Path) -> None:
+    cache = Blocks(tmp_path)
+    cache.read(FOUND, 0, len(DATA), Far())
+    here = {block.path.name[-1]: block.path for block in cache.all() if block.path.name[-2] == "-"}
+    other = Blocks(tmp_path / "other")  # of another version of the object
+    other.read(FOUND._replace(etag="new"), 0, len(DATA), lambda a, b: bytes(b - a))
+    version = next(block.path for block in other.all() if block.path.name.endswith("-4"))
+    for stray in (here["3"].read_bytes(), version.read_bytes()):
+        for found in (lambda: cache.verify()[1] == [here["4"]], lambda: cache.read(FOUND, 0, len(DATA), Far()) == DATA):
+            here["4"].write_bytes(stray)
+            assert found()
 
 
 def test_a_full_disk_is_read_through(tmp_path: Path) -> None:

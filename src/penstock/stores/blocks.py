@@ -25,8 +25,8 @@ LIMIT = "PENSTOCK_CACHE_LIMIT"
 
 SIZE = 1 << 20  # bytes of a block
 _SUM = 4 << 10
-_HEAD = struct.Struct("<8sIII")  # magic, version, bytes, CRC-32 of the checksums
-_MAGIC, _VERSION = b"PENSTOCB", 1
+_HEAD = struct.Struct("<8sIII")  # magic, version, bytes, CRC-32 of the name of the block and of the checksums
+_MAGIC, _VERSION = b"PENSTOCB", 2
 _RUN = 8  # blocks fetched at once
 _LOCKS = 64
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -119,7 +119,7 @@ class Blocks:
                     path = self._path(key, number)
                     name = path.with_name(f".{path.name}.{machine.process()}.tmp")
                     try:
-                        disk.write(name, encoded(data))
+                        disk.write(name, encoded(path, data))
                         disk.replace(name, path)
                     finally:
                         with contextlib.suppress(OSError):
@@ -199,13 +199,17 @@ class Blocks:
         return many, bad
 
 
-def encoded(data: bytes | memoryview) -> bytes:
-    """A block as it is kept."""
+def encoded(path: Path, data: bytes | memoryview) -> bytes:
+    """A block as it is kept at its place; at that of another one it would be no block."""
     view = memoryview(data)
     sums = struct.pack(
         f"<{-(-len(view) // _SUM)}I", *(zlib.crc32(view[a : a + _SUM]) for a in range(0, len(view), _SUM))
     )
-    return b"".join([_HEAD.pack(_MAGIC, _VERSION, len(view), zlib.crc32(sums)), sums, view])
+    return b"".join([_HEAD.pack(_MAGIC, _VERSION, len(view), _digest(path, sums)), sums, view])
+
+
+def _digest(path: Path, sums: bytes) -> int:
+    return zlib.crc32(sums, zlib.crc32(path.name.encode()))
 
 
 def on_disk(length: int) -> int:
@@ -225,7 +229,7 @@ def part(path: Path, start: int, stop: int) -> bytes | memoryview | None:
         many = -(-length // _SUM)
         sums = head[_HEAD.size : _HEAD.size + 4 * many]
         stop = min(stop, length)
-        if (magic, version, crc) != (_MAGIC, _VERSION, zlib.crc32(sums)) or len(sums) != 4 * many:
+        if (magic, version, crc) != (_MAGIC, _VERSION, _digest(path, sums)) or len(sums) != 4 * many:
             return None
         begin = _HEAD.size + len(sums)
         data = memoryview(read(str(path), begin + low, min(high, length) - low))
