@@ -25,6 +25,7 @@ from penstock.stores.blocks import Blocks, bytes_of, encoded, part
 from penstock.stores.client import Found
 
 from . import servers
+from .conftest import Clock
 
 DATA = random.Random(5).randbytes(300_000)
 FOUND = Found("s3://bucket/x", len(DATA), "tag")
@@ -120,7 +121,7 @@ def test_a_block_at_the_place_of_another_is_none(tmp_path: Path) -> None:
             assert found()
 
 
-def test_a_full_disk_is_read_through(tmp_path: Path) -> None:
+def test_a_full_disk_is_read_through(tmp_path: Path, clock: Clock) -> None:
     class Full(seams.LocalDisk):
         room = 60 * KIB
 
@@ -140,6 +141,7 @@ def test_a_full_disk_is_read_through(tmp_path: Path) -> None:
         assert len(said) == 1 and "takes no more" in str(said[0].message)
         assert 0 < len(list(cache.all())) < 5 and not list(tmp_path.rglob("*.tmp"))
         Full.room = 1 << 30
+        clock.sleep(61)
         cache.read(FOUND, 0, len(DATA), Far())
     assert len(list(cache.all())) == -(-len(DATA) // module.SIZE)
 
@@ -149,6 +151,47 @@ def test_a_folder_that_cannot_be_written_is_read_through(tmp_path: Path) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert bytes(Blocks(tmp_path / "file").read(FOUND, 3, 9, Far())) == DATA[3:9]
+
+
+@pytest.mark.parametrize("why", ["limit", "folder", "read-only", "full", "quota"])
+def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Disk(seams.LocalDisk):
+        def free(self, path: Path, /) -> int:
+            return 4 * KIB if why == "full" else 1 << 40
+
+        def write(self, path: Path, data: bytes, /) -> None:
+            if why == "read-only" or (why == "quota" and len(data) > 100):
+                raise OSError(errno.EROFS, "Read-only file system")
+            super().write(path, data)
+
+    if why == "limit":
+        monkeypatch.setenv(module.LIMIT, "0")
+    (tmp_path / "file").write_text("")
+    cache, ask, dice, needed = Blocks(tmp_path / ("file" if why == "folder" else "cache")), Far(), random.Random(3), 0
+    with seams.pretend(disk=Disk()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cache.read(FOUND, 0, 1, Far())  # where writing alone tells that nothing is kept
+        for _ in range(100):
+            start = dice.randrange(len(DATA) - 500)
+            assert bytes(cache.read(FOUND, start, start + 500, ask)) == DATA[start : start + 500]
+            needed += 500
+        for start in range(0, len(DATA), 3_000):
+            assert bytes(cache.read(FOUND, start, start + 3_000, ask)) == DATA[start : start + 3_000]
+        assert bytes(cache.read(FOUND, 5, len(DATA) - 5, ask)) == DATA[5:-5]
+    assert sum(stop - start for start, stop in ask.asked) == needed + 2 * len(DATA) - 10
+    assert not list(cache.all())
+
+
+def test_what_is_wanted_at_once_and_does_not_fit_takes_the_place_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(module.LIMIT, str(70 * KIB))
+    cache, ask = Blocks(tmp_path), Far()
+    cache.read(FOUND, 0, 40 * KIB, Far())
+    assert bytes(cache.read(FOUND, 64 * KIB + 5, len(DATA), ask)) == DATA[64 * KIB + 5 :]
+    assert len(list(cache.all())) == 3 and ask.asked[0][0] == 64 * KIB + 5
 
 
 CREW = """

@@ -29,6 +29,7 @@ _HEAD = struct.Struct("<8sIII")  # magic, version, bytes, CRC-32 of the name of 
 _MAGIC, _VERSION = b"PENSTOCB", 2
 _RUN = 8  # blocks fetched at once
 _LOCKS = 64
+_AGAIN = 60.0  # seconds after which a cache that took no more is tried again
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 Ask = Callable[[int, int], bytes | memoryview]
@@ -47,7 +48,7 @@ class Blocks:
 
     def __init__(self, cache: str | Path) -> None:
         self.folder = Path(cache).expanduser() / "blocks"
-        self._full = False
+        self._failed: float | None = None  # when it took no more; until it takes something again
 
     def read(self, of: Found, start: int, stop: int, ask: Ask) -> bytes | memoryview:
         """Bytes of an object: from blocks that are here, others asked for and kept."""
@@ -55,6 +56,10 @@ class Blocks:
         numbers = range(start // SIZE, -(-stop // SIZE))
         found = {number: self._part(key, number, start, stop) for number in numbers}
         for run in _runs([number for number, part in found.items() if part is None]):
+            if not self._takes(run, of.size):  # what is not kept is asked for as it is wanted, not by whole blocks
+                data = ask(max(start, run[0] * SIZE), min(stop, (run[-1] + 1) * SIZE))
+                found |= {**dict.fromkeys(run, b""), run[0]: data}
+                continue
             with self._alone(key, run):
                 again = {number: self._part(key, number, start, stop) for number in run}
                 for lacking in _runs([number for number, part in again.items() if part is None]):
@@ -103,37 +108,55 @@ class Blocks:
         with seams.world.disk.lock(path) as alone:
             yield alone
 
+    def _takes(self, run: Sequence[int], size: int) -> bool:
+        """Whether blocks of an object of this size can be kept."""
+        if self._failed is not None:
+            if (now := seams.world.sched.now()) < self._failed + _AGAIN:
+                return False
+            self._failed = now  # one thread tries
+        need = sum(on_disk(min(SIZE, size - number * SIZE)) for number in run)
+        with self._writing():
+            used = self._used()
+            self._note(used)  # fails where nothing can be written
+            return need <= self.limit(used)
+        return False
+
     def _keep(self, key: str, whole: dict[int, memoryview]) -> None:
         """Keep blocks, where there is room or room can be made; without a word where there is none."""
-        disk, sizes = seams.world.disk, {number: on_disk(len(data)) for number, data in whole.items()}
-        need = sum(sizes.values())
+        disk, need = seams.world.disk, sum(on_disk(len(data)) for data in whole.values())
+        with self._writing():
+            used = self._used()
+            if need <= (most := self.limit(used)) < used + need:
+                used = self.shrink(min(most - need, most - most // 8))
+            if used + need > most:
+                return
+            self._note(used + need)  # before: a crash counts too much, never too little
+            for number, data in whole.items():
+                path = self._path(key, number)
+                name = path.with_name(f".{path.name}.{machine.process()}.tmp")
+                try:
+                    disk.write(name, encoded(path, data))
+                    disk.replace(name, path)
+                finally:
+                    with contextlib.suppress(OSError):
+                        disk.unlink(name)
+            self._failed = None
+
+    @contextlib.contextmanager
+    def _writing(self) -> Generator[None]:
+        """Nobody else writes blocks; where they cannot be written, that is said once."""
         with self._lock("all"):
             try:
-                used = self._used()
-                if (most := self.limit(used)) < used + need:
-                    used = self.shrink(min(most - need, most - most // 8))
-                if used + need > most:
-                    return
-                self._note(used + need)  # before: a crash counts too much, never too little
-                for number, data in whole.items():
-                    path = self._path(key, number)
-                    name = path.with_name(f".{path.name}.{machine.process()}.tmp")
-                    try:
-                        disk.write(name, encoded(path, data))
-                        disk.replace(name, path)
-                    finally:
-                        with contextlib.suppress(OSError):
-                            disk.unlink(name)
-                self._full = False
+                yield
             except OSError as error:
                 with contextlib.suppress(OSError):
-                    self._note(self.shrink(1 << 62))
-                if not self._full:
-                    self._full = True
+                    self.shrink(1 << 62)
+                before, self._failed = self._failed, seams.world.sched.now()
+                if before is None:
                     warnings.warn(
                         f"{self.folder} takes no more ({error.strerror or error}): until there is room again, what is "
                         "read is not kept",
-                        stacklevel=2,
+                        stacklevel=4,
                     )
 
     def limit(self, used: int) -> int:
