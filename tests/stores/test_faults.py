@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import penstock as ps
 from penstock.base import seams
 from penstock.errors import StorageError
+from penstock.stores import http as module
 
 from . import servers
 from .conftest import Clock
@@ -119,6 +122,107 @@ def test_a_size_that_is_not_told_is_found_out(parts: bool, head: str, site: serv
         (tmp_path / "www" / "large.jsonl").write_bytes(b"\n" * ((8 << 20) + 1))
         with pytest.raises(StorageError, match="gives no parts of files"):
             ps.read(f"{site.url}/large.jsonl")
+
+
+FLOODS = {
+    "the server gives no parts": (200, {}),
+    "more bytes than were asked": (206, {"Content-Range": "bytes 5-44/99"}),
+}
+
+
+@pytest.mark.parametrize("said", FLOODS)
+@pytest.mark.parametrize("length", [None, 1 << 30])
+def test_an_answer_without_an_end_is_not_taken(
+    said: str, length: int | None, site: servers.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WHOLE", 1 << 16)
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "1")
+    sent = [0]
+
+    def flood(handler: servers.Handler) -> bool:
+        code, headers = FLOODS[said]
+        handler.send_response(code)
+        more = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+        for name, value in {**headers, **more}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.close_connection, sent[0] = True, 0
+        while sent[0] < 64 << 20:
+            handler.wfile.write((b"100000\r\n" if length is None else b"") + bytes(1 << 20) + b"\r\n")
+            sent[0] += 1 << 20
+        return True
+
+    ps.read(f"{site.url}/x.jsonl")
+    site.always = flood
+    with pytest.raises(StorageError, match=said):
+        seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
+    assert sent[0] < 32 << 20  # what the system holds of connections
+
+
+class Slow:
+    """A connection on which so many bytes come at a time, with so many seconds from one to the next."""
+
+    def __init__(self, data: bytes, at_once: int, seconds: float, clock: Clock) -> None:
+        self._data, self._at_once, self._seconds, self._clock = io.BytesIO(data), at_once, seconds, clock
+
+    def makefile(self, mode: str, buffering: int) -> Any:
+        return self
+
+    def settimeout(self, seconds: float) -> None:
+        assert 0 < seconds <= 30
+
+    def readinto(self, buffer: memoryview) -> int:
+        self._clock.sleep(self._seconds)
+        return self._data.readinto(buffer[: self._at_once])
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n"
+    whole = head + bytes(2_000_000)
+
+    def read(at_once: int, seconds: float, of: bytes = whole) -> int:
+        connection: Any = Slow(of, at_once, seconds, clock)
+        answer = module._answer(clock.now() + module._patience(), connection)
+        answer.begin()
+        return len(answer.read(2_000_001))
+
+    assert read(1 << 14, 2.0) == 2_000_000  # slow, and honest: 8 KiB a second
+    for at_once, of in ((1, whole), (64, head + whole), (1, b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 99)):
+        began = clock.now()
+        with pytest.raises(TimeoutError):
+            read(at_once, 1.0, of)
+        assert clock.now() - began < 32
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "5")
+    began = clock.now()
+    with pytest.raises(TimeoutError):
+        read(1, 1.0)
+    assert clock.now() - began < 7
+
+
+def test_an_answer_that_stops_half_way_is_given_up(site: servers.Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SECONDS", 0.1)
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "1")
+    over = threading.Event()
+
+    def stall(handler: servers.Handler) -> bool:
+        handler.send_response(206)
+        for name, value in (("Content-Range", f"bytes 5-44/{len(BODY)}"), ("Content-Length", "40")):
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(BODY[5:20])
+        over.wait(60)
+        return True
+
+    ps.read(f"{site.url}/x.jsonl")
+    site.always = stall
+    try:
+        with pytest.raises(StorageError, match=r"no answer within 0\.1 s"):
+            seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
+    finally:
+        over.set()
 
 
 def test_a_server_that_goes_and_comes_back(site: servers.Site, tmp_path: Path, clock: Clock) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import re
+import socket
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any
+from functools import partial
+from typing import Any, cast
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from ..base import machine
+from ..base import machine, seams
+from .asking import seconds
 from .client import Answer, Denied, Found, Later, judged
 
-_SECONDS = 30.0  # without a byte, until a request is taken for lost
+_SECONDS = 30.0  # until a request is taken for lost
+_SLOWEST = 4 << 10  # bytes a second for which there is more time: 64 answers at once on a link of 2 Mbit/s
 _IDLE = 64  # connections that are kept
 _REDIRECTS = 5
 _WHOLE = 8 << 20  # what is taken whole from a server that gives no parts
@@ -34,6 +39,31 @@ class Reply:
 
     def failure(self) -> Exception:
         return judged(self.status, self.reason, self.headers.get("retry-after"))
+
+
+class _Timely(io.RawIOBase):
+    """An answer as it comes in. It has so many seconds as a whole, and more of them only with the bytes that come."""
+
+    def __init__(self, until: float, connection: socket.socket) -> None:
+        self._until, self._socket, self._raw = until, connection, connection.makefile("rb", buffering=0)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if (left := self._until - seams.world.sched.now()) <= 0:
+            raise TimeoutError
+        self._socket.settimeout(min(left, _SECONDS))
+        many = self._raw.readinto(buffer) or 0
+        self._until += many / _SLOWEST
+        return many
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class HttpClient:
@@ -73,7 +103,7 @@ class HttpClient:
         return Found(url, int(size), reply.headers.get("etag", ""), _time(reply.headers.get("last-modified")))
 
     def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
-        reply = self._ask("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, most=max(stop - start, _WHOLE))
+        reply = self._ask("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, stop - start)
         etag, modified = reply.headers.get("etag"), _time(reply.headers.get("last-modified"))
         if reply.status == 206:
             part = _RANGE.match(reply.headers.get("content-range", ""))
@@ -84,10 +114,11 @@ class HttpClient:
             raise reply.failure()
         return Answer(memoryview(reply.data)[start:stop], len(reply.data), etag, modified)
 
-    def _ask(self, method: str, url: str, headers: Mapping[str, str], most: int = _WHOLE) -> Reply:
+    def _ask(self, method: str, url: str, headers: Mapping[str, str], size: int = 1) -> Reply:
         target = full = self._full(url)
+        until = seams.world.sched.now() + _patience()
         for _ in range(_REDIRECTS):
-            reply = self._once(method, target, {**headers, **_login(full, target)}, most)
+            reply = self._once(method, target, {**headers, **_login(full, target)}, size, until)
             if reply.status not in _MOVED or "location" not in reply.headers:
                 return reply
             after = urljoin(target, reply.headers["location"])
@@ -99,7 +130,7 @@ class HttpClient:
             target = after
         raise Denied(f"it leads on more than {_REDIRECTS} times")
 
-    def _once(self, method: str, target: str, headers: Mapping[str, str], most: int) -> Reply:
+    def _once(self, method: str, target: str, headers: Mapping[str, str], size: int, until: float) -> Reply:
         parts = urlsplit(target)
         place = parts.scheme, parts.netloc.rpartition("@")[2]
         asked = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + (f"?{parts.query}" if parts.query else "")
@@ -107,6 +138,7 @@ class HttpClient:
         if proxy is not None and parts.scheme == "http":
             asked, headers = f"http://{place[1]}{asked}", {**headers, **_basic(proxy, "Proxy-Authorization")}
         connection = self._connection(place, proxy)
+        connection.response_class = cast("Any", partial(_answer, until))
         try:
             try:
                 connection.request(method, asked, headers=headers)
@@ -116,13 +148,16 @@ class HttpClient:
                 connection.request(method, asked, headers=headers)
                 response = connection.getresponse()
             with response:
-                told = response.getheader("content-length", "")
-                large = method != "HEAD" and told.isdigit() and int(told) > most
-                data = b"" if large else response.read(most + 1)
-                if large or len(data) > most:
-                    connection.close()
+                told, most = response.length, size if response.status == 206 else max(size, _WHOLE)
+                data = response.read(most + 1) if told is None or told <= most else None
+                if response.status == 206 and (data is None or len(data) > most):
+                    raise Later("it answered with more bytes than were asked for")
+                if response.status == 200 and (data is None or len(data) > most):
                     raise Denied("the server gives no parts of files, but all of them: copy it to a local folder")
-                reply = Reply(response.status, response.reason, dict(response.getheaders()), data)
+                if told is not None and data is not None and len(data) < told:
+                    raise Later(f"the answer was cut off: {len(data):,} of {told:,} bytes came")
+                reply = Reply(response.status, response.reason, dict(response.getheaders()), data or b"")
+                whole = response.isclosed()
         except ssl.SSLCertVerificationError as error:
             connection.close()
             raise Denied(f"its certificate is not to be trusted: {error.verify_message}") from None
@@ -132,11 +167,9 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        if told.isdigit() and method != "HEAD" and len(reply.data) != int(told):
-            connection.close()
-            raise Later(f"the answer was cut off: {len(reply.data):,} of {int(told):,} bytes came")
         with self._lock:
-            if reply.headers.get("connection", "").lower() == "close" or self._closed or len(self._idle) >= _IDLE:
+            full = self._closed or len(self._idle) >= _IDLE
+            if full or not whole or reply.headers.get("connection", "").lower() == "close":
                 connection.close()
             else:
                 self._idle.append((place, connection))
@@ -148,13 +181,15 @@ class HttpClient:
             for number, (whose, connection) in enumerate(self._idle):
                 if whose == place:
                     del self._idle[number]
+                    if connection.sock:
+                        connection.sock.settimeout(_patience())
                     return connection
         secure = place[0] == "https"
         options: dict[str, Any] = {"context": ssl.create_default_context()} if secure else {}
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         if proxy is None:
-            return kind(place[1], timeout=_SECONDS, **options)
-        connection = kind(proxy.rpartition("@")[2], timeout=_SECONDS, **options)
+            return kind(place[1], timeout=_patience(), **options)
+        connection = kind(proxy.rpartition("@")[2], timeout=_patience(), **options)
         if secure:
             connection.set_tunnel(place[1], headers=_basic(proxy, "Proxy-Authorization"))
         return connection
@@ -182,12 +217,21 @@ def _basic(place: str, header: str) -> dict[str, str]:
     return {header: f"Basic {base64.b64encode(unquote(user).encode()).decode()}"} if at else {}
 
 
+def _answer(until: float, connection: socket.socket, **more: Any) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(cast("Any", _Timely(until, connection)), **more)
+
+
+def _patience() -> float:
+    """How long a server has to begin its answer: never longer than it would be asked again."""
+    return min(_SECONDS, max(seconds(), 1.0))
+
+
 def _said(error: BaseException) -> str:
     """What went wrong, without what was asked."""
     if isinstance(error, http.client.IncompleteRead):
         return f"the answer was cut off after {len(error.partial):,} bytes"
     if isinstance(error, TimeoutError):
-        return f"no answer within {_SECONDS:g} s"
+        return f"no answer within {_patience():g} s, or too slow a one"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, OSError) and str(error).startswith("Tunnel connection failed"):
