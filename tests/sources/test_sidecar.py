@@ -140,6 +140,16 @@ def test_a_damaged_index_is_refused(data: Path, damage: Callable[[bytes], bytes]
     assert whole(data) == list(range(100))
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_no_index(data: Path, make: Callable[[Path], None]) -> None:
+    make(beside(data))
+    with pytest.raises(DataError, match="damaged or not ours"):
+        open_files(data)
+    make(other := data.with_name("other"))
+    with pytest.raises(DataError, match="damaged or not ours"):
+        sidecar.body(other, sidecar.LINES, data)
+
+
 @pytest.mark.parametrize("value", [3, 5, 0, 2**63 - 1, 2**64 - 1, 10**6])
 def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int) -> None:
     whole(data)

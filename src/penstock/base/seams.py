@@ -216,7 +216,7 @@ class LocalDisk:
             with contextlib.suppress(OSError, ImportError):
                 import fcntl
 
-                handle = os.open(path, os.O_RDONLY)
+                handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
                 stack.callback(os.close, handle)
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has it too

@@ -156,7 +156,7 @@ def _stands(paths: Sequence[Path], kind: Kind) -> Path:
 
 def _fresh(look: Path) -> bool:
     """Whether another process compared the files with the catalog within the last minute."""
-    if not look.exists():
+    if not look.is_file():
         return False
     stamp = sidecar.decode(seams.world.disk.read(look))
     if stamp is None or stamp.data.size == machine.process():

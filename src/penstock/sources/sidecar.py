@@ -158,6 +158,7 @@ def check(path: Path, kind: int, data: Path, *, summed: bool = False) -> bool:
     """Whether a kept file was made from the data as it is now; one that only moved is to be looked at anew. A
     `DataError` where the data has changed, or what is kept is damaged.
     """
+    _is_file(path, data)
     with storage(path):
         stamp = decode(seams.world.store.read(str(path), 0, HEADER))
         now, size = stat(data), stat(path).size
@@ -170,6 +171,7 @@ def check(path: Path, kind: int, data: Path, *, summed: bool = False) -> bool:
 
 def body(path: Path, kind: int, data: Path) -> tuple[int, memoryview]:
     """Count and body of a kept file, mapped, once its digest was found right; a `DataError` where it is not."""
+    _is_file(path, data)
     with storage(path):
         whole = memoryview(mapped(path))
     stamp, found = decode(bytes(whole[:HEADER])), whole[HEADER:]
@@ -224,6 +226,12 @@ def copy(target: Path, kind: int, data: Path, write: Callable[[BinaryIO], None],
 def stamp_of(target: Path) -> Path:
     """Where the stamp of a file lies that was made from another one."""
     return target.with_name(f"{target.name}.penstock-stamp")
+
+
+def _is_file(path: Path, data: Path) -> None:
+    """Refuse a pipe, say, of which opening alone would never end."""
+    if path.exists() and not path.is_file():
+        raise damaged(path, data)
 
 
 def damaged(path: Path, data: Path) -> DataError:
