@@ -6,24 +6,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
+from ..base.hints import few
 from ..base.spelling import canonical
 from ..errors import ConfigError, StateError
 from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
+from ..ops.laps import LapsOp
+from ..ops.mix import MixOp
 from ..ops.passes import PassesOp
 from ..types import Json
 from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
-from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
+from .history import FURTHEST, History, MixtureOp, Spliced, bound, history, one_pass_of
 from .indexed import why_not
 from .nodes import Flow, Mix, Path, Read, inputs_of, under
 from .tail import tail_of
 
+_FAR = 1 << 50  # a position of what never ends, later than any that is looked at
+
 Place = tuple[int, int]
 """A pass of a mixture, and a position in it."""
 
-Places = Callable[[Flow], Mapping[Path, Place]]
+Stand = tuple[int, int, int]
+"""How often a mixture had been gone through before, by what gives the same samples again; a pass, a position in it."""
+
+Places = Callable[[Flow], Mapping[Path, Stand]]
 """Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
 
 
@@ -75,7 +83,8 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
         else:
             taken[path] = past
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), past) for path, past in taken.items()]
-    stands: Mapping[Path, Place] = places(changed(base, [*kept, *until, *others], epoch)) if taken else {}
+    until_then = changed(base, [*kept, *until, *others], epoch)
+    stands: Mapping[Path, Stand] = places(until_then) if taken else {}
     made = list(kept)
     for path in sorted(taken, key=len, reverse=True):  # what lies inside first: its length is that of an input
         if path not in stands:
@@ -83,17 +92,34 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a whole, so it is not drawn "
                 "from in its own order, and cannot be changed within a pass: adopt at the end of one"
             )
-        if stands[path] > (0, 0):
+        if stands[path] > (0, 0, 0):
+            again, *place = stands[path]
+            gone = {*taken[path].mixture.names} - {*now[path].mixture.names}
+            if gone and any(place) and _goes_round(until_then, epoch, path, again):
+                raise StateError(
+                    f"what was drawn from {few(sorted(gone))}, no longer in the mixture, is given again in this pass "
+                    "(a slice or a limit gives the same samples in every pass); give it weight 0 instead"
+                )
             made.append(_takeover(base, [*made, *others], path, taken[path], *stands[path]))
     return Adopted((*made, *others), moves)
 
 
-def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, lap: int, at: int) -> Change:
+def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, again: int, lap: int, at: int) -> Change:
     """The change by which the mixture at a path goes on at a position of a pass where another one stops."""
     present = _compiled(changed(base, edits)).mixtures[path].mixture
     counts = Spliced(one_pass_of(bound(past, present), lap), present).counts(at)
     drawn = {name: int(k) for name, k in zip(present.names, counts, strict=True) if name in past.mixture.names}
-    return Change(path, lap, Adopt(at, drawn), replace(past, lap=lap, at=at))
+    return Change(path, lap, Adopt(at, drawn), replace(past, again=again, lap=lap, at=at))
+
+
+def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
+    """Whether the mixture at a path is gone through once more before a pass of an indexed tree ends."""
+    if why_not(rows := tail_of(flow).flow) is not None:
+        return False
+    builder = Builder(flow)
+    op = builder.op(rows)
+    stands = ops.stands_below(op, (epoch + 1) * op.size - 1 if op.size else _FAR)
+    return stands.get(id(builder.mixed[path]), (again, 0, 0))[0] > again
 
 
 def _compiled(flow: Flow) -> Builder:
@@ -144,31 +170,31 @@ def _named(path: Path) -> tuple[str, ...]:
 # ---------------------------------------------------------------- where mixtures stand
 
 
-def standing(flow: Flow, epoch: int, at: int, again: bool = True) -> dict[Path, Place]:
-    """Where the mixtures of an indexed tree stand at a row of a pass; with `again` those too that were gone through
-    before, as what lies above gives the same samples in every pass.
-    """
+def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
+    """Where the mixtures of an indexed tree stand at a row of a pass."""
     builder = Builder(flow)
     op = builder.op(tail_of(flow).flow)
-    found = ops.stands_below(op, at + epoch * (op.size or 0), again)
+    found = ops.stands_below(op, at + epoch * (op.size or 0))
     return {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
 
 
 def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
     """The position of a mixture, over all its passes, that a place of a pass is; of streams it is that place."""
     op = builder.mixed.get(path)
-    if isinstance(op, PassesOp):
-        return op.position(lap, place)
-    return place if op is None else lap * (op.size or 0) + place
+    return place if op is None else _present(op).position(lap, place)
 
 
 def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
     """The pass and the place of a position; of streams it is one of the pass `lap`."""
     if (op := builder.mixed.get(path)) is None:
         return lap, position
-    part, first, position = op.place(position)
+    part, first, position = _present(op).place(position)
     epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
     return first + epoch, place
+
+
+def _present(op: MixtureOp) -> MixOp | PassesOp:
+    return op.present if isinstance(op, LapsOp) else op
 
 
 def ends(builder: Builder, path: Path) -> bool:

@@ -31,7 +31,6 @@ from ..ops.op import Op
 from ..ops.ordered import ordered
 from ..ops.pack import PackOp
 from ..ops.packed import Counted
-from ..ops.passes import PassesOp
 from ..ops.read import ReadOp
 from ..ops.seek import BlockMeter
 from ..ops.shards import ShardsOp
@@ -44,7 +43,7 @@ from ..streams.step import Leaf, Step
 from ..types import Ints, Order, is_source
 from .draws import draws_of
 from .ends import endless
-from .history import History, by_pass, history
+from .history import History, MixtureOp, history, mixture_op
 from .indexed import require_indexed, why_not
 from .nodes import (
     Again,
@@ -104,7 +103,7 @@ class Builder:
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
-    mixed: dict[Path, MixOp | PassesOp] = field(default_factory=dict[Path, MixOp | PassesOp])
+    mixed: dict[Path, MixtureOp] = field(default_factory=dict[Path, MixtureOp])
     _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
     _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
     _marks: int = 0
@@ -267,7 +266,7 @@ class Builder:
         if isinstance(rule, Weighted):
             meters = tuple(BlockMeter(each, self.lengths) for each in inputs) if rule.clock else None
             self.mixtures[path] = found = history(rule, flow.names, sizes, path, flow.flows, meters)
-            self.mixed[path] = by_pass(found, inputs, len(self.leaves), path)
+            self.mixed[path] = mixture_op(found, inputs, len(self.leaves), path)
             return self.mixed[path]
         return MixOp(inputs, rule.schedule(sizes), len(self.leaves), at, isinstance(rule, By))
 

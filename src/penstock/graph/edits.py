@@ -230,14 +230,16 @@ def _past_to_json(past: Past) -> dict[str, Json]:
     earlier = None if past.earlier is None else _past_to_json(past.earlier)
     events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
     return {
-        "mixture": mixture_to_json(past.mixture), "events": events, "pass": past.lap, "at": past.at, "earlier": earlier
+        "mixture": mixture_to_json(past.mixture), "events": events, "pass": past.lap, "at": past.at, "earlier": earlier,
+        **({"again": past.again} if past.again else {}),
     }  # fmt: skip
 
 
 def _past_from_json(saved: Any) -> Past:
     earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
     events = events_from_json(saved["events"])
-    return Past(mixture_from_json(saved["mixture"]), events, _lap(saved["pass"]), _number(saved["at"]), earlier)
+    lap, again = _lap(saved["pass"]), _lap(saved.get("again", 0))
+    return Past(mixture_from_json(saved["mixture"]), events, lap, _number(saved["at"]), earlier, again)
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:

@@ -16,8 +16,9 @@ from ..base.weights import check_names
 from ..errors import ConfigError, StateError
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
+from ..ops.laps import LapsOp
 from ..ops.mix import MixOp
-from ..ops.op import Op
+from ..ops.op import Op, first_lap_only
 from ..ops.passes import PassesOp
 from ..schedule import Schedule
 from ..types import Ints
@@ -134,6 +135,8 @@ class Spliced:
 
 
 OnePass: TypeAlias = Mixture | Spliced
+Passes: TypeAlias = Mapping[int, OnePass]
+MixtureOp: TypeAlias = MixOp | PassesOp | LapsOp
 
 
 @dataclass(frozen=True)
@@ -149,22 +152,31 @@ class History:
     made: MadeUp | None = None
 
     @cached_property
-    def passes(self) -> tuple[tuple[int, OnePass], ...]:
-        """From which pass on which schedule holds, the first from 0."""
-        return tuple(_passes(self.mixture, self.events, self.past).items())
+    def laps(self) -> Mapping[int, Passes]:
+        """From which lap on, of what gives the same samples again and again, which passes hold; the first from 0."""
+        return _laps(self.mixture, self.events, self.past)
 
     @property
     def goes_on(self) -> bool:
         """Whether all mixtures that took over go on where those before them were."""
-        return all(each.goes_on for _, each in self.passes if isinstance(each, Spliced))
+        return all(each.goes_on for each in self.laps[max(self.laps)].values() if isinstance(each, Spliced))
 
     @property
     def present(self) -> OnePass:
         """The schedule of the pass in which the run stands."""
-        return _of(dict(self.passes), self.now or 0)
+        return _of(self.laps[max(self.laps)], self.now or 0)
 
 
-def _passes(mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None) -> Mapping[int, OnePass]:
+def _laps(mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None) -> Mapping[int, Passes]:
+    out = dict[int, Passes]()
+    if past is not None and past.again:
+        for again, passes in _laps(past.mixture, past.events, past.earlier).items():
+            out[again] = {lap: Spliced(then, mixture) for lap, then in passes.items()}
+    return out | {past.again if past else 0: _passes(mixture, events, past)}
+
+
+def _passes(mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None) -> Passes:
+    """From which pass on which schedule holds, the first from 0."""
     out = {0: mixture}
     for lap, event in events:
         before, out[lap] = _of(out, lap), _of(out, lap).with_event(event)
@@ -247,18 +259,28 @@ def _history(
     return History(mixture, events, rule.past and bound(rule.past, mixture), rule.now)
 
 
-def by_pass(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixOp | PassesOp:
+def mixture_op(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixtureOp:
+    """The op of a mixture, which may have changed from one lap to the next."""
+    if found.made is not None:
+        return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
+    parts = [_by_pass(passes, found, inputs, leaves, at) for passes in found.laps.values()]
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.size for part in parts}) > 1:
+        raise first_lap_only("of another length by the change")
+    return LapsOp(tuple(found.laps), parts)
+
+
+def _by_pass(passes: Passes, found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixOp | PassesOp:
     """The op of a mixture, which may have changed from one pass to the next. In a run of its passes all count as many
     positions as that in which the run stands; inside another step each as many as it has.
     """
-    laps, parts = tuple(lap for lap, _ in found.passes), list[MixOp]()
-    for i, (lap, schedule) in enumerate(found.passes):
+    laps, parts = tuple(passes), list[MixOp]()
+    for i, (lap, schedule) in enumerate(passes.items()):
         # Each input goes on with a pass that it has not begun before.
         base = parts[-1].drawn(lap - laps[i - 1]) if i and parts[-1].size is not None else None
         parts.append(MixOp(inputs, schedule, leaves, at, base=base))
     sizes = [part.size for part in parts]
-    if found.made is not None:
-        return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
     if len(parts) == 1 or sizes[0] is None:
         return parts[0]
     if None in sizes:

@@ -84,6 +84,10 @@ class MixOp(Op):
         """How far each input had come before a pass."""
         return self.base if self._pass is None else self.base + epoch * self.advance
 
+    def position(self, lap: int, place: int) -> int:
+        """The position of a place of a pass."""
+        return lap * (self._size or 0) + place
+
     def place(self, position: int) -> tuple[MixOp, int, int]:
         """What the mix is at a position, from which pass on, and which position that is of it."""
         return self, 0, position

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..base.rows import Rows
+from ..errors import ConfigError
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream
@@ -147,9 +148,9 @@ class Op:
         """Where that mixture stands when everything before a position of a pass was given; None where it cannot be
         said.
         """
-        for mix, (lap, place) in _standing(Before(self, position, 0, False), False):
-            if mix.mixture == self.mixture:
-                return lap * (mix.size or 0) + place
+        for mix, (lap, epoch, place) in _standing(Before(self, position, 0, False)):
+            if mix.mixture == self.mixture and not lap:
+                return epoch * (mix.size or 0) + place
         return None
 
     def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
@@ -199,6 +200,11 @@ class Op:
         return max((each.settled for each in self.inputs), default=0)
 
     @property
+    def remixed(self) -> int:
+        """The lap from which on all draw from the same sources: a mixture may have been changed in an earlier one."""
+        return max((each.remixed for each in self.inputs), default=0)
+
+    @property
     def since(self) -> int:
         """The position from which on all that edits leave out is left out."""
         return max((each.since for each in self.inputs), default=0)
@@ -209,21 +215,27 @@ class Op:
         return tuple(leaf for each in self.inputs for leaf in each.leaves)
 
 
-def stands_below(op: Op, position: int, again: bool = True) -> dict[int, tuple[int, int]]:
-    """Where the mixtures at and below an op stand, by identity, as a pass and a place in it, when everything before a
-    position was given; with `again` those too that were gone through before, as what lies above gives the same samples
-    in every pass.
+def first_lap_only(how: str) -> ConfigError:
+    """The error for a mixture that is changed in a later lap, where not all laps could be told."""
+    return ConfigError(
+        f"a mixture that is gone through again (a slice or a limit gives the same samples in every pass), and {how}, "
+        "can be changed in its first pass only"
+    )
+
+
+def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, int]]:
+    """Where the mixtures at and below an op stand, by identity, when everything before a position was given: in which
+    lap of what gives the same samples again and again, in which pass, at which place of it.
     """
-    return {id(mix): place for mix, place in _standing(Before(op, position, 0, False), again)}
+    return {id(mix): place for mix, place in _standing(Before(op, position, 0, False))}
 
 
-def _standing(given: Before, again: bool) -> Iterator[tuple[Op, tuple[int, int]]]:
+def _standing(given: Before) -> Iterator[tuple[Op, tuple[int, int, int]]]:
     op, position, lap, ahead, _ = given
     if (place := op.stands(position, ahead)) is not None:
-        yield op, place
+        yield op, (lap, *place)
     for below in op.before(position, lap, ahead):
-        if again or below.lap == lap:
-            yield from _standing(below, again)
+        yield from _standing(below)
 
 
 class OneInput(Op):

@@ -9,9 +9,9 @@ from math import lcm
 import numpy as np
 
 from ..base.rows import Rows
-from ..orders import AllBut, Gap, Pick, Portion, Replay, Slice, Told, WindowShuffle
+from ..orders import AllBut, Pick, Portion, Replay, Slice, WindowShuffle
 from ..types import Ints, Json, Order, Path
-from .op import UNKNOWN, Before, OneInput, Op
+from .op import UNKNOWN, Before, OneInput, Op, first_lap_only
 from .read import ReadOp
 from .seek import At, Metered, holding
 from .tally import Tally, by_lap, laps_of
@@ -159,6 +159,10 @@ class RoundOp(PassOp):
     between which positions of the flow below they lie.
     """
 
+    def __init__(self, flow: Op, order: Order, key: int) -> None:
+        super().__init__(flow, order, key)
+        self._remixed = flow.remixed  # refuses now what cannot be told
+
     @property
     def around(self) -> tuple[int, int, int]:
         if isinstance(self.order, Slice):
@@ -188,16 +192,19 @@ class RoundOp(PassOp):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         period, first, _ = self.around
+        alike = self._remixed * period  # from here on all laps are
 
         def part(a: int, b: int, times: int) -> None:
             if self.forwards:
                 self.flow.count(tally, first + a, first + b, times)
             else:
-                tally.one_by_one(self, a, b, times)
+                tally.one_by_one(self, alike + a, alike + b, times)
 
         if self.flow.leaf is not None:
             return self.flow.count(tally, start, stop, times)
-        by_lap(start, stop, period, times, part)
+        early = max(start, min(alike, stop))
+        tally.one_by_one(self, start, early, times)
+        by_lap(early, stop, period, times, part)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         period, first, _ = self.around
@@ -221,6 +228,8 @@ class RoundOp(PassOp):
         return At(lap * period + found.document - first, lap * each + found.token - before)
 
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+        if self.size is None and self.flow.size is None:  # a mixture that ends takes over from one that does not
+            return
         period, first, _ = self.around
         ahead = ahead and position > 0
         more, place = divmod(position - ahead, max(period, 1))  # the end of a lap is of that lap
@@ -236,8 +245,15 @@ class RoundOp(PassOp):
         return self.leaf is None and (stop > period or self.flow.goes_round(last))
 
     @property
+    def remixed(self) -> int:
+        """None for what lies above: it would have to tell its own laps from these."""
+        if self._remixed:
+            raise first_lap_only("sliced more than once")
+        return 0
+
+    @property
     def steady(self) -> bool:
-        return self.size is not None
+        return self.size is not None and not self._remixed
 
     @property
     def alike(self) -> bool:
@@ -279,70 +295,3 @@ class PortionOp(RoundOp):
     @property
     def forwards(self) -> bool:
         return False
-
-
-class GapOp(PassOp):
-    """Each pass without some places in a row."""
-
-    order: Gap
-
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        if self.flow.size is not None:
-            return super()._find(leaf, index, low, high, lap)
-        below = self.flow.find(leaf, index, self.order.after(low), self.order.after(high - 1) + 1, lap)
-        found = self.order.up(below, None, self.key)
-        return found[found >= 0]
-
-    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        """All of a stretch below, less the gaps of the passes in it."""
-        flow, gap, n = self.flow, self.order, self.flow.size
-        if flow.leaf is not None:
-            return flow.count(tally, start, stop, times)
-        lost, (first, last) = gap.lost(n), gap.down(np.asarray([start, stop - 1]), n, 0)[0].tolist()
-        flow.count(tally, first, last + 1, times)
-        if n is None:
-            gaps = range(0, int(first < gap.start < last))
-        else:
-            gaps = range(-(-(first - gap.start) // n), -(-(last - gap.start) // n))
-        if len(gaps) > 1 and flow.steady:
-            return flow.count(tally, gap.start, gap.start + lost, -times * len(gaps))
-        for epoch in gaps:
-            begin = epoch * (n or 0) + gap.start
-            flow.count(tally, begin, begin + lost, -times)
-
-    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        gap = self.order
-        if self.flow.size is not None:
-            return lengths.sums(self).before(position, out, times)
-        if position <= gap.start:
-            return self.flow.tokens(position, lengths, out, times)
-        for below, more in ((position + gap.count, times), (gap.start + gap.count, -times), (gap.start, times)):
-            self.flow.tokens(below, lengths, out, more)
-
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        last = self.order.down(np.asarray([position - 1]), self.flow.size, 0)[0] if position else (-1,)
-        yield Before(self.flow, int(last[0]) + 1, lap, ahead)
-
-
-class ToldOp(PassOp):
-    """The passes that are as long as the one in which a run stands; others are refused."""
-
-    order: Told
-
-    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        self.order.check(start, stop, self.flow.size)
-        self.flow.count(tally, start, stop, times)
-
-    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        self.order.check(0, position, self.flow.size)
-        self.flow.tokens(position, lengths, out, times)
-
-    def holding(self, token: int, lengths: Lengths) -> At:
-        return self.flow.holding(token, lengths)
-
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, position, lap, ahead)
-
-    @property
-    def leaf(self) -> int | None:
-        return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..orders import AllBut, BucketShuffle, Gap, Pick, Portion, Repeat, RepeatEach, Replay, Slice, Told, WindowShuffle
 from ..types import Order
 from .buckets import BucketOp
+from .gaps import GapOp, ToldOp
 from .op import Op
-from .order import GapOp, OrderOp, PassOp, PickOp, PortionOp, RoundOp, ToldOp, WindowOp
+from .order import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp
 from .repeat_each import RepeatEachOp
 
 _OPS: dict[type, type[OrderOp]] = {

@@ -20,7 +20,7 @@ from ..pack import Columns, Missing, Pieces
 from ..streams.step import Failed, listed
 from ..types import Ints, Sizer, Source
 from .batch import BatchOp
-from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
+from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing, first_lap_only
 from .tokens import Lengths
 
 _FEW = 16  # documents of each source
@@ -52,6 +52,13 @@ class PackedOp(Groups):
     def __init__(self, flow: Op, counted: Counted, node: int) -> None:
         super().__init__(flow)
         (self.lengths, self.extra, self.multiple, self.plain, self.extra_each), self.node = counted, node
+
+    @property
+    def remixed(self) -> int:
+        """None: rows are the same in every lap."""
+        if super().remixed:
+            raise first_lap_only("packed below that")
+        return 0
 
     def drawn(self, position: int) -> int:
         """How many samples of the flow below had to be seen to decide on the groups before a position."""

@@ -109,7 +109,7 @@ class AllBut(FixedSet):
         return AllBut, (self.places,)
 
     def size(self, below: int | None, /) -> int | None:
-        return finite(below) - len(self.places)
+        return None if below is None else below - len(self.places)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = finite(self.size(below))

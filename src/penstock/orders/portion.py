@@ -32,7 +32,7 @@ class Portion(FixedSet):
     others: bool = False
 
     def size(self, below: int | None, /) -> int | None:
-        return _size(self, finite(below))
+        return None if below is None else _size(self, below)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = finite(self.size(below))

@@ -9,8 +9,9 @@ from ..base.hints import few, near
 from ..base.ints import whole
 from ..errors import ConfigError
 from ..ops.each import EachOp
+from ..ops.gaps import GapOp
 from ..ops.op import Op
-from ..ops.order import GapOp, RoundOp
+from ..ops.order import RoundOp
 from ..ops.repeat_each import RepeatEachOp
 from ..ops.without import WithoutOp
 from .records import Sample

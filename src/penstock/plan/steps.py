@@ -8,8 +8,8 @@ from ..graph.nodes import Flow
 from ..graph.tail import tail_of
 from ..ops.batch import BatchOp
 from ..ops.each import EachOp
+from ..ops.gaps import ToldOp
 from ..ops.op import Op
-from ..ops.order import ToldOp
 from ..ops.pack import passes_of
 from ..orders import Told
 from ..runtime.sizes import Size, rows_of_step, size_of

@@ -30,6 +30,7 @@ from penstock.mixture_files import MixtureFile, build, read_model
 from penstock.mixture_files import said as problems_said
 from penstock.mixture_files.horizon import samples_of, steps_of
 from penstock.mixture_files.stages import stage_ends
+from penstock.ops.laps import LapsOp
 from penstock.ops.mix import MixOp
 from penstock.ops.op import OneInput, Op
 from penstock.ops.packed import PackedOp
@@ -300,6 +301,7 @@ def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:
 
 def _present(op: Op) -> Op:
     """Of a mixture that ends and was changed on the way, the first pass that is told."""
+    op = op.present if isinstance(op, LapsOp) else op
     return op.place(op.first * op.size)[0] if isinstance(op, PassesOp) else op
 
 

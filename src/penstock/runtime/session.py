@@ -19,7 +19,7 @@ from ..base.machine import kept_from_children
 from ..base.progress import Progress
 from ..base.weights import plain
 from ..errors import ConfigError, PenstockError, StateError
-from ..graph.adopt import Place, Places, adopted, ends, place_in, position_in, refused_inside, standing
+from ..graph.adopt import Place, Places, Stand, adopted, ends, place_in, position_in, refused_inside, standing
 from ..graph.adopt import told as told_of
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, compared
@@ -284,12 +284,12 @@ class Session:
         """Where the mixtures of a tree stand that goes on at these cursors."""
         epoch = as_int(body["epoch"])
 
-        def places(flow: Flow) -> Mapping[Path, Place]:
+        def places(flow: Flow) -> Mapping[Path, Stand]:
             if self.group:
                 return standing(flow, epoch, as_int(cursors[0]))
             probe = Session(Compiled(flow), replace(self.setting, window=0), None)
             cursor = probe._cursor_in(body, cursors)
-            return {path: probe._furthest(path, epoch, cursor) for path in mixtures(flow)}
+            return {path: (0, *probe._furthest(path, epoch, cursor)) for path in mixtures(flow)}
 
         return places
 
@@ -298,7 +298,8 @@ class Session:
         ahead does not count: lanes are opened anew there, without any.
         """
         if self.group:
-            return standing(self.flow, epoch, as_int(cursor), again=False).get(path) or refused_inside()
+            again, *place = standing(self.flow, epoch, as_int(cursor)).get(path, (1, 0, 0))
+            return refused_inside() if again else (place[0], place[1])
         opened = self._opened()
         try:
             opened.stream.seek(epoch, cursor)

@@ -89,7 +89,7 @@ class Weighted(Rule):
 @dataclass(frozen=True)
 class Past:
     """The mixture that another one took over from at position `at` of a pass, what had happened to it, and the mixture
-    before it.
+    before it. `again` is how often that position had been given before, where a slice gives the same in every pass.
     """
 
     mixture: Mixture
@@ -97,6 +97,7 @@ class Past:
     lap: int
     at: int
     earlier: Past | None = None
+    again: int = 0
 
 
 @dataclass(frozen=True)
