@@ -773,6 +773,26 @@ def test_sources_that_wait_for_a_later_start_are_an_error_when_all_others_have_r
         mixture.at(np.asarray([50]))
 
 
+@pytest.mark.parametrize("stop", ["restart", "all_exhausted", "all_exhausted_oversample"])
+def test_sources_that_wait_for_a_later_start_are_refused_at_once_where_others_are_endless(stop: Any) -> None:
+    """The run ended at position 100 of a mixture that never ends."""
+    points = [(0, {"s0": 1, "s1": 1, "s2": 0})]
+
+    def made(start: int, caps: dict[str, float]) -> Mixture:
+        schedule = Schedule(points, start={"s1": start})
+        return Mixture(names(3), schedule, (50, None, None), stop=stop, max_epochs=caps)
+
+    if stop != "all_exhausted":
+        assert made(100, {"s0": 2}).size is None
+        with pytest.raises(ConfigError, match=r"position 100 .*\['s1'\] start only later"):
+            assert made(101, {"s0": 2}).size is None
+        assert made(101, {}).size is None
+    else:
+        with pytest.raises(ConfigError, match=r"position 50 .*\['s1'\] start only later"):
+            assert made(51, {}).size is None
+        assert made(50, {}).size is None
+
+
 def test_a_source_of_a_schedule_that_runs_out_does_not_come_back() -> None:
     schedule = Schedule([(0, {"s0": 1, "s1": 3}), (300, {"s0": 5, "s1": 1})], "linear")
     m = Mixture(names(2), schedule, (100, 300), 10, "all_exhausted")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy.typing as npt
 from ..types import Ints
 from .exact import FAR, Phases, ceildiv, divided, muldiv
 from .shape import Floats, Shape
+
+Flags = npt.NDArray[np.bool_]
 
 _SPAN = 1 << 14  # positions worked out together at most: products with a share stay below 2^63
 _FIT = 1 << 13  # that many at a time stay in the cache
@@ -309,3 +312,14 @@ class Segment:
         out = self.residual.copy()
         out[self.members] += ((counts - self.base)[self.members] * total - due) / total
         return out
+
+
+def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floats:
+    """Close the accounts of those who are not drawn from: those who are share what they had too much or too little.
+
+    What a source left when it ran out goes by weight, as its samples would have. Where weights are set to 0 many may
+    leave at once, with more between them than a heavy source could make good: there all take the same.
+    """
+    ran_out, left = (fsum(residual[who].tolist()) for who in (out, ~active & ~out))
+    shared = ran_out * (weights / fsum(weights[active].tolist())) + left / np.count_nonzero(active)
+    return np.where(active, residual + shared, 0.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import fsum, sqrt
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from ..base.ints import distinct
 from ..base.random import Words, mix64, tweaked
@@ -20,16 +20,12 @@ from .build import build, stair_weights
 from .clock import Clocked, clocked
 from .exact import FAR
 from .law import TokenClock
-from .segment import Segment
+from .segment import Flags, Segment, settle
 from .shape import Floats, Shape, grow, whole_weights
 
 Stop: TypeAlias = Literal["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample"]
-
 STOPS: tuple[Stop, ...] = get_args(Stop)
-
 AnySegment: TypeAlias = Segment | Clocked
-
-Flags = npt.NDArray[np.bool_]
 
 _UNEVEN = 0.02  # how far a stair of a ramp may be off the ramp, in draws,
 _STAIRS = 8192  # unless that takes more stairs than this,
@@ -102,6 +98,7 @@ class Timeline:
     def size(self) -> int | None:
         """The position at which the plan ends; None if it does not."""
         if self._endless():
+            self._refuse_gap()
             return None
         if len(self.spans) == 1 and not self._ended and self.rules.stop in ("restart", "all_exhausted"):
             active = (self.spans[0].first > 0) & ~self.begin.out
@@ -201,11 +198,7 @@ class Timeline:
         later = self._later(number) & ~state.out
         if not active.any():
             if later.any():
-                names = [name for name, waits in zip(self.rules.names, later, strict=True) if waits]
-                raise ConfigError(
-                    f"at position {state.position} every source with weight has run out, and {names} start only later: "
-                    "start them earlier, or let a source with weight go on (stop='restart', or a larger max_epochs)"
-                )
+                raise self._gap(state.position, later)
             return Grown(segments, state.position, None)
         segment, kept, stop = self._segment(state, span, active)
         ending = self._ending(segment, active, later & ~active)
@@ -221,6 +214,24 @@ class Timeline:
         out = state.out | ((np.arange(len(active)) == source) & (last < stop))
         after = State(end, counts, segment.residuals(stop, counts), out, kept)
         return Grown((*segments, segment), end, after)
+
+    def _refuse_gap(self) -> None:
+        """Refuse now what is sure to run out before the sources that start later, though it would never end."""
+        drawn, left = np.zeros_like(self.begin.out), self.rules.most - self.begin.counts
+        for number, (span, after) in enumerate(pairwise(self.spans)):
+            drawn |= _weighted(span) & ~self.begin.out & (after.begin > self.start)
+            if (self.rules.most[drawn] == FAR).any():
+                return
+            later = self._later(number) & ~self.begin.out & ~drawn & (self.rules.goal > self.begin.counts)
+            if (over := self.start + int(left[drawn].sum())) < after.begin and later.any():
+                raise self._gap(over, later)
+
+    def _gap(self, position: int, later: Flags) -> ConfigError:
+        names = [name for name, waits in zip(self.rules.names, later, strict=True) if waits]
+        return ConfigError(
+            f"at position {position} every source with weight has run out, and {names} start only later: start them "
+            "earlier, or let a source with weight go on (stop='restart', or a larger max_epochs)"
+        )
 
     def _endless(self) -> bool:
         """Whether it is plain, without working anything out, that the plan has no end."""
@@ -337,14 +348,3 @@ def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:
     dead = 4 * int(np.count_nonzero(active)) < 3 * len(kept.members)
     ramp = kept.span is not span or not span.constant
     return dead or ramp or fsum(np.abs(kept.weights - now).tolist()) > _STRAY
-
-
-def settle(residual: Floats, active: Flags, out: Flags, weights: Floats) -> Floats:
-    """Close the accounts of those who are not drawn from: those who are share what they had too much or too little.
-
-    What a source left when it ran out goes by weight, as its samples would have. Where weights are set to 0 many may
-    leave at once, with more between them than a heavy source could make good: there all take the same.
-    """
-    ran_out, left = (fsum(residual[who].tolist()) for who in (out, ~active & ~out))
-    shared = ran_out * (weights / fsum(weights[active].tolist())) + left / np.count_nonzero(active)
-    return np.where(active, residual + shared, 0.0)
