@@ -123,3 +123,20 @@ def test_a_plan_of_a_run_with_a_journal_answers_in_moments(flow: str) -> None:
     with in_moments("exclude"):
         edited = plan.exclude([(plan.sources[0], 0)])
     ask(edited, 10**5, f"{flow} without a sample")
+
+
+@pytest.mark.parametrize("over", ["limit", "skip", "backwards", "gap"])
+def test_find_looks_no_further_than_it_is_asked_to(over: str) -> None:
+    """Below a limit it went through the whole pass, and held every place of it."""
+    mixed, n = ps.mix({name: ps.from_sequence(range(5), name=name) for name in "ab"}), 10**12
+    ds = {
+        "limit": mixed.limit(n),
+        "skip": mixed.limit(n).skip(3),
+        "backwards": mixed.limit(n)[::-1],
+        "gap": mixed.limit(n).plan.skip(range(4, 9)).dataset,
+    }[over]
+    for low in (0, 60, len(ds) - 30, 3 * len(ds) + 7):  # the third over the end of a pass
+        within = range(low, low + 60)
+        found = [sample.position for sample in ds.plan.at(slice(low, low + 60)) if sample.key[::2] == ("a", 3)]
+        assert ds.plan.find("a", 3, within=within) == found
+        assert found

@@ -21,10 +21,8 @@ class GapOp(PassOp):
     order: Gap
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        if self.flow.size is not None:
-            return super()._find(leaf, index, low, high, lap)
-        below = self.flow.find(leaf, index, self.order.after(low), self.order.after(high - 1) + 1, lap)
-        found = self.order.up(below, None, self.key)
+        first, last = self.order.down(np.asarray([low, high - 1]), self.flow.size, self.key)[0].tolist()
+        found = self.order.up(self.flow.find(leaf, index, first, last + 1, lap), self.flow.size, self.key)
         return found[found >= 0]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:

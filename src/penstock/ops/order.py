@@ -172,13 +172,20 @@ class RoundOp(PassOp):
         return self.flow.size, 0, self.flow.size
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        period, start, stop = self.around
+        period = self.around[0]
         own = range(low // period + 1, min(self.flow.settled - lap, (high - 1) // period) + 1)  # then all are alike
+        whole = (min(-(-low // period) * period, high), max(high // period * period, low))
         parts = list[Ints]()
-        for a, b in pairwise([low, *(each * period for each in own), high]):
+        for a, b in pairwise(sorted({low, *(each * period for each in own), *whole, high})):
+            start, stop = self.below(a % period, min(a % period + b - a, period))
             found = self.flow.find(leaf, index, start, stop, lap + a // period)
             parts.append(laps_of(self.places_of(found), period, a, b))
         return np.concatenate(parts)
+
+    def below(self, start: int, stop: int) -> tuple[int, int]:
+        """Between which positions of the flow below the places `[start, stop)` of a lap lie."""
+        ends = self.order.down(np.asarray([start, stop - 1]), self.flow.size, self.key)[0]
+        return int(ends.min()), int(ends.max()) + 1
 
     def places_of(self, below: Ints) -> Ints:
         """Where in a lap positions of the flow below come up."""
@@ -272,6 +279,9 @@ class PickOp(RoundOp):
     @property
     def around(self) -> tuple[int, int, int]:
         return len(self.order.places), *self.order.reach
+
+    def below(self, start: int, stop: int) -> tuple[int, int]:
+        return self.order.reach
 
     def places_of(self, below: Ints) -> Ints:
         return self.order.every(below)

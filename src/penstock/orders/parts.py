@@ -172,10 +172,6 @@ class Gap:
     def size(self, below: int | None, /) -> int | None:
         return None if below is None else below - self.lost(below)
 
-    def after(self, position: int) -> int:
-        """The place that a position has in an endless flow, or in the first pass."""
-        return position + self.count * (position >= self.start)
-
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         size = self.size(below)
         epoch = positions // size if size else np.zeros_like(positions)
