@@ -975,3 +975,16 @@ def test_steps_that_cannot_be_counted_are_not_sought() -> None:
             with pytest.raises(error):
                 loader.seek(wrong)  # pyright: ignore[reportArgumentType]
         assert next(iter(loader)) == 0
+
+
+def test_seek_to_what_no_cursor_tells_is_refused() -> None:
+    """The error spoke of a damaged state."""
+    a = ps.from_sequence(range(2), name="a")
+    for ds, step in ((a.repeat(), 1 << 53), (a.repeat().batch(4), 1 << 51), (a, 1 << 54)):
+        with ps.Loader(ds) as loader:
+            with pytest.raises(IndexError, match=rf"seek\({step}\) is behind sample or pass 2\^53"):
+                loader.seek(step)
+            next(iter(loader))
+            assert loader.state_dict()["step"] == 1
+    with pytest.raises(IndexError, match="no run gets there"):
+        iter(a.repeat()).seek(1 << 53)

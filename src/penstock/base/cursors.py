@@ -18,6 +18,18 @@ def as_int(cursor: Json, most: int = _FURTHEST) -> int:
     return cursor
 
 
+def check_reach(place: int, where: str) -> None:
+    """Refuse to go to a place that no cursor tells.
+
+    >>> check_reach(1 << 53, "seek(9007199254740992)")
+    Traceback (most recent call last):
+    ...
+    IndexError: seek(9007199254740992) is behind sample or pass 2^53: no run gets there
+    """
+    if place >= _FURTHEST:
+        raise IndexError(f"{where} is behind sample or pass 2^53: no run gets there")
+
+
 def as_list(cursor: Json, length: int = 2) -> list[Any]:
     """A cursor that must be a list of so many entries."""
     if not isinstance(cursor, list) or len(cursor) != length:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from ..base.hints import few
 from ..base.spelling import canonical
-from ..errors import ConfigError, StateError
+from ..errors import StateError
 from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
-from ..ops.laps import LapsOp
-from ..ops.mix import MixOp
-from ..ops.passes import PassesOp
 from ..types import Json
 from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
-from .history import FURTHEST, History, MixtureOp, Spliced, bound, history, one_pass_of
+from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
 from .indexed import why_not
 from .nodes import Flow, Mix, Path, Read, inputs_of, under
 from .tail import tail_of
 
 _FAR = 1 << 50  # a position of what never ends, later than any that is looked at
-
-Place = tuple[int, int]
-"""A pass of a mixture, and a position in it."""
 
 Stand = tuple[int, int, int]
 """How often a mixture had been gone through before, by what gives the same samples again; a pass, a position in it."""
@@ -176,37 +170,3 @@ def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
     op = builder.op(tail_of(flow).flow)
     found = ops.stands_below(op, at + epoch * (op.size or 0))
     return {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
-
-
-def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
-    """The position of a mixture, over all its passes, that a place of a pass is; of streams it is that place."""
-    op = builder.mixed.get(path)
-    return place if op is None else _present(op).position(lap, place)
-
-
-def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
-    """The pass and the place of a position; of streams it is one of the pass `lap`."""
-    if (op := builder.mixed.get(path)) is None:
-        return lap, position
-    part, first, position = _present(op).place(position)
-    epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
-    return first + epoch, place
-
-
-def _present(op: MixtureOp) -> MixOp | PassesOp:
-    return op.present if isinstance(op, LapsOp) else op
-
-
-def ends(builder: Builder, path: Path) -> bool:
-    """Whether a mixture is known to end."""
-    op = builder.mixed.get(path)
-    return op is not None and op.size is not None
-
-
-def refused_inside() -> NoReturn:
-    """The error for a mixture of which it cannot be said where it stands."""
-    raise ConfigError(
-        "this mixture is not drawn from in its own order here, so it cannot be changed: it is shuffled as a whole, "
-        "gone through again (a slice or a limit gives the same samples in every pass), or repeated above a step whose "
-        "yield depends on the data; shuffle, limit or repeat its inputs in its place"
-    )

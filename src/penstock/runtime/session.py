@@ -12,23 +12,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from ..base.cursors import as_int, bad_cursor, stands_at
+from ..base.cursors import as_int, bad_cursor, check_reach, stands_at
 from ..base.hints import chosen
 from ..base.ints import whole, within_reach
 from ..base.machine import kept_from_children
 from ..base.progress import Progress
-from ..base.weights import plain
 from ..errors import ConfigError, PenstockError, StateError
-from ..graph.adopt import Place, Places, Stand, adopted, ends, place_in, position_in, refused_inside, standing
+from ..graph.adopt import Places, Stand, adopted, standing
 from ..graph.adopt import told as told_of
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, compared
-from ..graph.edits import Change, Edit, changed, edit_from_json, locate_mixture, mixtures, own_pass
+from ..graph.edits import Edit, changed, edit_from_json, mixtures, own_pass
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
+from ..graph.reweigh import Place, ends, refused_inside, reweighed
 from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved
-from ..mixing import SetWeights
 from ..schedule import Schedule
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
@@ -157,7 +156,9 @@ class Session:
         item = whole(item, "seek({})", 0)
         within_reach(item, self.group or 1)
         row, rows = item * (self.group or 1), self.rows()
-        self.reopen((row if rows is None else min(row, rows)) if self.group else None)
+        row = row if rows is None else min(row, rows)
+        check_reach(row, f"seek({item})")
+        self.reopen(row if self.group else None)
         with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
             for _ in progress.each(range(0 if self.group else item)):
                 self.out.next()
@@ -166,9 +167,10 @@ class Session:
     def go(self, step: int, row: int) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
         before, rows = dict(vars(self)), self.rows()
-        self.epoch, place = divmod(row, rows) if rows else (0, row)
+        epoch, place = divmod(row, rows) if rows else (0, row)
+        check_reach(max(epoch, place), f"seek({step})")
         try:
-            self.flow, self.given = changed(self.base, self.changes, self.epoch), 0
+            self.epoch, self.flow, self.given = epoch, changed(self.base, self.changes, epoch), 0
             self.sizes = logged([size for size in self.sizes if size.step <= step], row, self._size, rows)
             self.reopen(place)
             self._before = step - self.items
@@ -314,29 +316,13 @@ class Session:
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
         """Other weights from a position of the mixture on; returns that position."""
-        if not isinstance(weights, Mapping | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"set_weights({weights!r}): give a mapping, {{name: weight, ...}}, or a Schedule")
-        if isinstance(weights, Mapping):
-            weights = {name: plain(weight) for name, weight in weights.items()}
-        path = locate_mixture(self.base, weights)
-        if at is None and self.setting.world_size > 1 and (self.spread.whole or not self.group):
-            raise ConfigError(
-                "set_weights over several ranks with lanes, or that take, needs at=, the same on all: ranks cannot see "
-                "each other"
-            )
-        events = [(edit.lap, edit.event.at) for edit in self.changes if isinstance(edit, Change) and edit.path == path]
-        cursor, builder = self.out.cursor(), self._run.builder
-        reached = self._furthest(path, self.epoch, cursor)
-        furthest = position_in(builder, path, *max([reached, *events]))
-        position = furthest if at is None else whole(at, "set_weights(at={})")
-        within_reach(position)
-        if position < furthest:
-            raise ConfigError(
-                f"set_weights(at={at}): up to position {furthest} samples were drawn or weights set already; the past "
-                "is fixed"
-            )
-        lap, place = place_in(builder, path, position, reached[0])
-        changes = (*self.changes, Change(path, lap, SetWeights(place, weights)))
+        cursor, alone = self.out.cursor(), self.setting.world_size == 1 or (bool(self.group) and not self.spread.whole)
+
+        def reached(path: Path) -> Place:
+            return self._furthest(path, self.epoch, cursor)
+
+        position, change = reweighed(self.base, self.changes, weights, at, alone, self._run.builder, reached)
+        changes = (*self.changes, change)
         before, past = self.flow, self._run.past(self.epoch, cursor)
         try:
             self.flow = changed(self.base, changes, self.epoch)
