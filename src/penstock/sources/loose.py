@@ -65,6 +65,12 @@ class LooseFiles:
         return {"type": "files", "rows": len(self)}
 
 
+def _part_of(file: Path) -> tuple[str, str]:
+    """What the sample of a file is called in its folder, and which part of it the file is."""
+    stem, _, ending = file.name.partition(".")
+    return stem, ending.lower() or "bin"
+
+
 def folder(path: Path) -> LooseFiles:
     """The files of a folder and of those in it; a sample is what has one name up to the first dot of its last piece.
 
@@ -79,8 +85,8 @@ def folder(path: Path) -> LooseFiles:
         relative = each.relative_to(path)
         if any(piece.startswith(".") for piece in relative.parts) or not each.is_file():
             continue
-        stem, _, ending = relative.name.partition(".")
-        parts, part = found.setdefault((relative.parent / stem).as_posix(), {}), ending.lower() or "bin"
+        stem, part = _part_of(relative)
+        parts = found.setdefault((relative.parent / stem).as_posix(), {})
         if part in parts:
             raise ConfigError(
                 f"{parts[part]} and {each} would both be the part {part!r} of one sample (the case of an ending does "
@@ -112,8 +118,7 @@ def listed(path: Path) -> LooseFiles:
         file = path.parent / name
         if not file.is_file():
             raise DataError(f"there is no file {name!r}", where=f"{path}, line {number}")
-        stem, _, ending = file.name.partition(".")
-        part = ending.lower() or "bin"
+        stem, part = _part_of(file)
         if told and part == "txt":
             raise DataError(
                 f"the text {told!r} after the tab and the file {name!r} would both be the part 'txt' of one sample: "
