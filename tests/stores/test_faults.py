@@ -8,13 +8,15 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.base import seams
+from penstock.base import machine, seams
 from penstock.errors import StorageError
 from penstock.stores import http as module
 
@@ -85,11 +87,41 @@ def test_what_is_refused_is_not_asked_again(site: servers.Site, clock: Clock) ->
     assert not clock.slept
 
 
+@pytest.mark.parametrize("place", ["[::1", "host:port", "host:99999999", "a..b", "a" * 70, "a b", ":80"])
+def test_what_is_no_url_is_refused_at_once(place: str, site: servers.Site, clock: Clock) -> None:
+    with pytest.raises(StorageError, match="no server has such an address"):
+        seams.world.store.stat(f"http://{place}/x.jsonl")
+    site.always = servers.moved(f"http://{place}")
+    with pytest.raises(StorageError, match="no server has such an address"):
+        ps.read(f"{site.url}/x.jsonl")
+    assert not clock.slept
+
+
+def test_any_letter_may_be_in_a_query(site: servers.Site, clock: Clock) -> None:
+    assert list(ps.read(f"{site.url}/x.jsonl?a=ü b&c=%20+/")) == ROWS and not clock.slept
+    assert site.asked[-1][1] == "/x.jsonl?a=%C3%BC%20b&c=%20+/"
+
+
+def test_a_store_may_say_by_the_clock_when_to_come_back(site: servers.Site, clock: Clock) -> None:
+    for after, least, most in (
+        (format_datetime(datetime.fromtimestamp(machine.clock() + 20, UTC), usegmt=True), 15, 20),
+        ("Mon, 01 Jan 1990 00:00:00 GMT", 0.1, 0.2),
+        ("soon", 0.1, 0.2),
+        ("\u00b2", 0.1, 0.2),
+        ("Mon, 99 Jan 0000 00:00:00 GMT", 0.1, 0.2),
+    ):
+        site.faults, clock.slept = [servers.status(503, Retry_After=after)], []
+        assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
+        assert len(clock.slept) == 1 and least <= clock.slept[0] <= most, after
+
+
 def test_redirects_are_followed_but_not_everywhere(site: servers.Site, tmp_path: Path) -> None:
     with servers.site(tmp_path / "www") as other:
         site.always = servers.moved(other.url)
         assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
-        other.always = servers.moved(site.url)
+        site.always, site.faults = None, [servers.moved(site.url)] * 5
+        assert seams.world.store.read(f"{site.url}/x.jsonl", 0, 5) == BODY[:5] and not site.faults
+        site.always, other.always = servers.moved(other.url), servers.moved(site.url)
         with pytest.raises(StorageError, match="more than 5 times"):
             ps.read(f"{site.url}/x.jsonl")
     for to in ("http://169.254.169.254", "file:///etc/passwd", "http://metadata.google.internal"):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import NamedTuple, Protocol
 
+from ..base import machine
 from ..base.seams import Stat
 
 
@@ -97,5 +100,14 @@ def judged(status: int, reason: str, after: str | None = None) -> Exception:
     if status in (412, 416):
         return Mismatch(said)
     if status in _PASSES or status >= 500:
-        return Later(said, float(after) if after and after.strip().isdigit() else None)
+        return Later(said, _pause(after or ""))
     return Denied(said)
+
+
+def _pause(told: str) -> float | None:
+    """For how many seconds a store asks to be left alone: as a number or as a time, `None` where that is neither."""
+    if told.strip().isdecimal():
+        return float(told)
+    with suppress(TypeError, ValueError, OverflowError):
+        return max(0.0, parsedate_to_datetime(told).timestamp() - machine.clock())
+    return None

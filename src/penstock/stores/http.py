@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
+from string import punctuation
 from typing import Any, cast
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ..base import machine, seams
 from .asking import seconds
@@ -27,6 +28,7 @@ _REDIRECTS = 5
 _WHOLE = 8 << 20  # what is taken whole from a server that gives no parts
 _MOVED = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_HOST = re.compile(r"[^\x00-\x20\x7f]+")
 _NEVER = re.compile(r"169\.254\.|metadata\.google\.internal$|\[?fe80:|\[?fd00:ec2:", re.IGNORECASE)
 
 
@@ -98,7 +100,7 @@ class HttpClient:
             reply = reply if (reply.status, got.status) == (200, 416) else got  # there is no first byte: it is empty
         if reply.status not in (200, 206):
             raise reply.failure()
-        if not size.isdigit():
+        if not size.isdecimal():
             raise Denied("the server does not tell how large it is: copy it to a local folder")
         return Found(url, int(size), reply.headers.get("etag", ""), _time(reply.headers.get("last-modified")))
 
@@ -116,24 +118,25 @@ class HttpClient:
 
     def _ask(self, method: str, url: str, headers: Mapping[str, str], size: int = 1) -> Reply:
         target = full = self._full(url)
+        _split(full)
         until = seams.world.sched.now() + _patience()
-        for _ in range(_REDIRECTS):
+        for _ in range(_REDIRECTS + 1):
             reply = self._once(method, target, {**headers, **_login(full, target)}, size, until)
             if reply.status not in _MOVED or "location" not in reply.headers:
                 return reply
-            after = urljoin(target, reply.headers["location"])
-            parts = urlsplit(after)
+            parts = _split(target, reply.headers["location"])
             if parts.scheme not in ("http", "https") or (parts.scheme == "http" and target.startswith("https:")):
                 raise Denied(f"it leads on to a {parts.scheme or 'strange'} address, which is not followed")
             if _NEVER.match(parts.hostname or ""):
                 raise Denied("it leads on to an address inside of this machine's network, which is not followed")
-            target = after
+            target = parts.geturl()
         raise Denied(f"it leads on more than {_REDIRECTS} times")
 
     def _once(self, method: str, target: str, headers: Mapping[str, str], size: int, until: float) -> Reply:
         parts = urlsplit(target)
         place = parts.scheme, parts.netloc.rpartition("@")[2]
-        asked = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + (f"?{parts.query}" if parts.query else "")
+        query = f"?{quote(parts.query, punctuation)}" if parts.query else ""
+        asked = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + query
         headers, proxy = {"Accept-Encoding": "identity", **headers}, _proxy(*place)
         if proxy is not None and parts.scheme == "http":
             asked, headers = f"http://{place[1]}{asked}", {**headers, **_basic(proxy, "Proxy-Authorization")}
@@ -193,6 +196,16 @@ class HttpClient:
         if secure:
             connection.set_tunnel(place[1], headers=_basic(proxy, "Proxy-Authorization"))
         return connection
+
+
+def _split(url: str, further: str = "") -> SplitResult:
+    """The parts of a URL, and of where it leads on to, that can be asked."""
+    with suppress(ValueError):  # of a host that no name service takes, and of a port that is no number
+        parts = urlsplit(urljoin(url, further))
+        host = parts.hostname or ""
+        if parts.scheme not in ("http", "https") or (_HOST.fullmatch(host) and host.encode("idna") and parts.port != 0):
+            return parts
+    raise Denied("no server has such an address: see its host and its port")
 
 
 def _proxy(scheme: str, host: str) -> str | None:
