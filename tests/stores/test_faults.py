@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import logging
@@ -255,6 +256,24 @@ def test_an_answer_that_stops_half_way_is_given_up(site: servers.Site, monkeypat
             seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
     finally:
         over.set()
+
+
+def test_what_a_server_packs_is_refused_by_name(site: servers.Site, clock: Clock) -> None:
+    folder = site.folder
+    assert folder is not None
+    (folder / "x.jsonl.gz").write_bytes(gzip.compress(BODY))
+
+    def tells(handler: servers.Handler) -> bool:
+        assert handler.headers["Accept-Encoding"] == "identity"
+        code, body, headers = servers._whole(handler)
+        handler.answer(code, body, {**headers, "Content-Encoding": "gzip"})
+        return True
+
+    site.always = tells
+    assert list(ps.read(f"{site.url}/x.jsonl.gz")) == ROWS  # told of the file as it lies there
+    with pytest.raises(StorageError, match="packs it as gzip"):
+        ps.read(f"{site.url}/x.jsonl")
+    assert not clock.slept
 
 
 def test_a_server_that_goes_and_comes_back(site: servers.Site, tmp_path: Path, clock: Clock) -> None:

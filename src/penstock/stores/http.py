@@ -26,6 +26,8 @@ _SLOWEST = 4 << 10  # bytes a second for which there is more time: 64 answers at
 _IDLE = 64  # connections that are kept
 _REDIRECTS = 5
 _WHOLE = 8 << 20  # what is taken whole from a server that gives no parts
+_PACKED = (".gz", ".tgz", ".zst", ".zstd", ".bz2", ".xz", ".br")  # of these servers tell what the file is packed as
+_PACKING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
 _MOVED = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _HOST = re.compile(r"[^\x00-\x20\x7f]+")
@@ -123,6 +125,9 @@ class HttpClient:
         for _ in range(_REDIRECTS + 1):
             reply = self._once(method, target, {**headers, **_login(full, target)}, size, until)
             if reply.status not in _MOVED or "location" not in reply.headers:
+                packed = _PACKING.search(reply.headers.get("content-encoding", ""))
+                if packed and reply.status < 300 and not urlsplit(full).path.endswith(_PACKED):
+                    raise Denied(f"the server packs it as {packed[0]}, and was asked not to: copy it to a local folder")
                 return reply
             parts = _split(target, reply.headers["location"])
             if parts.scheme not in ("http", "https") or (parts.scheme == "http" and target.startswith("https:")):
