@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,29 @@ def test_lines_and_archives_over_http(web: servers.Site, tmp_path: Path) -> None
     assert list(ps.read(f"{web.url}/b/x.jsonl.gz", cache=tmp_path)) == ROWS
     with pytest.raises(ConfigError, match="a web server does not tell what it has"):
         ps.read(f"{web.url}/a/*.jsonl")
+
+
+def test_threads_that_open_at_once_keep_to_their_own_caches(memory: str) -> None:
+    store, begun, over = seams.world.store, threading.Event(), threading.Event()
+    assert isinstance(store, Stores)
+
+    def other() -> None:
+        with store.looking("theirs"):
+            begun.set()
+            over.wait(60)
+            store.look([f"{memory}/a/1.jsonl"])
+
+    thread = threading.Thread(target=other)
+    with store.looking("outer"):
+        with store.looking("mine"):
+            thread.start()
+            assert begun.wait(60)
+            store.look([f"{memory}/a/0.jsonl"])
+        store.look([f"{memory}/a/2.jsonl"])
+        over.set()
+        thread.join()
+    kept = [store.known(f"{memory}/a/{number}.jsonl") for number in range(3)]
+    assert [one and one.cache for one in kept] == ["mine", "theirs", "outer"]
 
 
 def csv(folder: Path) -> others.Made:

@@ -43,8 +43,8 @@ class Stores:
         self._blocks: dict[str, Blocks] = {}
         self._listed: dict[str, list[Found]] = {}
         self._seen: dict[str, Found | None] = {}
-        self._looking, self._owners, self._lock = 0, 0, machine.lock()
-        self._cache: str | None = None
+        self._looking: dict[int, list[str | None]] = {}  # for every thread that looks, where it keeps what it reads
+        self._owners, self._lock = 0, machine.lock()
 
     # ------------------------------------------------------------ what is known
 
@@ -73,7 +73,8 @@ class Stores:
         known = self._of(found.url)
         if known.found is not None and not (found.versioned and known.found.stat() == found.stat()):
             self._ahead.forget(found.url)
-        self._known[found.url] = known._replace(found=found, cache=self._cache if self._looking else known.cache)
+        mine = self._looking.get(machine.thread(), [known.cache])
+        self._known[found.url] = known._replace(found=found, cache=mine[-1])
         return found
 
     def _pinned(self, name: str) -> Found:
@@ -103,14 +104,16 @@ class Stores:
     @contextlib.contextmanager
     def looking(self, cache: str | None) -> Generator[None]:
         """A block in which no folder is listed twice; what is read of all that is found in it is kept in a folder."""
+        thread = machine.thread()
         with self._lock:
-            self._looking += 1
-            self._cache = cache
+            self._looking[thread] = [*self._looking.get(thread, []), cache]
         try:
             yield
         finally:
             with self._lock:
-                self._looking -= 1
+                self._looking[thread].pop()
+                if not self._looking[thread]:
+                    del self._looking[thread]
                 if not self._looking:
                     self._listed.clear()
                 self._seen.clear()
