@@ -318,6 +318,17 @@ def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: 
     assert len(open_files(tmp_path / f"*.{suffix}", columns=["s"])) == 4
 
 
+@pytest.mark.parametrize("files", [3, 40])
+def test_types_are_compared_with_the_first_file_that_tells_them(tmp_path: Path, files: int) -> None:
+    for number in range(files):
+        column = pa.nulls(1) if number == 0 else pa.array([1 if number < files - 1 else 0.5])
+        pq.write_table(pa.table({"n": column}), tmp_path / f"{number:02}.parquet")
+    with pytest.raises(
+        DataError, match=rf"{files - 1:02}\.parquet: its column 'n' holds double, that of .*01\.parquet"
+    ):
+        open_files(tmp_path / "*.parquet")
+
+
 def test_structs_that_differ_in_the_name_of_their_first_field_are_refused(tmp_path: Path) -> None:
     for name, value in (("0", {"a": 1}), ("1", {"b": 1})):
         pq.write_table(pa.table({"x": [value]}), tmp_path / f"{name}.parquet")

@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Asked, Chain, Counts, File, Outline, outline_of
+from .columnar import Types
 from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
@@ -200,7 +201,8 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
     is known of them together is made again.
     """
     kind, columns = opener.kind, opener.columns
-    tables, first, again = kind in TABLES, list[File](), opener._replace(rebuild=False, checksum=False)
+    tables, again = kind in TABLES, opener._replace(rebuild=False, checksum=False)
+    first, seen = list[File](), Types()
 
     @cache
     def types() -> csv.Types | None:
@@ -208,12 +210,12 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
 
     def open_(path: Path, offsets: Offsets | None = None) -> File:
         file = opener._replace(types=types())(path, offsets)
-        if first and kind == "tokens":
-            of_one_type(file, first[0], found[0], path)
-        elif first and tables:
-            in_order = again._replace(columns=first[0].columns, types=types())
-            file = alike(file, first[0], found[0], path) or in_order(path)
         first[:] = first or [file]
+        if kind == "tokens":
+            of_one_type(file, first[0], found[0], path)
+        elif tables:
+            in_order = again._replace(columns=first[0].columns, types=types())
+            file = alike(file, first[0], found[0], path, seen) or in_order(path)
         return file
 
     if len(found) < catalog.MANY:

@@ -287,16 +287,25 @@ def _types(schema: Any, columns: Sequence[str]) -> dict[str, str]:
     return {name: _STORED.sub("", kind) for name, kind in plain.items()}
 
 
-def different(file: Parquet | Arrow, first: Parquet | Arrow, first_path: Path, path: Path) -> None:
-    """Refuse files that hold one column as different types; one that is empty throughout has none."""
+Types = dict[str, tuple[str, Path]]
+"""The type of each column, and the file that has it."""
+
+
+def different(file: Parquet | Arrow, path: Path, seen: Types) -> None:
+    """Refuse a file that holds a column as another type than was seen; one that is empty throughout has none, and the
+    first file that tells more settles it for the others.
+    """
     for name, kind in file.types.items():
-        other = first.types.get(name, kind)
-        if not (_fits(kind, other) or _fits(other, kind)):
+        other, where = seen.setdefault(name, (kind, path))
+        if _fits(kind, other):
+            continue
+        if not _fits(other, kind):
             raise DataError(
-                f"its column {name!r} holds {kind}, that of {first_path} holds {other}: write them alike, pass "
+                f"its column {name!r} holds {kind}, that of {where} holds {other}: write them alike, pass "
                 "columns= without it, or read them as two sources",
                 where=str(path),
             )
+        seen[name] = kind, path
 
 
 def _fits(one: str, other: str) -> bool:

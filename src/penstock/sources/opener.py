@@ -12,7 +12,7 @@ from ..stores import Range, Stores, is_far
 from . import catalog, checked, convert, csv, formats, lines, sidecar, tar_file
 from .bare import Bare
 from .chain import Counts, File
-from .columnar import Arrow, Parquet, different
+from .columnar import Arrow, Parquet, Types, different
 from .held import Shared
 from .lines import Offsets
 from .paths import TABLES
@@ -112,11 +112,11 @@ class Opener(NamedTuple):
         )
 
 
-def alike(file: File, first: File, first_path: Path, path: Path) -> File | None:
-    """The file, if its columns are those of the first; `None` if only their order differs."""
+def alike(file: File, first: File, first_path: Path, path: Path, seen: Types) -> File | None:
+    """The file, if its columns are those of the first, of types as `seen`; `None` if only their order differs."""
     mine, theirs = list(file.columns or ()), list(first.columns or ())
-    if isinstance(file, Parquet | Arrow) and isinstance(first, Parquet | Arrow):
-        different(file, first, first_path, path)
+    if isinstance(file, Parquet | Arrow):
+        different(file, path, seen)
     if set(mine) != set(theirs):
         raise DataError(
             f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: pass columns= with "
