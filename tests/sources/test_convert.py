@@ -338,3 +338,18 @@ def test_whole_numbers_of_csv_are_not_rounded(few: list[str], tmp_path: Path) ->
     (tmp_path / "x.csv").write_text("\n".join(["id,score", *(f"{one},1e300" for one in [*few, *ids])]))
     found = whole(tmp_path / "x.csv")
     assert [row["id"] for row in found[-2:]] == ids and found[0]["score"] == 1e300
+
+
+def test_whole_numbers_before_the_first_fraction_are_not_rounded(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id,x\n" + "9007199254740993,1\n" * 100_000 + "1.5,2\n")
+    assert [row["id"] for row in whole(tmp_path / "x.csv")[-2:]] == ["9007199254740993", "1.5"]
+
+
+@pytest.mark.parametrize(("one", "kind"), [("9007199254740993", str), ("-9223372036854775807", str), ("4", float)])
+def test_whole_numbers_of_one_file_are_not_rounded_for_fractions_of_another(
+    one: str, kind: Any, tmp_path: Path
+) -> None:
+    for number, text in enumerate(["1.5", one, ""]):
+        (tmp_path / f"{number}.csv").write_text(f"id,x\n{text},1\n")
+    for _ in range(2):
+        assert [row["id"] for row in whole(tmp_path / "*.csv")][:2] == [kind("1.5"), kind(one)]

@@ -26,6 +26,7 @@ from .rows import arrow, mapped, opened
 _TAIL = 64 << 10
 _BLOCK, _LONGEST = 1 << 20, 64 << 20  # bytes that are parsed together, and of a row at most
 _WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
+_EXACT = 1 << 53  # up to here every whole number is a double
 _WHOLE = re.compile("[+-]?[0-9]{16,300}")  # digits of numbers that doubles may round
 _BAD = re.compile(r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL)
 
@@ -69,7 +70,9 @@ def settled(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> T
             for path in progress.each(paths):
                 for column, kind in _types_of(table(path, cache=cache, rebuild=rebuild)).items():
                     found[column] = _both(found.get(column, "null"), kind)
-        return found
+        doubles = {column for column, kind in found.items() if kind == "double"}
+        rounded = [_whole(table(path, cache=cache), doubles) for path in paths] if doubles else []
+        return found | dict.fromkeys(set[str]().union(*rounded), "string")
 
     return remembered(paths, [sidecar.stat(path) for path in paths], "types of CSV columns", made, cache)
 
@@ -96,6 +99,21 @@ def _types_of(table: Path) -> dict[str, str]:
     with sidecar.storage(table):
         schema = arrow("pyarrow.ipc").open_file(mapped(table)).schema
     return {field.name: str(field.type) for field in schema}
+
+
+def _whole(table: Path, doubles: set[str]) -> set[str]:
+    """Which of these columns hold whole numbers in this file that a double would round."""
+    with sidecar.storage(table):
+        reader = arrow("pyarrow.ipc").open_file(mapped(table))
+    names = [field.name for field in reader.schema if field.name in doubles and str(field.type) == "int64"]
+    found = set[str]()
+    for number in range(reader.num_record_batches if names else 0):
+        batch = reader.get_batch(number)
+        for name in names:
+            values: npt.NDArray[np.int64] = batch.column(name).drop_null().to_numpy()
+            large = values[(values > _EXACT) | (values < -_EXACT)].tolist()
+            found |= {name} if any(int(float(value)) != value for value in large) else set()
+    return found
 
 
 def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
@@ -134,7 +152,7 @@ def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]
     with _Stream(origin) as stream, _reader(stream, block, convert) as reader:
         last, large = None, set[str]()
         kinds = {field.name: str(field.type) for field in reader.schema}
-        doubles = [name for name, kind in kinds.items() if kind == "double" and name not in types]
+        doubles = [name for name, kind in kinds.items() if kind == "double"]
         with (
             ipc.new_file(file, _sound(reader.schema, origin)) as writer,
             Progress(f"convert {origin.name}", size, "bytes") as progress,
@@ -150,7 +168,7 @@ def _written(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]
 
 
 def _any_large(values: npt.NDArray[np.float64]) -> bool:
-    whole = np.isfinite(values) & (np.abs(values) >= 1 << 53) & (np.floor(values) == values)
+    whole = np.isfinite(values) & (np.abs(values) >= _EXACT) & (np.floor(values) == values)
     return bool(whole.any())
 
 
