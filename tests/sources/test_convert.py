@@ -313,9 +313,16 @@ def test_quotes_that_are_closed_or_mean_nothing(tmp_path: Path, body: str) -> No
     assert whole(tmp_path / "x.csv")
 
 
-def test_an_empty_table(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("a,b\n")
-    assert whole(tmp_path / "x.csv") == []
+@pytest.mark.parametrize("body", ["a,b\n", "a,b\r", "a,b", '"a","b"'])
+def test_an_empty_table(tmp_path: Path, body: str) -> None:
+    (tmp_path / "x.csv").write_text(body)
+    assert open_files(tmp_path / "x.csv").describe() == {"format": "csv", "rows": 0, "columns": ["a", "b"]}
+
+
+def test_a_header_without_a_newline_beside_files_with_rows(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("a,b")
+    (tmp_path / "1.csv").write_text("a,b\n1,x")
+    assert whole(tmp_path / "*.csv") == [{"a": 1, "b": "x"}]
 
 
 @pytest.mark.parametrize("body", ['text\n"Dear all,"', 'x\n"hello\n"', 'x,y\n1,","', 'x\n""""'])

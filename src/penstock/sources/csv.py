@@ -190,20 +190,25 @@ def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
 
 
 class _Stream(io.RawIOBase):
-    """The text of a CSV file, unpacked as it is read; its end is remembered."""
+    """The text of a CSV file, unpacked as it is read; its end is remembered. A header that no newline ends gets one:
+    Arrow takes it for no file at all.
+    """
 
     def __init__(self, origin: Path) -> None:
         pa = arrow()
         packed = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
         self.raw = opened(origin)
         self._text = pa.CompressedInputStream(self.raw, packed) if packed else self.raw
-        self._origin, self._tail, self._quotes = origin, b"", 0
+        self._origin, self._tail, self._quotes, self._lines = origin, b"", 0, False
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
         found: bytes = self._text.read(None if size < 0 else size)
+        self._lines = self._lines or b"\n" in found or b"\r" in found
+        if not self._lines and 0 < len(found) < size:
+            found += self._text.read(size - len(found)) or b"\n"
         self._tail = (self._tail + found)[-_TAIL:]
         self._quotes += found.count(b'"')
         return found
