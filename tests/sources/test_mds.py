@@ -71,6 +71,17 @@ def test_pictures_are_those_that_pillow_made(tmp_path: Path) -> None:
         assert not difference(decoder(Column("x", "pil", 0), tmp_path)(data), np.asarray(made)), mode
 
 
+@pytest.mark.parametrize("width", [1, 8, 11])
+def test_pictures_of_single_bits_are_those_that_pillow_made(tmp_path: Path, width: int) -> None:
+    image: Any = pytest.importorskip("PIL.Image")
+    made = image.frombytes("1", (width, 3), bytes(range(120, 120 + 3 * -(-width // 8))))
+    data = struct.pack("<3I", width, 3, 1) + b"1" + made.tobytes()
+    decode = decoder(Column("x", "pil", 0), tmp_path)
+    assert not difference(decode(data), np.asarray(made))
+    with pytest.raises(ValueError, match="cannot reshape"):
+        decode(data[:-1])
+
+
 def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
     columns, rows = {"code": "pkl", "id": "int"}, [{"code": b"cos\nsystem\n.", "id": i} for i in range(3)]
     folder = write_mds(tmp_path / "mds", rows, columns)

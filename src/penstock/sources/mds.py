@@ -178,8 +178,11 @@ def pixels(data: bytes) -> Any:
     """
     width, height, length = struct.unpack_from("<3I", data)
     mode = data[12 : 12 + length].decode()
+    if mode == "1":  # a bit for each, and every row begins with a new byte
+        rows = np.frombuffer(data, "u1", offset=12 + length).reshape(height, -(-width // 8))
+        return np.unpackbits(rows, axis=1, count=width).astype(bool)
     if mode not in {**_GREY, **_BANDS}:
-        raise ValueError(f"pixels of the mode {mode!r}; known are {', '.join([*_GREY, *_BANDS])}")
+        raise ValueError(f"pixels of the mode {mode!r}; known are 1, {', '.join([*_GREY, *_BANDS])}")
     kind = _GREY.get(mode, "u1")
     shape = (height, width, _BANDS[mode]) if mode in _BANDS else (height, width)
     if math.prod(shape) * np.dtype(kind).itemsize != len(data) - 12 - length:
