@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,46 @@ def test_what_no_column_holds_is_refused_by_the_number_of_its_row(
 def test_a_name_that_is_no_utf8_is_refused(format: Any, tmp_path: Path) -> None:
     with pytest.raises(ps.DataError, match=r"the field '\\ud800' cannot be one column"):
         write_rows([{"\ud800": 1}], tmp_path, format)
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+@pytest.mark.parametrize("place", [1, 1_200])
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ("a", b"b"),
+        (b"b", "a"),
+        (["a"], [b"b"]),
+        (1.5, True),
+        (time(12), 5),
+        (2**53 + 1, 0.5),
+        ({"a": "x"}, {"a": b"x"}),
+    ],
+)
+def test_values_of_two_types_are_refused_and_never_made_into_one(
+    first: Any, other: Any, place: int, format: Any, tmp_path: Path
+) -> None:
+    rows = [{"x": first} for _ in range(place)] + [{"x": other}] * 1_000
+    with pytest.raises(ps.DataError, match=r"the field 'x' cannot be one column|one type in some rows and another"):
+        write_rows(rows, tmp_path, format)
+    if place == 1_200:
+        with pytest.raises(ps.DataError, match="one type in some rows and another"):
+            write_rows([*rows[:1_000], *rows[1_200:]], tmp_path, format)
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_types_that_come_up_late_are_those_of_all_files(format: Any, tmp_path: Path) -> None:
+    values = [None, 1, 2.5, {"a": 1}, {"b": "x", "a": 0.5}]
+    rows = [{"x": value, "y": None} for value in values[:3] for _ in range(1_000)]
+    write_rows(rows, tmp_path / "numbers", format, max_bytes=9_000)
+    assert [row["x"] for row in ps.read(tmp_path / "numbers")] == [row["x"] for row in rows]
+    rows = [{"x": value, "y": 1} for value in values[3:] for _ in range(1_000)]
+    write_rows(rows, tmp_path / "mappings", format, max_bytes=9_000)
+    found = [row["x"] for row in ps.read(tmp_path / "mappings")]
+    assert found[::1_000] == [{"a": 1.0, "b": None}, {"a": 0.5, "b": "x"}]
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": [1, {2: 3}]}, {"a": {True: 1}}])
+def test_keys_that_are_no_texts_are_no_lines(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(ps.DataError, match=r"sample 1: a row cannot be written as JSON: the key .* is no text"):
+        write_rows([{"x": 1}, value], tmp_path, "jsonl")

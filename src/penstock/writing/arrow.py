@@ -140,7 +140,7 @@ def _bytes(value: Any) -> int:
 def _column(values: list[Any], field: Any, first: int) -> Any:
     """One column of a file; of arrays of one type without a step for each number."""
     pa: Any = arrow()
-    if pa.types.is_list(field.type) and all(isinstance(v, np.ndarray) and v.ndim == 1 for v in values):
+    if pa.types.is_list(field.type) and all(_plain(v) for v in values):
         flat = np.concatenate(values) if len(values) > 1 else values[0]
         if pa.from_numpy_dtype(flat.dtype) == field.type.value_type and {v.dtype for v in values} == {flat.dtype}:
             offsets = np.concatenate([[0], np.cumsum([len(value) for value in values])]).astype(np.int32)
@@ -154,6 +154,10 @@ def _column(values: list[Any], field: Any, first: int) -> Any:
         return pa.array(values, field.type)  # every one of them fits; together Arrow found no type for them
     except unfit() as error:
         raise DataError(f"the field {field.name!r} is no column: {error}", where=f"samples from {first} on") from error
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 1 and not isinstance(value, np.ma.MaskedArray)
 
 
 def _fits(value: Any, field: Any, position: int) -> None:

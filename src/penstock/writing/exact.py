@@ -7,7 +7,8 @@ in the values by itself, and where that is another type, only what comes back eq
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import chain
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ def exact(values: Sequence[Any], kind: Any) -> Any:
     if found.type.equals(kind):
         return found
     for array in getattr(found, "chunks", [found]):  # more text than one array takes is several
-        _keeps(array, kind)
+        keeps(array, kind)
     return arrow().array(values, kind)
 
 
@@ -52,48 +53,62 @@ def culprit(values: Sequence[Any]) -> int | None:
 
 
 def alike(values: Iterable[Any], kind: Any) -> None:
-    """Refuse values that Arrow takes for those of a type without a word, though they are others: texts as bytes, times
-    as days, times of no zone as those of one.
+    """Refuse values that Arrow takes for those of a type without a word, though they are others: truths as numbers,
+    numbers as times, texts as bytes, times of no zone as those of one.
     """
     types: Any = arrow("pyarrow.types")
-    if not _delicate(kind):
-        return
     held = [value for value in values if value is not None]
     if types.is_struct(kind):
         for field in kind:
             alike([cast(Any, each).get(field.name) for each in held if isinstance(each, Mapping)], field.type)
-    elif types.is_list(kind):
-        alike(chain.from_iterable(each for each in held if not isinstance(each, np.ndarray)), kind.value_type)
-    else:
-        wrong = _OTHERS[next(name for name in _OTHERS if getattr(types, name)(kind))]
-        if others := {each for each in set(map(type, held)) if issubclass(each, wrong)}:
-            raise ValueError(f"a value of the type {min(each.__name__ for each in others)} does not go into {kind}")
-        if types.is_timestamp(kind):
-            zones = {each.tzinfo is not None for each in held if isinstance(each, datetime)}
-            if zones - {kind.tz is not None}:
-                raise ValueError(f"times {'without a' if kind.tz else 'with a'} zone do not go into {kind}")
-
-
-def _delicate(kind: Any) -> bool:
-    """Whether there is, in values of this type, something that Arrow may have taken for what it is not."""
-    types: Any = arrow("pyarrow.types")
-    if types.is_struct(kind):
-        return any(_delicate(field.type) for field in kind)
+        return
     if types.is_list(kind):
-        return _delicate(kind.value_type)
-    return any(getattr(types, name)(kind) for name in _OTHERS)
+        _of_types(held, kind, (object,), (set, frozenset, np.ma.MaskedArray))
+        alike(chain.from_iterable(each for each in held if not _typed(each)), kind.value_type)
+        dtypes: set[Any] = {each.dtype for each in held if _typed(each)}
+        if len({dtype for dtype in dtypes if dtype.kind in "mM"}) > 1:
+            raise ValueError("arrays of times are not all of one unit")
+        alike([np.zeros((), dtype)[()] for dtype in dtypes], kind.value_type)  # one value speaks for all of its type
+        return
+    for name, (takes, but) in _TAKES.items():
+        if getattr(types, name)(kind):
+            _of_types(held, kind, takes, but)
+            break
+    if types.is_timestamp(kind) or types.is_time(kind):
+        zone = getattr(kind, "tz", None) is not None
+        if {each.tzinfo is not None for each in held if isinstance(each, datetime | time)} - {zone}:
+            raise ValueError(f"times {'without a' if zone else 'with a'} zone do not go into {kind}")
 
 
-_OTHERS: Mapping[str, tuple[type, ...]] = {
-    "is_binary": (str,),
-    "is_date": (datetime, int),
-    "is_timestamp": (int,),
-    "is_time": (int,),
-    "is_duration": (int,),
+def _typed(value: Any) -> bool:
+    """Whether it is an array that says of all its values what they are."""
+    return isinstance(value, np.ndarray) and cast(Any, value).dtype != object
+
+
+def _of_types(held: Iterable[Any], kind: Any, takes: Types, but: Types) -> None:
+    others = [each for each in set(map(type, held)) if not issubclass(each, takes) or issubclass(each, but)]
+    if others:
+        raise ValueError(f"a value of the type {min(each.__name__ for each in others)} does not go into {kind}")
+
+
+Types = tuple[type, ...]
+_NUMBERS = (int, float, np.integer, np.float32)
+_TAKES: Mapping[str, tuple[Types, Types]] = {  # of which types values may be, and of which not
+    "is_boolean": ((bool, np.bool_), ()),
+    "is_integer": (_NUMBERS, (bool, np.timedelta64)),
+    "is_float16": ((*_NUMBERS, np.float16), (bool, np.timedelta64, np.uint64)),
+    "is_floating": (_NUMBERS, (bool, np.timedelta64, np.uint64)),  # of which large ones become negative
+    "is_decimal": ((Decimal, int), (bool,)),
+    "is_string": ((str,), ()),
+    "is_binary": ((bytes, bytearray, memoryview), ()),
+    "is_date": ((date, np.datetime64), (datetime,)),
+    "is_timestamp": ((datetime, np.datetime64), ()),
+    "is_time": ((time,), ()),
+    "is_duration": ((timedelta, np.timedelta64), ()),
 }
 
 
-def _keeps(array: Any, kind: Any) -> None:
+def keeps(array: Any, kind: Any) -> None:
     """Refuse an array whose values this type cannot hold as they are."""
     found, types = array.type, arrow("pyarrow.types")
     if found.equals(kind) or types.is_null(found):
@@ -103,13 +118,16 @@ def _keeps(array: Any, kind: Any) -> None:
         known = {field.name: field.type for field in kind}
         for place, field in enumerate(found):
             if field.name not in known:
-                raise ValueError(f"it has the key {field.name!r}, which the first samples have not")
-            _keeps(array.field(place), known[field.name])
+                raise ValueError(f"it has the key {field.name!r}, which the others have not")
+            keeps(array.field(place), known[field.name])
     elif both == "list":
-        _keeps(array.values, kind.value_type)
+        keeps(array.values, kind.value_type)
     elif both == "number":
-        back = array.cast(kind).cast(found).drop_null().to_numpy(zero_copy_only=False)
-        if not np.array_equal(array.drop_null().to_numpy(zero_copy_only=False), back, equal_nan=True):
+        there, back = (
+            each.drop_null().to_numpy(zero_copy_only=False) for each in (array, array.cast(kind).cast(found))
+        )
+        signs = np.array_equal(np.signbit(there), np.signbit(back))  # of zeros, which are equal
+        if not (signs and np.array_equal(there, back, equal_nan=True)):
             raise ValueError(f"values of {found} would lose digits in {kind}")
     elif both == "timestamp" and (found.tz is None) != (kind.tz is None):
         raise ValueError(f"what it holds is {found}")

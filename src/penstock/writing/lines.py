@@ -34,12 +34,27 @@ class LineEncoder:
         return b"".join(pieces)
 
 
+def _keyed(value: Any) -> None:
+    """Refuse keys that are no texts: JSON makes them some."""
+    if isinstance(value, dict):
+        for key, each in cast("dict[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is no text")
+            _keyed(each)
+    elif isinstance(value, list | tuple):
+        held = cast("Sequence[Any]", value)
+        if any(issubclass(each, dict | list | tuple) for each in set(map(type, held))):
+            for each in held:
+                _keyed(each)
+
+
 def as_json(value: Any) -> bytes:
     """A value as JSON; arrays as lists.
 
     >>> as_json({"tokens": np.arange(3)})
     b'{"tokens": [0, 1, 2]}'
     """
+    _keyed(value)
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain).encode()
 
 

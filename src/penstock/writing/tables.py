@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..sources.rows import arrow
-from .exact import culprit, unfit
+from .exact import alike, culprit, keeps, unfit
 
 _ROWS = 1_000  # rows made into a table at a time
 
@@ -62,6 +62,7 @@ def _table(rows: list[Any], first: int) -> Any:
         values = [row.get(name) for row in rows]
         try:
             columns[name] = pa.array(values)
+            alike(values, columns[name].type)
             pa.field(name, columns[name].type)  # names can be no UTF-8, too
         except unfit() as error:
             bad = culprit(values)
@@ -71,9 +72,10 @@ def _table(rows: list[Any], first: int) -> Any:
 
 
 def _joined(tables: list[Any]) -> Any:
-    return (
-        tables[0] if len(tables) == 1 else _tried(lambda: arrow().concat_tables(tables, promote_options="permissive"))
-    )
+    whole = tables[0].schema
+    for table in tables[1:]:
+        whole = unified(whole, table.schema)
+    return arrow().concat_tables([under(table, whole) for table in tables])
 
 
 def unified(one: Any, other: Any) -> Any:
@@ -84,17 +86,21 @@ def unified(one: Any, other: Any) -> Any:
 def _tried(work: Callable[[], Any]) -> Any:
     try:
         return work()
-    except arrow().ArrowException as error:
+    except unfit() as error:
         raise DataError(f"a field has one type in some rows and another in others: {error}") from error
 
 
 def under(table: Any, schema: Any) -> Any:
-    """The table with the columns and types of a schema; what it lacks is null."""
-    pa: Any = arrow()
-    missing = [each for each in schema if each.name not in table.column_names]
-    for each in missing:
-        table = table.append_column(each, pa.nulls(len(table), each.type))
-    return table.select(schema.names).cast(schema)
+    """The table with the columns and types of a schema, nothing of it lost; what it lacks is null."""
+    empty: Any = schema.empty_table()
+
+    def made() -> Any:
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            for array in column.chunks:
+                keeps(array, schema.field(name).type)
+        return arrow().concat_tables([empty, table], promote_options="permissive").cast(schema)
+
+    return _tried(made)
 
 
 def encoded(table: Any, save: str, codec: str) -> bytes:
