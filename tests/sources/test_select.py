@@ -141,6 +141,23 @@ def test_what_makes_no_sense_is_refused(where: dict[str, Any], message: str, fol
         ps.read(folder / "0.parquet", where=where, cache=folder / "cache")
 
 
+@pytest.mark.parametrize("where", [{"lnag": "py"}, {"id": 1, "lnag": {"not": "py"}}])
+def test_a_column_that_no_row_of_lines_has_is_refused(where: dict[str, Any], folder: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ps.ConfigError, match=r"0\.jsonl: where: no row has 'lnag'; .*did you mean 'lang'"):
+            ps.read(f"{folder}/*.jsonl", where=where, cache=folder / "cache")
+
+
+def test_a_column_that_some_rows_of_lines_have_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n[2]\n')
+    (tmp_path / "b.jsonl").write_text('{"x": 1}\n{"x": 2, "y": null}\n{"y": 3}\n')
+    (tmp_path / "c.jsonl").write_text("")
+    for _ in range(2):
+        assert list(ps.read(tmp_path / "*.jsonl", where={"y": 3}, cache=tmp_path / "cache")) == [{"y": 3}]
+        assert len(ps.read(tmp_path / "*.jsonl", where={"y": None}, cache=tmp_path / "cache")) == 4
+    assert len(ps.read(tmp_path / "c.jsonl", where={"y": 3}, cache=tmp_path / "cache")) == 0
+
+
 def test_lines_with_values_of_several_types_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": "one"}\n')
     with pytest.raises(ps.DataError, match=r"a.jsonl, rows 0 to 1: the column 'x' holds values of several types"):

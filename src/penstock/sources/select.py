@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from ..base.hints import near
 from ..base.progress import Progress
 from ..base.random import keys_of
 from ..errors import ConfigError, DataError
@@ -29,7 +30,7 @@ Where = Mapping[str, Any]
 
 _RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
 _ROWS = 1 << 16
-_VERSION = 1
+_VERSION = 2
 _ODD = (OverflowError, UnicodeError, TypeError)  # of numbers over 64 bits, and texts that are not Unicode
 
 
@@ -144,35 +145,54 @@ def select(
 ) -> Selected:
     """The rows of `chain` that fit; `files` are its files with all their columns."""
     rows: list[Ints] = [np.zeros(0, np.int64)]
-    begin = 0
     chosen = normal(where)
+    begin, named = 0, np.zeros(len(chosen), np.int64)
     for path, file in zip(paths, files, strict=True):
-        rows.append(_kept(file, path, chosen, cache) + begin)
-        begin += len(file)
+        have, fit = _kept(file, path, chosen, cache)
+        rows.append(fit + begin)
+        begin, named = begin + len(file), named + have
+    if begin and not named.all():
+        _refuse(sorted(chosen)[int(named.argmin())], files, paths)
     return Selected(chain, np.concatenate(rows), chosen)
 
 
-def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> Ints:
-    """The rows of one file that fit; kept in the cache, and found anew when the file is another one."""
+def _refuse(column: str, files: Sequence[File], paths: Sequence[Path]) -> NoReturn:
+    """Say that no row has a column, and what the first one has."""
+    path, file = next((path, file) for path, file in zip(paths, files, strict=True) if len(file))
+    (row,) = file.read(np.zeros(1, np.int64))
+    has = list(map(str, cast("dict[Any, Any]", row))) if isinstance(row, dict) else []
+    said = f"the first has {', '.join(has[:20])}" if has else "the first is no mapping"
+    raise ConfigError(f"{path}: where: no row has {column!r}; {said}{near(column, has)}")
+
+
+def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> tuple[Ints, Ints]:
+    """How many rows of one file have each of the columns (by name), and those that fit; kept in the cache, and found
+    anew when the file is another one.
+    """
     spelled = json.dumps([_VERSION, where], sort_keys=True, default=str)
     digest = hashlib.blake2b(spelled.encode(), digest_size=8).hexdigest()
     kept = sidecar.cached(path, cache, f".{path.name}.{digest}.penstock-rows")
 
     def make(_: bool) -> tuple[int, bytes]:
-        mask = np.ones(len(file), np.bool_)
-        for column, condition in where.items():
-            mask &= _mask(file, path, column, condition)
+        mask, have = np.ones(len(file), np.bool_), list[int]()
+        for column in sorted(where):
+            fits, named = _mask(file, path, column, where[column])
+            mask &= fits
+            have.append(named)
         rows = np.flatnonzero(mask)
-        return len(rows), rows.astype("<i8").tobytes()
+        return len(rows), np.concatenate([have, rows]).astype("<i8").tobytes()
 
-    return np.frombuffer(sidecar.again(kept, sidecar.ROWS, path, make), "<i8").astype(np.int64)
+    found = np.frombuffer(sidecar.again(kept, sidecar.ROWS, path, make), "<i8").astype(np.int64)
+    return found[: len(where)], found[len(where) :]
 
 
-def _mask(file: File, path: Path, column: str, condition: Any) -> Mask:
-    pa = arrow()
+def _mask(file: File, path: Path, column: str, condition: Any) -> tuple[Mask, int]:
+    """Which rows fit, and how many have the column at all."""
+    pa, named = arrow(), 0
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
-        for piece in _column(file, path, column):
+        for piece, have in _column(file, path, column):
+            named += have
             if pa.types.is_dictionary(piece.type):
                 piece = piece.dictionary_decode()
             if str(piece.type) in ("string_view", "binary_view"):  # as polars writes texts: they cannot be compared
@@ -184,19 +204,22 @@ def _mask(file: File, path: Path, column: str, condition: Any) -> Mask:
                     f"{path}: where: the column {column!r} holds {piece.type} and cannot be compared with {condition!r}"
                 ) from error
             progress.more(len(piece))
-    return np.concatenate(masks)
+    return np.concatenate(masks), named
 
 
-def _column(file: File, path: Path, column: str) -> Iterator[Any]:
-    """One column as Arrow arrays, some rows at a time. A row of lines without it has a null there."""
+def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
+    """One column as Arrow arrays, some rows at a time, and how many of these have it. A row of lines without it has a
+    null there.
+    """
     if isinstance(file, Listed):
-        yield from file.column(column)
+        yield from ((piece, len(piece)) for piece in file.column(column))
         return
     pa = arrow()
     for start in range(0, len(file), _ROWS):
         rows: list[Any] = file.read(np.arange(start, min(start + _ROWS, len(file)), dtype=np.int64))
+        mappings = [cast("dict[str, Any]", row) if isinstance(row, dict) else {} for row in rows]
         try:
-            yield pa.array([cast("dict[str, Any]", row).get(column) if isinstance(row, dict) else None for row in rows])
+            yield pa.array([row.get(column) for row in mappings]), sum(column in row for row in mappings)
         except (pa.ArrowException, *_ODD) as error:
             where = f"{path}, rows {start} to {start + len(rows) - 1}"
             what = "of several types" if isinstance(error, pa.ArrowException) else "that no column can hold"
