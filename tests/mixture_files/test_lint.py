@@ -137,6 +137,27 @@ def test_files_and_columns_that_are_not_there(write: Any, data: Path) -> None:
     assert any("cannot be read" in each[3] for each in found(path))
 
 
+def test_what_lines_do_not_have(write: Any, data: Path) -> None:
+    (data / "text/0.jsonl").write_text('{"text": "a", "lang": "en"}\n')
+    problems = found(write("sources:\n  a:\n    path: text\n    lengths: tokens\n    where: {lnag: en, lang: en}"))
+    assert [each[:3] for each in problems] == [(4, "error", "sources.a.lengths"), (5, "warning", "sources.a.where")]
+    assert problems[1][3] == "the first row has no 'lnag'; did you mean 'lang'?; it has text, lang"
+    (data / "text/0.jsonl").write_text("[1\n")
+    assert found(write("sources: {a: {path: text, where: {lnag: en}}}")) == []
+
+
+def test_ends_of_packed_documents_that_no_tokenizer_knows(write: Any, data: Path) -> None:
+    text = "sources: {a: {path: text}}\npack: {length: 8, bos: 1, eos: %s}\n"
+    ((line, severity, key, said),) = found(write(text % "true"))
+    assert (line, severity, key) == (2, "error", "pack.eos") and "no one tokenise" in said
+    models = pytest.importorskip("tokenizers.models")
+    pytest.importorskip("tokenizers").Tokenizer(models.WordLevel({"</s>": 0}, unk_token="</s>")).save(f"{data}/t.json")
+    text += "tokenise: {tokenizer: t.json}"
+    assert "does not name its eos token" in found(write(text % "true"))[0][3]
+    assert "has no token '<end>'" in found(write(text % "<end>"))[0][3]
+    assert found(write(text % "</s>")) == found(write(text.replace("t.json", "some/model") % "true")) == []
+
+
 def test_five_hundred_sources_and_five_mistakes(tmp_path: Path) -> None:
     """A typo, a duplicate, a zero weight, a missing folder and an over-repeated source, all named in one go."""
     lines = ["horizon: {samples: 1_000_000}", "sources:"]

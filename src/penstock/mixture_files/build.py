@@ -21,6 +21,9 @@ from .horizon import drawn, ended, samples_of_passes
 from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
 from .stages import staged
 
+ENDS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
+"""Tokens before and behind documents that are packed."""
+
 
 def build(model: MixtureFile) -> Dataset:
     """The dataset that a description means; files are opened, and indexed where they need it.
@@ -211,10 +214,9 @@ def schedule_of(model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]
 def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
     if model.pack:
         options = dict(model.pack)
-        ends: tuple[Literal["bos", "eos"], ...] = ("bos", "eos")
-        for name in ends:
+        for name in ENDS:
             if name in options:
-                options[name] = _token(options[name], model, name)
+                options[name] = token_of(options[name], model, name)
         ds = ds.pack(**options)
     ds = ended(model, ds)
     if model.batch:
@@ -223,16 +225,20 @@ def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
     return ds
 
 
-def _token(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:
+def token_of(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:
     """The number of a token: a text, or the tokenizer's own, is looked up in the tokenizer."""
     if isinstance(token, Mapping):
-        return {name: _token(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {name: token_of(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(token, str) and token is not True:
         return token
-    known = {source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None}
-    if model.tokenise is not None:
-        known.add(model.tokenise.tokenizer)
+    known = tokenizers_of(model)
     if len(known) != 1:
         raise ConfigError(f"pack: {option} is {token!r}; the mixture has no one tokenise that would know its number")
     tokenise = Tokenise(known.pop())
     return tokenise.token(token) if isinstance(token, str) else tokenise.own(option)
+
+
+def tokenizers_of(model: MixtureFile) -> set[str]:
+    """The tokenizers of a mixture and its sources."""
+    known = {source.tokenise.tokenizer for _, source in model.leaves() if source.tokenise is not None}
+    return known | ({model.tokenise.tokenizer} if model.tokenise is not None else set())

@@ -1,29 +1,26 @@
-"""All that is wrong or looks wrong in a mixture file, in one go. Files are listed and footers read; no data is."""
+"""All that is wrong or looks wrong in a mixture file, in one go. Files are listed, footers and first lines read, no
+data is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import fsum
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base import seams
 from ..base.hints import near
-from ..errors import PenstockError
+from ..errors import ConfigError, PenstockError
 from ..orders import fraction_of
-from ..sources import catalog, of_its_own, outlined, sidecar
-from ..sources.columnar import Arrow
+from ..sources import of_its_own
 from ..sources.folders import part
-from ..sources.held import Held, Shared
 from ..sources.outside import outside
 from ..sources.paths import find, one_format
-from ..sources.rows import arrow
-from .build import schedule_of
+from .build import ENDS, schedule_of, token_of, tokenizers_of
 from .check import parse
+from .footers import RowGroups, first_of, footers, lines
 from .model import MixtureFile, SourceEntry
 from .readers import Readers
 from .reading import Node, Notes, Problem
@@ -51,9 +48,9 @@ def lint(path: str | Path, most_epochs: float = MOST_EPOCHS, readers: Readers | 
     notes = Notes()
     model = parse(path, notes)
     if model is not None:
-        _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers).mixture(
-            model, "", 1.0, model.run
-        )
+        look = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)
+        look.mixture(model, "", 1.0, model.run)
+        look.ends(model)
     return sorted(set(notes.problems))
 
 
@@ -207,10 +204,17 @@ class _Lint:
             if said := self.readers.meet(path, source, model, self.file, at):
                 self.notes.warn(node, f"{at}.path", said)
                 break
+        if kind in ("jsonl", "text"):
+            if source.lengths:
+                said = "files of lines do not tell the lengths of a column: count them with tokenise: {counted: true}"
+                self.notes.error(_mark(source, "lengths"), f"{at}.lengths", said)
+            if kind == "jsonl" and (has := first_of(found[0])):
+                self.columns(source, model, has, at, "the first row has no {column!r}{near}; it has {has}")
+            return _sliced(source, model, lines(found, kind, model.cache))
         if kind not in ("parquet", "arrow"):
-            return _sliced(source, model, _lines(found, kind, model.cache)) if kind in ("jsonl", "text") else None
+            return None
         try:
-            rows, columns, slow = _footers(tuple(found), kind, source.columns)
+            rows, columns, slow = footers(tuple(found), kind, source.columns)
         except (PenstockError, OSError) as error:
             self.notes.error(node, f"{at}.path", str(error))
             return None
@@ -234,16 +238,21 @@ class _Lint:
         )
         self.notes.warn(_mark(source, key or "path"), f"{at}.{key or 'path'}", said)
 
-    def columns(self, source: SourceEntry, model: MixtureFile, has: list[str], at: str) -> None:
+    def columns(
+        self, source: SourceEntry, model: MixtureFile, has: list[str], at: str, perhaps: str | None = None
+    ) -> None:
+        """Columns that are not there, or, where the first row alone was looked at, are `perhaps` not."""
         asked = [("columns", column) for column in source.columns or ()]
         asked += [("where", column) for column in source.where or {}]
         split = source.splitting(model)
         asked += [("split", split.column)] if split is not None and split.column else []
-        asked += [("lengths", source.lengths)] if source.lengths else []
+        asked += [("lengths", source.lengths)] if source.lengths and not perhaps else []
+        note = self.notes.warn if perhaps else self.notes.error
+        form = perhaps or "there is no column {column!r}{near}; the columns are {has}"
         for key, column in asked:
             if column not in has:
-                said = f"there is no column {column!r}{near(column, has)}; the columns are {', '.join(has[:20])}"
-                self.notes.error(_mark(source, key), f"{at}.{key}", said)
+                said = form.format(column=column, near=near(column, has), has=", ".join(has[:20]))
+                note(_mark(source, key), f"{at}.{key}", said)
 
     def tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
         own = source.tokenise
@@ -254,6 +263,15 @@ class _Lint:
             if not Path(tokenise.tokenizer).is_file():
                 said = f"there is no tokenizer {tokenise.tokenizer!r}"
                 self.notes.error(marks["tokenise"], f"{key}.tokenizer", said)
+
+    def ends(self, model: MixtureFile) -> None:
+        """Tokens around packed documents that the tokenizer does not know; one on a hub is not asked."""
+        if all(Path(name).is_file() for name in tokenizers_of(model)):
+            for option in ENDS:
+                try:
+                    token_of((model.pack or {}).get(option), model, option)
+                except (ConfigError, ImportError) as error:
+                    self.notes.error(model.marks.get("pack", model.marks[""]), f"pack.{option}", str(error))
 
 
 def _mark(source: SourceEntry, key: str) -> Node:
@@ -273,67 +291,6 @@ def _sliced(source: SourceEntry, model: MixtureFile, rows: int | None) -> int | 
     return int(share) if split.part == "held_out" else left - int(share)
 
 
-def _lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
-    """The rows of files of lines, where all are indexed already."""
-    if len(paths) >= catalog.MANY:
-        return outlined(paths, kind, cache)
-    total = 0
-    for path in paths:
-        kept = sidecar.place(path, cache)
-        stamp = sidecar.decode(seams.world.store.read(str(kept), 0, sidecar.HEADER)) if kept.exists() else None
-        if stamp is None:
-            return None
-        total += stamp.total
-    return total
-
-
-@cache
-def _shared() -> Shared:
-    return Shared(Held(1), Held(1))
-
-
-class RowGroups(NamedTuple):
-    """What the footers of Parquet files tell of the columns that are read: all bytes, those of a row group and of a
-    row, as they lie in memory, and the rows of a group.
-    """
-
-    bytes: int
-    each: float
-    row: float
-    rows: int
-
-
 def _size(size: float) -> str:
     power = min(3, max(0, (int(size).bit_length() - 1) // 10))
     return f"{size / 1024**power:,.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
-
-
-def _footers(
-    paths: tuple[Path, ...], kind: str, asked: Sequence[str] | None
-) -> tuple[int, list[str], RowGroups | None]:
-    rows, columns, groups, size = 0, list[str](), 0, 0
-    for path in paths:
-        if kind == "arrow":
-            file = Arrow(path, columns=None, shared=_shared())
-            rows, columns = rows + len(file), columns or list(file.columns)
-            continue
-        try:
-            footer: Any = arrow("pyarrow.parquet").read_metadata(str(path))
-        except (arrow().ArrowException, ValueError) as error:
-            raise OSError(f"{path}: cannot be read: {error}") from error
-        rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
-        groups += footer.num_row_groups
-        size += sum(_bytes(footer.row_group(number), asked) for number in range(footer.num_row_groups))
-    if kind == "arrow" or not rows or not groups:
-        return rows, columns, None
-    return rows, columns, RowGroups(size, size / groups, size / rows, -(-rows // groups))
-
-
-def _bytes(group: Any, asked: Sequence[str] | None) -> int:
-    """The bytes of a row group in memory, of the columns that are read."""
-    parts = (group.column(number) for number in range(group.num_columns))
-    return sum(
-        part.total_uncompressed_size
-        for part in parts
-        if asked is None or part.path_in_schema.partition(".")[0] in asked
-    )
