@@ -359,3 +359,31 @@ def test_secrets_are_nowhere(
     for path in tmp_path.rglob("*"):
         told += [str(path), path.read_bytes().decode("latin-1") if path.is_file() else ""]
     assert not [text[:300] for text in told if CANARY in text]
+
+
+def test_braces_keep_the_password_and_the_signature(site: servers.Site) -> None:
+    site.login = f"Basic {base64.b64encode(f'me:{CANARY}'.encode()).decode()}"
+    assert site.folder is not None
+    (site.folder / "y.jsonl").write_bytes((site.folder / "x.jsonl").read_bytes())
+    url = f"{site.url.replace('://', f'://me:{CANARY}@')}/{{x,y}}.jsonl?sig={CANARY}"
+    assert list(ps.read(url)) == ROWS * 2
+    assert site.asked and all(path.endswith(f"?sig={CANARY}") for _, path, _ in site.asked)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    {
+        f"zip://in/x.jsonl::s3://b/x.zip?sig={CANARY}": "give this process credentials",
+        f"abfs://box@host/x.jsonl?sv=1&sig={CANARY}": "give this process credentials",
+        f"memory://host/{{a,b}}.jsonl?sig={CANARY}": "give this process credentials",
+        f"https://me:x/{CANARY}@host/x.jsonl": "the host cannot be told",
+        f"https://me:x?{CANARY}@host/x.jsonl": "the host cannot be told",
+        f"https://me:x#{CANARY}@host/x.jsonl": "the host cannot be told",
+    }.items(),
+)
+def test_secrets_that_would_be_told_are_refused(url: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(f"sources: {{a: {{path: '{url}'}}}}\n")
+    for ask in (lambda: ps.read(url), lambda: ps.read([Path(url)]), lambda: ps.load(tmp_path / "m.yaml").plan):
+        with pytest.raises(ps.ConfigError, match=why) as caught:
+            ask()
+        assert CANARY not in f"{caught.value!r} {caught.value}"

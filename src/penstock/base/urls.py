@@ -14,6 +14,9 @@ _BESIDE = frozenset(  # what signatures of S3, CloudFront, Google, Alibaba and A
     "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
 )
 
+_PLACE = re.compile(r"(?:\[[^]]*\]|[^:]*)(?::\d*)?")
+_QUERY = re.compile(r"\?[\w.~%-]+=")
+
 
 def is_url(path: str) -> bool:
     """Whether this is a URL, also one that `pathlib` has taken a slash from.
@@ -96,6 +99,25 @@ def _unsigned(query: str) -> list[str]:
     named = [(part.partition("=")[0].lower(), part) for part in query.split("&") if part]
     signed = any(name in ("sig", "signature") for name, _ in named)
     return [part for name, part in named if not (_SIGNS.fullmatch(name) or (signed and name in _BESIDE))]
+
+
+def refused(path: str) -> str:
+    """Why a URL is not taken, since what is secret in it would be told or not be used: nothing where it is taken.
+
+    >>> refused("abfs://box@host/x?sig=secret"), refused("s3://bucket/x?.jsonl")
+    ('abfs://host/x: only http:// and https:// take a query (?...): give this process credentials instead', '')
+    """
+    for link in _LINK.split(spelled_out(path)):
+        head, rest = [*re.split(":/+", link, maxsplit=1), ""][:2]  # a path has one slash there
+        web, place = head.lower() in ("http", "https"), re.split("[/?#]", rest, maxsplit=1)[0]
+        if web and not _PLACE.fullmatch(place.rpartition("@")[2]):
+            return f"{head}://...: the host cannot be told: in a password, write %2F for /, %3F for ? and %23 for #"
+        if not web and _QUERY.search(rest):
+            return (
+                f"{without_secrets(path)}: only http:// and https:// take a query (?...): give this process "
+                "credentials instead"
+            )
+    return ""
 
 
 _INSIDE = re.compile(r"[A-Za-z][\w+.-]*:/+[^\s'\"<>]+")

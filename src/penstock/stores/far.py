@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ..base import seams
-from ..base.urls import is_url, open_name, scheme_of, spelled_out, without_digest
+from ..base.urls import is_url, open_name, refused, scheme_of, spelled_out, without_digest
+from ..errors import ConfigError
 from .file import FarFile
 
 _Local = type(Path())
@@ -130,6 +131,8 @@ def located(path: str | Path) -> Path:
         return path if isinstance(path, Far) else Path(path).expanduser()
     if scheme_of(text) in ("file", "local"):
         return Path("/" + spelled_out(text).split("://", 1)[1].lstrip("/"))
+    if why := refused(text):
+        raise ConfigError(why)
     name = open_name(text)
     if (learn := getattr(seams.world.store, "learn_url", None)) is not None and name != spelled_out(text):
         learn(name, spelled_out(text))
