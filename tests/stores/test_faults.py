@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.base import machine, seams
+from penstock.cli.app import app
 from penstock.errors import StorageError
 from penstock.stores import http as module
 
@@ -387,3 +389,50 @@ def test_secrets_that_would_be_told_are_refused(url: str, why: str, tmp_path: Pa
         with pytest.raises(ps.ConfigError, match=why) as caught:
             ask()
         assert CANARY not in f"{caught.value!r} {caught.value}"
+
+
+def test_urls_are_no_folders_to_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.jsonl").write_bytes(BODY)
+    data, far = ps.read(tmp_path / "x.jsonl"), f"https://me:{CANARY}@host/x?sig={CANARY}"
+    mix = ps.mix({"a": data})
+    before = {*tmp_path.rglob("*")}
+    asks = [
+        lambda: ps.read("x.jsonl", cache=far),
+        lambda: ps.read("x.jsonl", cache=Path(far)),
+        lambda: ps.write(data, far),
+        lambda: ps.dump(mix, far),
+        lambda: mix.plan.audit(range(3)).write(far),
+        lambda: (monkeypatch.setenv("PENSTOCK_CACHE", far), ps.read("x.jsonl")),
+    ]
+    for ask in asks:
+        with pytest.raises(ps.ConfigError, match="https://host/x is not on this machine") as caught:
+            ask()
+        assert CANARY not in str(caught.value)
+    monkeypatch.delenv("PENSTOCK_CACHE")
+    for words in (("cache", "info", far), ("index", "x.jsonl", "--cache", far), ("info", "x.jsonl", "--cache", far)):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code != 0 and CANARY not in done.output
+    assert {*tmp_path.rglob("*")} == before
+    assert list(ps.read("x.jsonl", cache=f"file://{tmp_path}/kept")) == ROWS
+    ps.dump(mix, f"file://{tmp_path}/m.yaml")
+    assert (tmp_path / "kept").is_dir() and (tmp_path / "m.yaml").is_file()
+
+
+def test_without_a_home_the_cache_is_to_be_named(
+    site: servers.Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pwd
+
+    def nobody(_: Any) -> Any:
+        raise KeyError
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(ps.ConfigError, match="there is no home folder.*PENSTOCK_CACHE"):
+        ps.read(f"{site.url}/x.jsonl")
+    with pytest.raises(ps.ConfigError, match=r"~/cache: .*without ~"):
+        ps.read(f"{site.url}/x.jsonl", cache="~/cache")
+    assert list(ps.read(f"{site.url}/x.jsonl", cache=tmp_path / "kept")) == ROWS
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "other"))
+    assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .seams import kind_of, world
+from .urls import local
 
 
 @contextlib.contextmanager
@@ -16,6 +17,7 @@ def output(path: Path) -> Generator[BinaryIO]:
     """Open what a person named for writing. A file is there once the block ended well, whole and durable; a link stays,
     and what it points to is written. A pipe or a device is written to as it comes.
     """
+    path = local(path)
     # A file made beside it and renamed would take the place of the device, or of the link, itself.
     if path.exists() and not path.is_file():
         if path.is_dir():

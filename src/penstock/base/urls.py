@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
+
+from ..errors import ConfigError
 
 _URL = re.compile(r"([A-Za-z][\w+.:-]+:/+)(?:[^/]*@)?([^?#]*).*", re.DOTALL)
 _LINK = re.compile(r"::(?=(?:\w+::)*[A-Za-z][\w+.-]*:/)")  # between the URLs of a chain of fsspec's
@@ -53,6 +56,25 @@ def scheme_of(path: str) -> str:
     ('s3', 'simplecache::s3')
     """
     return path.partition(":/")[0].lower()
+
+
+def local(path: str | Path) -> Path:
+    """The path of this machine that a user names. URLs are refused by name: nothing is written to stores.
+
+    >>> local("file:///a/b"), local("a/b")
+    (PosixPath('/a/b'), PosixPath('a/b'))
+    """
+    text = str(path)
+    if not is_url(text):
+        try:
+            return Path(path).expanduser()
+        except RuntimeError as error:
+            raise ConfigError(f"{text}: {error} Write the path without ~, or set HOME") from None
+    if scheme_of(text) in ("file", "local"):
+        return Path("/" + spelled_out(text).split("://", 1)[1].lstrip("/"))
+    raise ConfigError(
+        refused(text) or f"{without_secrets(spelled_out(text))} is not on this machine: name a local path"
+    )
 
 
 def open_name(path: str) -> str:

@@ -114,6 +114,7 @@ def index(
 ) -> None:
     """Make what random access to lines, CSV, tar and token files needs, ahead of a run that reads them together."""
     from penstock.base.hints import chosen
+    from penstock.base.urls import local
     from penstock.runtime.engine import compute
     from penstock.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
@@ -124,7 +125,7 @@ def index(
     each = None
     if engine != "inline":
         each = partial(compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers)
-    cache = cache and cache.expanduser().absolute()
+    cache = cache and local(cache).absolute()
     told = {"dtype": cast("TokenType | None", dtype), "eos": eos, "checksum": checksum, "lengths": lengths}
     if tokenizer is not None:
         counts = Tokenise(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)

@@ -23,7 +23,7 @@ def _blocks(folder: Path | None) -> Blocks:
     from penstock.stores import home
     from penstock.stores.blocks import Blocks
 
-    return Blocks(home() if folder is None else folder.expanduser())
+    return Blocks(home() if folder is None else folder)
 
 
 @cache.command()

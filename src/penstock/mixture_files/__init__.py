@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..base.hints import chosen
+from ..base.urls import local
 from ..dataset import Dataset
 from ..errors import ConfigError
 from .build import build
@@ -100,7 +101,7 @@ def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     >>> print((folder / "mixture.yaml").read_text().splitlines()[0])
     seed: 3
     """
-    write(model_of(mixture) if isinstance(mixture, Dataset) else mixture, Path(path))
+    write(model_of(mixture) if isinstance(mixture, Dataset) else mixture, local(path))
 
 
 def _errors(problems: list[Problem]) -> list[Problem]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from ..base.tree import collate
+from ..base.urls import local
 from ..dataset import Dataset
 from ..errors import ConfigError
 from ..graph.build import Builder, name_of
@@ -166,7 +166,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
     if asked is None:
         kind = type(source).__name__
         raise ConfigError(f"dump: {at}: a mixture file names files, and this source is a {kind}: write its rows first")
-    caches.add(None if asked.cache is None else str(Path(asked.cache).expanduser().absolute()))
+    caches.add(None if asked.cache is None else str(local(asked.cache).absolute()))
     paths = tuple(str(located(path).absolute()) for path in asked.paths)
     if flow.name != name:
         out["label"] = flow.name

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..base.outputs import output
+from ..base.urls import local
 from ..errors import ConfigError
 from ..sources.rows import arrow
 
@@ -19,6 +20,7 @@ Write = Callable[[Any], None]
 @contextmanager
 def writer(path: Path, schema: Any) -> Generator[Write]:
     """Writes record batches to a file, in the form that its name ends in."""
+    path = local(path)
     if path.suffix not in ENDINGS:
         raise ConfigError(f"{path}: lines are written as {', '.join(ENDINGS)}; give a name that ends in one of them")
     with output(path) as file, written(file, schema, path.suffix) as write:

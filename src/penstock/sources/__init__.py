@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ..base import machine, seams
 from ..base.progress import Progress
+from ..base.urls import local
 from ..errors import ConfigError
 from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
@@ -96,7 +97,7 @@ def _looking(cache: str | Path | None) -> Generator[None]:
     """A block in which stores are listed once, and what is found in them is kept in a cache."""
     kept = cache if cache is not None else machine.environment("PENSTOCK_CACHE")
     looking = seams.world.store.looking if isinstance(seams.world.store, Stores) else None
-    with contextlib.nullcontext() if looking is None else looking(None if kept is None else str(kept)):
+    with contextlib.nullcontext() if looking is None else looking(None if kept is None else str(local(kept))):
         yield
 
 

@@ -211,7 +211,7 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
         return
     try:
         pattern = located(given).as_posix()
-    except RuntimeError:  # there is nobody of this name: a file may be called so
+    except ConfigError:  # there is nobody of this name: a file may be called so
         pattern = Path(given).as_posix()
     if found := look.named(pattern):  # a name that really holds a brace or a star means itself
         yield from _file_or_folder(found, look.files)

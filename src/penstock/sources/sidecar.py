@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 from ..base import machine, seams
 from ..base.seams import Stat
+from ..base.urls import local
 from ..errors import DataError, PenstockError, StorageError
 from ..stores import home, is_far
 from . import sums
@@ -275,7 +276,7 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
 
 def folder(data: Path, cache: str | Path | None) -> Path:
     """Where things made from this file are kept: `<cache>/<digest of its absolute path>`."""
-    root = home() if cache is None else Path(cache).expanduser()
+    root = home() if cache is None else local(cache)
     return root / hashlib.blake2b(spelled(data.absolute()), digest_size=12).hexdigest()
 
 

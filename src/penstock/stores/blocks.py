@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..base import machine, seams
+from ..base.urls import local
 from ..errors import ConfigError
 from .client import Found
 
@@ -47,7 +48,7 @@ class Blocks:
     """The blocks in a cache folder."""
 
     def __init__(self, cache: str | Path) -> None:
-        self.folder = Path(cache).expanduser() / "blocks"
+        self.folder = local(cache) / "blocks"
         self._failed: float | None = None  # when it took no more; until it takes something again
 
     def read(self, of: Found, start: int, stop: int, ask: Ask) -> bytes | memoryview:

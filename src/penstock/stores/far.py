@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ..base import seams
-from ..base.urls import is_url, open_name, refused, scheme_of, spelled_out, without_digest
+from ..base.urls import is_url, local, open_name, refused, scheme_of, spelled_out, without_digest
 from ..errors import ConfigError
 from .file import FarFile
 
@@ -126,11 +126,9 @@ def located(path: str | Path) -> Path:
     >>> located("memory://a/b.jsonl"), located("file:///a/b"), located("a/b")
     (Far('memory://a/b.jsonl'), PosixPath('/a/b'), PosixPath('a/b'))
     """
+    if isinstance(path, Far) or not is_far(path):
+        return path if isinstance(path, Far) else local(path)
     text = str(path)
-    if isinstance(path, Far) or not is_url(text):
-        return path if isinstance(path, Far) else Path(path).expanduser()
-    if scheme_of(text) in ("file", "local"):
-        return Path("/" + spelled_out(text).split("://", 1)[1].lstrip("/"))
     if why := refused(text):
         raise ConfigError(why)
     name = open_name(text)

@@ -7,7 +7,7 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
+from os.path import expanduser, isfile
 from typing import Any
 
 from ..base import machine
@@ -38,9 +38,10 @@ def _signs() -> str:
     """Where the credentials of AWS come from: a variable of the environment, the files of its tools, or the machine."""
     if machine.environment("AWS_ACCESS_KEY_ID"):
         return "environment"
-    files = [Path(machine.environment("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()]
-    files.append(Path(machine.environment("AWS_CONFIG_FILE") or "~/.aws/config").expanduser())
-    return "profile" if machine.environment("AWS_PROFILE") or any(file.is_file() for file in files) else "machine"
+    files = [machine.environment("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"]
+    files.append(machine.environment("AWS_CONFIG_FILE") or "~/.aws/config")
+    there = any(isfile(expanduser(file)) for file in files)
+    return "profile" if machine.environment("AWS_PROFILE") or there else "machine"
 
 
 class FastClient:

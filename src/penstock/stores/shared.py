@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base import machine, seams
+from ..base.urls import local
+from ..errors import ConfigError
 from .client import Found
 
 _SECONDS = 60.0
@@ -19,7 +21,14 @@ _OF_RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", 
 
 def home() -> Path:
     """The folder for what is kept where no other is given: `PENSTOCK_CACHE`, or `~/.cache/penstock`."""
-    return Path(machine.environment("PENSTOCK_CACHE") or "~/.cache/penstock").expanduser()
+    if told := machine.environment("PENSTOCK_CACHE"):
+        return local(told)
+    try:
+        return Path("~/.cache/penstock").expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            "there is no home folder for indexes and copies: set PENSTOCK_CACHE to a folder, or give cache=FOLDER"
+        ) from None
 
 
 def once(asked: Sequence[str], ask: Callable[[], list[Found]]) -> list[Found]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..base.progress import Progress
 from ..base.seams import world, write_whole
+from ..base.urls import local
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
 from .lines import LineEncoder
@@ -63,7 +64,7 @@ def write_rows(
     ...     [file.name for file in write_rows([{"x": 1}, {"x": 2}], folder, "jsonl", counts=[1, 1])]
     ['shard-00000.jsonl', 'shard-00001.jsonl']
     """
-    folder = Path(folder).expanduser()
+    folder = local(folder)
     codec = compression or ("snappy" if format == "parquet" else "none")
     if format not in ROW_FORMATS:
         raise ConfigError(f"unknown format {format!r}: one of {', '.join(ROW_FORMATS)}")

@@ -18,6 +18,7 @@ from ..base.hints import chosen
 from ..base.ints import whole
 from ..base.machine import place
 from ..base.seams import world, write_whole
+from ..base.urls import local
 from ..dataset import Dataset
 from ..errors import ConfigError, DataError, StorageError
 from ..graph.digests import code_notes
@@ -78,7 +79,7 @@ def write(
     if not samples:
         raise ConfigError("write: the dataset is empty")
     columns = columns_of(dataset) if format == "arrow" else None
-    writer = Writer(dataset, Path(folder).expanduser().absolute(), format, samples, per, most, columns)
+    writer = Writer(dataset, local(folder).absolute(), format, samples, per, most, columns)
     manifest = _begun(writer, _plan(writer))
     done = _done(writer, manifest)
     todo = [number for number in range(writer.shards()) if number not in done]
