@@ -28,6 +28,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "fraction": ("block_size: 2.5\nsources: {a: {path: code}}", [1], "a whole number at least 1, not 2.5"),
     "negative": ("sources:\n  a: {path: code, weight: -1}", [2], "sources.a.weight: a number at least 0, not -1"),
     "not finite": ("sources:\n  a: {path: code, weight: .inf}", [2], "sources.a.weight: a number at least 0, not inf"),
+    "no group": ("sources:\n  a: {path: code, group: x}", [2], "sources.a.group: there is no group 'x': say groups"),
     "true for number": ("sources:\n  a: {path: code, weight: true}", [2], "a number at least 0, not True"),
     "zero cap": ("sources:\n  a: {path: code, max_epochs: 0}", [2], "a number above 0, not 0"),
     "choice": (
@@ -222,6 +223,17 @@ def test_problems_in_an_included_file_name_that_file(write: Any, data: Path) -> 
     write("sources: {x: {path: ../code}}\nbatch: {size: 2}", "more/inner.yaml")
     path = write("sources: {a: {mixture: more/inner.yaml}}")
     assert "inner.yaml has batch, which only the outermost mixture may have" in str(lint(path)[0])
+
+
+def test_no_problem_tells_a_secret(write: Any) -> None:
+    url = "https://me:kana'rie-1@host/x.jsonl?sig=kanarie-2"
+    for text in ("seed: {}", "{}: 3", "sources: {{a: {{path: code, {}: 1}}}}", "sources: {{a: {{slice: [{}]}}}}"):
+        path = write(text.format(f'"{url}"'))
+        _, problems = read_model(path)
+        with pytest.raises(ps.ConfigError) as caught:
+            ps.load(path)
+        told = f"{caught.value} {problems}"
+        assert "https://host/x.jsonl" in told and "rie-" not in told
 
 
 def test_a_file_that_cannot_be_read(data: Path) -> None:

@@ -142,7 +142,7 @@ def refused(path: str) -> str:
     return ""
 
 
-_INSIDE = re.compile(r"[A-Za-z][\w+.-]*:/+[^\s'\"<>]+")
+_INSIDE = re.compile(r"[A-Za-z][\w+.-]*:/+(?:[^\s/@]*@)?[^\s'\"<>]*")
 
 
 def redacted(text: str) -> str:

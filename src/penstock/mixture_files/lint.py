@@ -122,7 +122,8 @@ class _Lint:
         points = model.schedule.points if model.schedule else ()
         presence = any(source.start is not None or source.stop is not None for source in model.sources)
         if not points and not presence and not model.stages:
-            return None if model.groups and self.wrong else model.shares()
+            grouped = model.groups or any(source.group for source in model.sources)
+            return None if grouped and self.wrong else model.shares()
         if any(set(weights) != set(model.names) for _, weights in points) or (model.stages and self.wrong):
             return None
         if model.stages and model.run is None and model.horizon is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..base import machine, seams
-from ..base.urls import is_url, without_secrets
+from ..base.urls import is_url, redacted, without_secrets
 from ..base.yaml import DEPTH, shallow
 from ..stores import located
 
@@ -69,10 +69,14 @@ class Notes:
     files: int = 0
 
     def error(self, node: Node, key: str, message: str) -> None:
-        self.problems.append(Problem(node.file, node.line, key, "error", message))
+        self._add(node, key, "error", message)
 
     def warn(self, node: Node, key: str, message: str) -> None:
-        self.problems.append(Problem(node.file, node.line, key, "warning", message))
+        self._add(node, key, "warning", message)
+
+    def _add(self, node: Node, key: str, severity: str, message: str) -> None:
+        """Messages quote what stands in the file: URLs, whose passwords are nobody's business."""
+        self.problems.append(Problem(node.file, node.line, redacted(key), severity, redacted(message)))
 
 
 def dotted(at: str, name: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...base.urls import redacted
 from ...errors import ConfigError
 from ...mixture_files import Problem
 from ...mixture_files.reading import Node, dotted
@@ -28,10 +29,10 @@ class Left:
     ranks: int = 1
 
     def lost(self, node: Node, at: str, why: str) -> None:
-        self.problems.append(Problem(node.file, node.line, at, "warning", why))
+        self.problems.append(Problem(node.file, node.line, at, "warning", redacted(why)))
 
     def note(self, node: Node, at: str, why: str) -> None:
-        self.problems.append(Problem(node.file, node.line, at, "note", why))
+        self.problems.append(Problem(node.file, node.line, at, "note", redacted(why)))
 
     def away(self, node: Node, at: str, scheme: str) -> None:
         """Say once that files lie elsewhere."""
