@@ -325,7 +325,19 @@ def test_mixture_files_lie_in_stores_too(memory: str, tmp_path: Path) -> None:
     text = "cache: {cache}\nsources:\n  a: {{path: a/*.jsonl}}\n  b: {{path: b/x.jsonl.gz}}\n"
     fs.pipe_file("/d/base.yaml", b"seed: 3\n")
     fs.pipe_file("/d/mix.yaml", ("include: base.yaml\n" + text.format(cache=tmp_path)).encode())
+    for name, to in {"up": "../", "out": "../x/./../../", "top": "/"}.items():
+        body = f"include: {to}base.yaml\n" + text.format(cache=tmp_path).replace("path: ", f"path: {to}")
+        fs.pipe_file(f"/d/sub/{name}.yaml", body.encode())
+        fs.pipe_file(f"/d/sub/{name}-in.yaml", f"sources: {{m: {{mixture: {to}sub/{name}.yaml}}}}\n".encode())
     local = tmp_path / "mix.yaml"
     local.write_text("seed: 3\n" + text.format(cache=tmp_path).replace("path: ", f"path: {memory}/"))
     ds = ps.load(f"{memory}/mix.yaml")
-    assert [ds[i] for i in range(20)] == [ps.load(local)[i] for i in range(20)]
+    expected = [ps.load(local)[i] for i in range(20)]
+    assert [ds[i] for i in range(20)] == expected
+    for name in ("up", "out", "top"):
+        ds = ps.load(f"{memory}/sub/{name}.yaml")
+        assert [ds[i] for i in range(20)] == expected
+        assert ps.load(f"{memory}/sub/{name}-in.yaml")[0] in ROWS
+    fs.pipe_file("/d/abs.yaml", f"include: {local}\nsources: {{a: {{path: {tmp_path}/*.jsonl}}}}".encode())
+    with pytest.raises(ConfigError, match=f"there is no file '{memory}{local}'"):
+        ps.load(f"{memory}/abs.yaml")

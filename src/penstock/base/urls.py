@@ -45,7 +45,7 @@ def spelled_out(path: str) -> str:
     >>> spelled_out("s3:/bucket/x"), spelled_out("memory://x"), spelled_out("file:///x")
     ('s3://bucket/x', 'memory://x', 'file:///x')
     """
-    scheme, _, rest = path.partition(":/")
+    scheme, _, rest = path.removesuffix(":").partition(":/")
     return f"{scheme}://{rest.removeprefix('/')}"
 
 

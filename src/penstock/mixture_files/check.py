@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..base.hints import near
-from ..base.urls import without_secrets
-from ..stores import is_far, located
+from ..stores import beside, is_far, located
 from .keys import MIXTURE, NESTED, SOURCE
 from .kinds import BAD, shown
 from .model import SHARES, Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Stage, Tokenising
-from .reading import Node, Notes, cycle, dotted, read_included, scalar_of
+from .reading import Node, Notes, cycle, dotted, named, read_included, scalar_of
 
 _KNOWN = {"", *(key.name for key in SOURCE.keys)}
 _FILES_ONLY = ("format", "columns", "dtype", "eos", "where", "slice", "shuffle", "tokenise", "label")
@@ -55,7 +54,7 @@ class _Check:
             batch=Batching(**batch) if "size" in (batch := given.pop("batch", {})) else None,
             pack=pack if "length" in (pack := given.pop("pack", {})) else None,
             cache=_here(marks["cache"], given.pop("cache")) if "cache" in given else None,
-            exclude=_beside(marks["exclude"], given.pop("exclude")) if "exclude" in given else None,
+            exclude=beside(marks["exclude"].file, given.pop("exclude")) if "exclude" in given else None,
             marks=marks,
             **given,
         )
@@ -89,7 +88,7 @@ class _Check:
             error(marks["slice"], dotted(at, "slice"), f"the step is a number of at least 1, not {bounds[2]}")
             del given["slice"]
         if "path" in given:
-            given["path"] = tuple(_beside(marks["path"], one) for one in given["path"])
+            given["path"] = tuple(beside(marks["path"].file, one) for one in given["path"])
         shuffle = self.shuffle(given.pop("shuffle", None), node, dotted(at, "shuffle"))
         tokenise = self.tokenise(given.pop("tokenise", None), marks.get("tokenise"))
         split = given.pop("split", None)
@@ -107,11 +106,10 @@ class _Check:
         if not isinstance(node.value, str):
             self.notes.error(node, at, f"a mixture file, or the settings of a mixture, not {shown(node)}")
             return None
-        path = located(_beside(node, node.value))
-        if cycle(path, chain, node, at, self.notes):
+        if (path := named(node, at, self.notes)) is None or cycle(path, chain, node, at, self.notes):
             return None
         if not path.is_file():
-            self.notes.error(node, at, f"there is no file {without_secrets(_beside(node, node.value))!r}")
+            self.notes.error(node, at, f"there is no file {str(path)!r}")
             return None
         tree = read_included(path, self.notes)
         if tree is None:
@@ -138,7 +136,7 @@ class _Check:
     def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
             return None
-        local = Path(_beside(node, given["tokenizer"]))
+        local = Path(beside(node.file, given["tokenizer"]))
         settings: dict[str, Any] = {**given, "tokenizer": str(local) if local.exists() else given["tokenizer"]}
         return Tokenising(**settings)
 
@@ -245,13 +243,6 @@ class _Check:
             self.notes.error(node, here, "all weights are 0 here")
 
 
-def _beside(node: Node, path: str) -> str:
-    """A path that is written in a file, from where that file is."""
-    if path.startswith("~") or "://" in path:
-        return path
-    return str(located(node.file).absolute().parent / path)
-
-
 def _here(node: Node, path: str) -> str:
     """The same, of a folder of this machine, also where the file lies in a store."""
-    return path if is_far(node.file) else _beside(node, path)
+    return path if is_far(node.file) else beside(node.file, path)

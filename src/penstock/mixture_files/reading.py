@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..base import machine, seams
-from ..base.urls import is_url, redacted, without_secrets
+from ..base.urls import redacted
 from ..base.yaml import DEPTH, shallow
-from ..stores import located
+from ..errors import ConfigError
+from ..stores import beside, located
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -229,12 +230,10 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
         if not isinstance(item.value, str):
             notes.error(item, "include", "give a file, or a list of files")
             continue
-        target = located(item.value) if is_url(item.value) else path.parent / item.value
-        if cycle(target, chain, item, "include", notes):
+        if (target := named(item, "include", notes)) is None or cycle(target, chain, item, "include", notes):
             continue
         if not target.is_file():
-            missing = without_secrets(item.value) if is_url(item.value) else str(target)
-            notes.error(item, "include", f"there is no file {missing!r}")
+            notes.error(item, "include", f"there is no file {str(target)!r}")
             continue
         part = read_included(target, notes, chain)
         if part is not None and isinstance(part.value, dict):
@@ -243,6 +242,15 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
             notes.error(part, "", "an included file holds settings and sources by name")
     own = {name: node for name, node in tree.value.items() if name != "include"}
     return Node(_laid_over(merged, own, notes), tree.file, tree.line)
+
+
+def named(node: Node, key: str, notes: Notes) -> Path | None:
+    """The mixture file that is named in another one."""
+    try:
+        return located(beside(node.file, str(node.value)))
+    except ConfigError as error:
+        notes.error(node, key, str(error))
+        return None
 
 
 def cycle(target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: Notes) -> bool:

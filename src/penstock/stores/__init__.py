@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..base import seams
 from .ahead import Range, Reach
-from .far import Far, at, is_far, located, told
+from .far import Far, at, beside, is_far, located, told
 from .file import FarFile
 from .shared import home
 from .stores import Stores
 
-__all__ = ["Far", "FarFile", "Range", "Reach", "Stores", "at", "home", "is_far", "located", "told"]
+__all__ = ["Far", "FarFile", "Range", "Reach", "Stores", "at", "beside", "home", "is_far", "located", "told"]
 
 if not isinstance(seams.world.store, Stores):
     seams.world.store = Stores(seams.world.store)

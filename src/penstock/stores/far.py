@@ -137,6 +137,25 @@ def located(path: str | Path) -> Path:
     return Far(name)
 
 
+def beside(file: str | Path, path: str) -> str:
+    """A path that is written in a file, from where that file is. In a store it is resolved as a link of a page is: it
+    stays there, whatever it begins with.
+
+    >>> beside("s3://bucket/a/b/mix.yaml", "../x.jsonl"), beside("s3://bucket/a/b/mix.yaml", "/data/*.jsonl")
+    ('s3://bucket/a/x.jsonl', 's3://bucket/data/*.jsonl')
+    """
+    if path.startswith("~") or is_url(path):
+        return path
+    where = located(file).absolute().parent
+    if not isinstance(where, Far):
+        return str(where / path)
+    root, place, *folders = str(where).replace("://", ":/", 1).split("/")
+    parts = list[str]() if path.startswith("/") else folders
+    for part in path.split("/"):
+        parts = parts[:-1] if part == ".." else [*parts, part] if part not in ("", ".") else parts
+    return spelled_out("/".join([root, place, *parts]))
+
+
 def at(name: str) -> Path:
     """The path of a name that a store, or this machine, gave."""
     return Far(name) if is_far(name) else Path(name)
