@@ -13,7 +13,8 @@ import pytest
 import penstock as ps
 from penstock.base import seams
 from penstock.errors import StorageError
-from penstock.stores import fast
+from penstock.sources.paths import find
+from penstock.stores import Stores, fast
 from penstock.stores.client import Gone, Later
 
 from . import servers
@@ -69,6 +70,58 @@ def test_a_bucket_is_read_as_a_folder_is(by: str, bucket: servers.Site, tmp_path
     assert len(ps.read("s3://bucket/web")) == 600
     with pytest.raises(ps.ConfigError, match="no object"):
         ps.read("s3://bucket/web/9.jsonl")
+
+
+def put(bucket: servers.Site, name: str, *keys: str) -> None:
+    """A bucket with these objects: empty ones, and ones of a row."""
+    client = boto3.client("s3", endpoint_url=bucket.upstream)
+    client.create_bucket(Bucket=name)
+    for key in keys:
+        client.put_object(Bucket=name, Key=key, Body=b'{"id": 1}\n' if key.endswith(".jsonl") else b"")
+    bucket.asked.clear()
+
+
+def names(given: str) -> list[str]:
+    return [str(path) for path in find(given)]
+
+
+def test_a_bucket_alone_is_a_folder(by: str, bucket: servers.Site) -> None:
+    put(bucket, "alone", "b.jsonl", "a.jsonl", "deep/c.jsonl")
+    assert names("s3://alone") == names("s3://alone/") == ["s3://alone/a.jsonl", "s3://alone/b.jsonl"]
+    assert len(ps.read("s3://alone")) == 2
+    with pytest.raises(ps.ConfigError, match="no object 's3://nothing'"):
+        client = boto3.client("s3", endpoint_url=bucket.upstream)
+        client.create_bucket(Bucket="nothing")
+        find("s3://nothing")
+
+
+@pytest.mark.parametrize("key", ["d//e.jsonl", "d/../f.jsonl", "d/./g.jsonl", "d/s/"])
+def test_odd_keys_stop_no_listing(by: str, bucket: servers.Site, key: str) -> None:
+    name = f"odd-{sum(key.encode())}"
+    put(bucket, name, "d/x.jsonl", "e/y.jsonl", key)
+    root = f"s3://{name}"
+    assert names(f"{root}/d/*.jsonl") == names(f"{root}/d") == [f"{root}/d/x.jsonl"]
+    assert names(f"{root}/**") == names(f"{root}/**/*.jsonl") == [f"{root}/d/x.jsonl", f"{root}/e/y.jsonl"]
+
+
+def test_what_only_writes_folders_is_no_file(by: str, bucket: servers.Site) -> None:
+    put(bucket, "folders", "d/", "d/x.jsonl", "d/s/", "d/s/y.jsonl", "d/e/", "d/z")
+    assert names("s3://folders/d/*") == ["s3://folders/d/x.jsonl", "s3://folders/d/z"]
+    assert names("s3://folders/d") == ["s3://folders/d/x.jsonl"]
+    assert names("s3://folders/**") == [f"s3://folders/d/{name}" for name in ("s/y.jsonl", "x.jsonl", "z")]
+    with pytest.raises(ps.ConfigError, match="matches no object"):
+        find("s3://folders/*")
+
+
+def test_a_glob_of_one_folder_lists_that_folder(by: str, bucket: servers.Site) -> None:
+    put(bucket, "flat", "d/x.jsonl", *(f"d/{number}.jsonl/part" for number in range(9)))
+    assert isinstance(seams.world.store, Stores)
+    for glob, lists in {"x*.jsonl": 1, "*.jsonl": 2}.items():  # each of many folders would be asked for
+        bucket.asked.clear()
+        with seams.world.store.looking(None):
+            assert names(f"s3://flat/d/{glob}") == ["s3://flat/d/x.jsonl"]
+        asked = [path for _, path, _ in bucket.asked if "list-type" in path]
+        assert ["delimiter=%2F" in path for path in asked] == [True, False][:lists]
 
 
 def test_failures_of_a_bucket(by: str, bucket: servers.Site, clock: Clock) -> None:

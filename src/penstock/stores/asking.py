@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import zlib
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,13 +11,14 @@ from typing import TypeVar
 from ..base import machine, seams
 from ..base.urls import redacted, scheme_of
 from ..errors import ConfigError, GivenUpError, PenstockError
-from .client import Client, Denied, Found, Gone, Later, Mismatch
+from .client import Client, Denied, Found, Gone, Later, Mismatch, Odd
 
 T = TypeVar("T")
 
 DEADLINE = "PENSTOCK_STORE_SECONDS"
 """How long a store is asked again for one thing, in the environment: 60 seconds where it is not set."""
 
+_NO_PATH = re.compile(r"//|/\.{1,2}(?:/|$)")
 _SECONDS, _FIRST, _LONGEST = 60.0, 0.2, 10.0
 
 
@@ -28,13 +30,31 @@ class Asking:
         self._clients: dict[tuple[int, str], Client] = {}
         self._lock = machine.lock()
 
-    def list(self, prefix: str) -> list[Found]:
-        """All objects whose URLs begin like this."""
-        return self._patiently(prefix, lambda: [*map(_bare, self._client(prefix).list(prefix))])
+    def list(self, prefix: str, flat: bool) -> list[Found]:
+        """All objects whose URLs begin like this, or what is right in this folder. Left out is what no path can name:
+        keys with an empty part, `.` or `..`."""
+        found = self._patiently(prefix, lambda: self._all(prefix, flat))
+        return [_bare(one) for one in found if not _NO_PATH.search(one.url.split("://", 1)[1].rstrip("/"))]
+
+    def _all(self, prefix: str, flat: bool) -> list[Found]:
+        try:
+            return [*self._client(prefix).list(prefix, flat)]
+        except Odd:
+            if scheme_of(prefix) not in ("s3", "s3a"):
+                raise
+        from .general import GeneralClient  # whose listings are not stopped by one name
+
+        return [*GeneralClient(prefix, self._full(prefix)).list(prefix, flat)]
 
     def some(self, prefix: str) -> bool:
         """Whether any object's URL begins like this."""
-        return self._patiently(prefix, lambda: next(iter(self._client(prefix).list(prefix)), None)) is not None
+        return self._patiently(prefix, lambda: self._any(prefix))
+
+    def _any(self, prefix: str) -> bool:
+        try:
+            return next(self._client(prefix).list(prefix, False), None) is not None
+        except Odd:
+            return True
 
     def stat(self, url: str) -> Found:
         """An object as it is now; `FileNotFoundError` where there is none."""

@@ -54,8 +54,9 @@ class Client(Protocol):
     """How one store is asked. Names are URLs without secrets. Everything else than what is below may be raised too:
     it is taken for a failure that may pass."""
 
-    def list(self, prefix: str, /) -> Iterator[Found]:
-        """All objects whose URLs begin with this one."""
+    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
+        """All objects whose URLs begin with this one; `flat`: those right in this folder, and its folders, whose URLs
+        end with a slash."""
         ...
 
     def stat(self, url: str, /) -> Found: ...
@@ -73,6 +74,10 @@ class Later(Exception):
 
 class Denied(Exception):
     """Asked again it would be refused again: no credentials, or the wrong ones."""
+
+
+class Odd(Denied):
+    """A name that this client cannot take, of one object or of what is listed."""
 
 
 class Gone(Exception):

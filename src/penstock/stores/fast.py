@@ -12,7 +12,7 @@ from typing import Any
 
 from ..base import machine
 from ..base.urls import scheme_of
-from .client import Answer, Denied, Found, Gone, Later, Mismatch, judged
+from .client import Answer, Denied, Found, Gone, Later, Mismatch, Odd, judged
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
@@ -70,9 +70,14 @@ class FastClient:
         root = re.sub("^(s3a|gcs|azure)", lambda found: {"s3a": "s3", "gcs": "gs", "azure": "az"}[found[0]], self._root)
         self._store: Any = self._module.store.from_url(root, client_options=client, retry_config=again, **settings)
 
-    def list(self, prefix: str, /) -> Iterator[Found]:
+    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
         folder, _, begun = prefix.removeprefix(self._root).rpartition("/")
         try:
+            if flat:
+                told = self._module.list_with_delimiter(self._store, prefix=folder or None)
+                yield from (Found(f"{self._root}{name}/", 0, "") for name in told["common_prefixes"])
+                yield from map(self._found, told["objects"])
+                return
             for chunk in self._module.list(self._store, prefix=folder or None, chunk_size=1000):
                 for one in chunk:
                     if one["path"].startswith(f"{folder}/{begun}" if folder else begun):
@@ -84,6 +89,8 @@ class FastClient:
         pass
 
     def stat(self, url: str, /) -> Found:
+        if f"{url}/" == self._root:
+            raise Gone("a bucket")
         try:
             return self._found(self._module.head(self._store, url.removeprefix(self._root)))
         except Exception as error:
@@ -121,9 +128,7 @@ class FastClient:
         if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError):
             return Denied(said)
         if isinstance(error, kinds.InvalidPathError):
-            return Denied(
-                f"{said}: obstore cannot list names with // or /./ in them: name the files, or a folder below"
-            )
+            return Odd(f"{said}: a name has an empty part, a . or .., or a control character: rename the object")
         if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.NotSupportedError):
             return Denied(said)
         if found := _STATUS.search(text):

@@ -47,16 +47,18 @@ class GeneralClient:
         self._scheme = url.split("://", 1)[0]
         self._path: Callable[[str], str] = (lambda _: path) if "::" in url else full
 
-    def list(self, prefix: str, /) -> Iterator[Found]:
+    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
         try:
             folder = prefix.rpartition("/")[0]
-            inside = cast("dict[str, Any]", self._fs.find(folder, detail=True))
+            inside: Any = self._fs.ls(folder, detail=True) if flat else self._fs.find(folder, detail=True).values()
+        except FileNotFoundError:
+            return
         except Exception as error:
             raise _judged(error) from None
-        for name, told in inside.items():
-            url = f"{self._scheme}://{self._fs._strip_protocol(name).lstrip('/')}"
+        for told in inside:
+            url = f"{self._scheme}://{self._fs._strip_protocol(told['name']).lstrip('/')}"
             if url.startswith(prefix):
-                yield _found(url, told)
+                yield Found(f"{url}/", 0, "") if told.get("type") == "directory" else _found(url, told)
 
     def close(self) -> None:
         pass

@@ -78,7 +78,7 @@ class HttpClient:
         self._idle: list[tuple[tuple[str, str], http.client.HTTPConnection]] = []
         self._lock, self._closed = machine.lock(), False
 
-    def list(self, prefix: str, /) -> Iterator[Found]:
+    def list(self, prefix: str, flat: bool, /) -> Iterator[Found]:
         raise Denied("a web server does not tell what it has: name the files, {000..099} for many of them")
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from .blocks import Blocks
 from .client import Found
 from .far import is_far
 
+_FEW = 8
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -138,12 +139,13 @@ class Stores:
         """An object that was seen since we began to look; an error where it was not there, nor can be."""
         if name in self._seen:
             return self._seen[name] or self._missing(name)
-        above = name.rpartition("/")[0]
+        above, known = name.rpartition("/")[0], dict(self._listed)  # others may add to it
         if self._is_object(above) or self._is_object(above.rpartition("/")[0]):
             self._missing(name)
-        for prefix, found in dict(self._listed).items():  # others may add to it
-            if name.startswith(prefix):
-                return next((one for one in found if one.url == name), None) or self._missing(name)
+        for prefix, found in known.items():
+            if name.startswith(prefix) or prefix == f"{above}/*":
+                one = next((one for one in found if one.url == name), None) or self._missing(name)
+                return one if one.size else None  # an empty one may be how a folder is written
         return None
 
     def _is_object(self, name: str) -> bool:
@@ -154,14 +156,17 @@ class Stores:
         self._known[name] = self._of(name)._replace(found=None)
         raise FileNotFoundError(errno.ENOENT, "there is no such object", name)
 
-    def listed(self, prefix: str) -> list[Found]:
-        """The objects below a folder, which ends with a slash."""
+    def listed(self, prefix: str, flat: bool = False) -> list[Found]:
+        """The objects below a folder, which ends with a slash; `flat`: what is right in it, folders with a slash."""
+        key = f"{prefix}*" if flat else prefix  # begins no name
+        if key in self._listed:
+            return self._listed[key]
         for known, found in dict(self._listed).items():
             if prefix.startswith(known):
                 return [one for one in found if one.url.startswith(prefix)]
-        found = shared.once([prefix, "*"], lambda: self._asking.list(prefix))
+        found = shared.once([prefix, "/" if flat else "*"], lambda: self._asking.list(prefix, flat))
         if self._looking and prefix.endswith("/"):
-            self._listed[prefix] = found
+            self._listed[key] = found
         return found
 
     def holds(self, folder: str) -> bool:
@@ -176,22 +181,32 @@ class Stores:
         if not is_far(pattern):
             return self._local.list(pattern)
         begun = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0] + "/"
-        fits, entries = _glob(pattern), dict[str, Entry]()
-        for one in self.listed(begun):
+        fits, entries, files = _glob(pattern), dict[str, Entry](), dict[str, Found]()
+        for one in self._meant(begun, pattern, fits):
             name = one.url.rstrip("/")
-            if one.url.endswith("/") and not one.size:
-                continue  # how some tools write a folder
-            if fits.fullmatch(name):
-                self._pin(one)
-                if self._looking:
-                    self._seen[name] = one
-                entries[name] = Entry(name, True, False)
-            above = name.rpartition("/")[0]
+            if fits.fullmatch(name) and one.url == name:
+                files[name] = one
+            above = name if one.url.endswith("/") else name.rpartition("/")[0]
             while len(above) >= len(begun):
                 if above not in entries and fits.fullmatch(above):
                     entries[above] = Entry(above, False, False)
                 above = above.rpartition("/")[0]
+        for name, one in files.items():
+            if one.size or (name not in entries and self._there(name)):  # else it is how a folder is written
+                self._pin(one)
+                if self._looking:
+                    self._seen[name] = one
+                entries[name] = Entry(name, True, False)
         return sorted(entries.values())
+
+    def _meant(self, begun: str, pattern: str, fits: re.Pattern[str]) -> list[Found]:
+        """What may fit a pattern: of one folder what is right in it, else all that lies below. So it is, too, where
+        many folders fit, of each of which would be asked what it is."""
+        if "/" not in pattern[len(begun) :] and "**" not in pattern:
+            found = self.listed(begun, flat=True)
+            if sum(one.url.endswith("/") and bool(fits.fullmatch(one.url.rstrip("/"))) for one in found) <= _FEW:
+                return found
+        return self.listed(begun)
 
     def stat(self, path: str, /) -> Stat:
         return self._pinned(path).stat() if is_far(path) else self._local.stat(path)
