@@ -278,6 +278,17 @@ def test_what_a_server_packs_is_refused_by_name(site: servers.Site, clock: Clock
     assert not clock.slept
 
 
+def test_an_empty_file_of_a_server_that_knows_get_alone(site: servers.Site) -> None:
+    assert site.folder is not None
+    (site.folder / "empty.jsonl").write_bytes(b"")
+
+    def get_alone(handler: Any) -> bool:
+        return handler.command == "HEAD" and servers.status(405)(handler)
+
+    site.always = get_alone
+    assert len(ps.read([f"{site.url}/empty.jsonl", f"{site.url}/x.jsonl"])) == len(ROWS)
+
+
 def test_a_server_that_goes_and_comes_back(site: servers.Site, tmp_path: Path, clock: Clock) -> None:
     ds = ps.read(f"{site.url}/x.jsonl").shuffle()
     expected = list(ds)

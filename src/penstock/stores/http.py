@@ -96,10 +96,11 @@ class HttpClient:
         size = reply.headers.get("content-length", "")
         # Signatures and simple servers are for GET alone, and HEAD may tell no size, or 0, of what is made for a GET.
         if reply.status in (403, 405, 501) or (reply.status == 200 and size in ("", "0")):
-            got = self._ask("GET", url, {"Range": "bytes=0-0"})
-            part = _RANGE.match(got.headers.get("content-range", ""))
-            size = {200: str(len(got.data)), 206: part[3] if part else "", 416: "0"}.get(got.status, "")
-            reply = reply if (reply.status, got.status) == (200, 416) else got  # there is no first byte: it is empty
+            reply = self._ask("GET", url, {"Range": "bytes=0-0"})
+            if reply.status == 416:  # of nothing there is no first byte
+                reply = self._ask("GET", url, {})
+            part = _RANGE.match(reply.headers.get("content-range", ""))
+            size = str(len(reply.data)) if reply.status == 200 else part[3] if part else ""
         if reply.status not in (200, 206):
             raise reply.failure()
         if not size.isdecimal():
