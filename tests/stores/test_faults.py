@@ -421,7 +421,8 @@ def test_urls_are_no_folders_to_write_to(tmp_path: Path, monkeypatch: pytest.Mon
             ask()
         assert CANARY not in str(caught.value)
     monkeypatch.delenv("PENSTOCK_CACHE")
-    for words in (("cache", "info", far), ("index", "x.jsonl", "--cache", far), ("info", "x.jsonl", "--cache", far)):
+    caches = [("cache", "info", far), ("index", "x.jsonl", "--cache", far), ("info", "x.jsonl", "--cache", far)]
+    for words in (*caches, ("lint", far), ("plan", far, "--json")):
         done = CliRunner().invoke(app, words)
         assert done.exit_code != 0 and CANARY not in done.output
     assert {*tmp_path.rglob("*")} == before

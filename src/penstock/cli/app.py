@@ -49,6 +49,17 @@ class Commands(TyperGroup):
             code = failed(told.format_message(), told.exit_code, "UsageError", True).exit_code
         sys.exit(code or 0)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a misuse quotes what was given, which may be a URL with a password."""
+        try:
+            return super().invoke(ctx)
+        except _Misused as error:
+            from penstock.base.urls import redacted
+
+            told: Any = error
+            told.message = redacted(told.message)
+            raise
+
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
