@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError, DataError
+from penstock.sources import arrays as reader
 from penstock.sources import index_lines, open_files
 from penstock.testing.asserts import difference
 
@@ -173,3 +175,46 @@ def test_rows_of_other_lengths_are_not_shared_with_who_reads_next(tmp_path: Path
     for row in source.read(np.arange(20)):
         row["v"] += 100
     assert [row["v"].tolist() for row in source.read(np.arange(20))] == [[*range(row % 4)] for row in range(20)]
+
+
+@both
+def test_an_array_is_opened_once_and_may_be_written_anew(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(rows: int) -> Path:
+        found = {"x": np.arange(rows), "y": np.arange(rows)}
+        return hdf5(tmp_path / "a", found, chunks=(1,)) if write is hdf5 else write(tmp_path / "a", found)
+
+    path = made(40)
+    opened = list[str]()
+    for name in ("_dataset", "_array"):
+        plain = getattr(reader, name)
+
+        def counted(data: Any, name: str, plain: Any = plain) -> Any:
+            opened.append(name)
+            return plain(data, name)
+
+        monkeypatch.setattr(reader, name, counted)
+    source = open_files(path)
+    for row in range(0, 40, 9):
+        assert source.read(np.array([row])) == [{"x": row, "y": row}]
+    assert opened == ["x", "y"]
+    if write is hdf5:
+        made(50)
+        with pytest.raises(DataError, match="changed"):
+            source.read(np.array([0]))
+        assert rows(path)[49] == {"x": 49, "y": 49}
+
+
+@both
+def test_open_arrays_do_not_travel(write: Write, tmp_path: Path) -> None:
+    source = open_files(write(tmp_path / "a", {"x": np.arange(40)}))
+    assert source.read(np.array([3])) == [{"x": 3}]
+    assert pickle.loads(pickle.dumps(source)).read(np.array([39])) == [{"x": 39}]
+
+
+def test_a_file_of_hdf5_that_ends_too_early_is_no_garbage(tmp_path: Path) -> None:
+    path = tmp_path / "short"
+    path.write_bytes(b"abc")
+    with reader._Quiet(path) as file, pytest.raises(OSError, match="7 bytes too early"):  # pyright: ignore[reportPrivateUsage]
+        file.readinto(bytearray(10))

@@ -1,13 +1,14 @@
 """HDF5 files and Zarr folders: arrays of one length, read along their first axis. A row has a value of each array.
 
-A chunk is decoded once while it is held. No file is open between reads. What would lead out of a file, or run code, is
-refused: external and virtual data of HDF5, pickles in Zarr.
+A chunk is decoded once while it is held, and arrays stay open for a while: opening one takes as long as many reads.
+What would lead out of a file, or run code, is refused: external and virtual data of HDF5, pickles in Zarr.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -17,14 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base import seams
+from ..base import machine, seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
 from ..types import Ints
 from . import sidecar
 from .checked import Checked, Wanted
 from .held import Shared
 
-_BLOCK = 1 << 20  # bytes read at once of arrays without chunks
+_BLOCK = 64 << 10  # bytes read at once of arrays without chunks
 _MOST = 128 << 20  # bytes of a chunk; larger ones are read in parts, each decoding the whole
 _SCALARS = "biufcOUST"
 ALONE = "values"
@@ -38,8 +39,8 @@ class Array(NamedTuple):
     block: int
 
 
-Node = Callable[[str], contextlib.AbstractContextManager[Any]]
-"""Opens one array by its name, for as long as it is read."""
+Node = Callable[[str], Any]
+"""Opens one array by its name."""
 
 
 class Arrays:
@@ -87,7 +88,9 @@ class Arrays:
 
     def _read(self, name: str, start: int, rows: int) -> tuple[int, Any]:
         stop = min(start + rows, self._rows)
-        with named(self._path, name), self._node(name) as node:
+        key = ("open", self._path, name, machine.process())  # what was open before a fork is no longer ours
+        with named(self._path, name):
+            node = self._shared.files.get(key, lambda: (1, self._node(name)))
             values: Any = np.asarray(node[start:stop])
             values = values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
             if len(values) != stop - start:
@@ -105,7 +108,21 @@ def open_hdf5(wanted: Wanted, /) -> Arrays:
 
 
 def _file(data: Checked) -> Any:
-    return _module("h5py", "hdf5", data.path).File(data.open() if data.known() else data.path, "r")
+    """An open file. HDF5 gets it from us, since it lets nobody write anew what it has opened itself."""
+    return _module("h5py", "hdf5", data.path).File(data.open() if data.known() else _Quiet(data.path), "r")
+
+
+class _Quiet(io.FileIO):
+    """A file that closes when nobody needs it any more, and gives all that is asked for: HDF5 does not look."""
+
+    def readinto(self, buffer: Any, /) -> int:
+        found, wanted = super().readinto(buffer), memoryview(buffer).nbytes
+        if found != wanted:
+            raise OSError(f"it ends {wanted - (found or 0):,} bytes too early")
+        return wanted
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path) -> Generator[tuple[str, Array]]:
@@ -125,11 +142,9 @@ def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path)
             yield name, Array(int(one.shape[0]), _block(one, one.chunks))
 
 
-@contextlib.contextmanager
-def _dataset(data: Checked, name: str) -> Generator[Any]:
-    with _file(data) as file:
-        one = file[name]
-        yield one.asstr() if _module("h5py", "hdf5", data.path).check_string_dtype(one.dtype) else one
+def _dataset(data: Checked, name: str) -> Any:
+    one = _file(data)[name]
+    return one.asstr() if _module("h5py", "hdf5", data.path).check_string_dtype(one.dtype) else one
 
 
 def open_zarr(wanted: Wanted, /) -> Arrays:
@@ -153,10 +168,9 @@ def open_zarr(wanted: Wanted, /) -> Arrays:
     return Arrays(path, found, partial(_array, path), columns=columns, shared=wanted.shared)
 
 
-@contextlib.contextmanager
-def _array(path: Path, name: str) -> Generator[Any]:
+def _array(path: Path, name: str) -> Any:
     zarr = _module("zarr", "zarr", path)
-    yield zarr.open_array(str(path.parent), path=None if name == ALONE else name, mode="r")
+    return zarr.open_array(str(path.parent), path=None if name == ALONE else name, mode="r")
 
 
 def _refuse_pickles(metadata: Path) -> None:
