@@ -98,3 +98,9 @@ def test_what_was_padded_with_is_part_of_what_a_run_is() -> None:
     next(iter(loader))
     with pytest.raises(ps.StateError):
         ps.Loader(ds.batch(1, collate=ps.pad({"x": 1}))).load_state_dict(loader.state_dict())
+
+
+@pytest.mark.parametrize("fields", ["ids", ["ids"], None, 0])
+def test_fields_without_what_fills_them_are_refused(fields: Any) -> None:
+    with pytest.raises(ps.ConfigError, match=r"say what each field is filled with, such as \{'input_ids': 0\}"):
+        ps.pad(fields)

@@ -163,3 +163,9 @@ def test_what_is_wrong_is_named() -> None:
         steering = Steering(loader, OnlineMixing(), EQUAL)
         steering({"code": float("nan")})  # a loss that is none counts for nothing
         assert abs(fsum(steering.weights.values()) - 1) < 1e-8
+
+
+def test_weights_are_no_smoothing() -> None:
+    weights: Any = {"a": 1.0}
+    with pytest.raises(ps.ConfigError, match="weights go to Steering"):
+        OnlineMixing(weights)

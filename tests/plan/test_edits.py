@@ -430,3 +430,31 @@ def test_a8_a_skip_leaves_the_past_alone() -> None:
     assert told(edited, 0, 15) == told(endless.plan, 0, 15)
     assert told(edited, 15, 40) == told(endless.plan, 18, 43)
     assert delivered(endless, 20, edited.state) == told(edited, 13, 33)
+
+
+@pytest.mark.parametrize("keys", [("a", 3), ["a", 0, 3], "a", 5, None, "one"])
+def test_one_key_is_no_list_of_keys(keys: Any) -> None:
+    plan = ps.from_sequence("abcdef", name="a").plan
+    given: Any = plan.at(0)[0] if keys == "one" else keys
+    with pytest.raises(ps.ConfigError, match=r"give a list, of one key too: \[\(source, index\)\]"):
+        plan.exclude(given)
+
+
+class _Alternate:
+    def size(self, sizes: Any) -> int | None:
+        return None
+
+    def at(self, positions: Any) -> Any:
+        return positions % 2, positions // 2
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": "alternate"}
+
+
+def test_a_mixture_by_a_rule_has_no_weights() -> None:
+    mixed = ps.mix({"a": ps.from_sequence("abc"), "b": ps.from_sequence("123")}, rule=_Alternate())
+    for ds in (mixed.batch(2), ps.concat(mixed.limit(4), ps.from_sequence("xyz"))):
+        with pytest.raises(
+            ps.ConfigError, match=r"drawn by the rule that mix\(rule=\) was given, which has no weights"
+        ):
+            ps.Loader(ds).set_weights({"a": 1, "b": 2})

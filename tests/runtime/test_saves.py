@@ -688,3 +688,9 @@ def test_what_was_taken_on_several_ranks_is_refused_and_on_one_is_saved(tmp_path
     again = ps.Loader(ds)
     ps.restore(tmp_path / "one", again)
     assert [item.value for item in again.take(3)] == [0, 2, 3]
+
+
+def test_a_file_is_no_folder_of_states(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(ps.ConfigError, match=r"state\.json is a file: give the folder that ps\.save was given"):
+        ps.restore(tmp_path / "state.json", iter(ps.from_sequence("abc")))

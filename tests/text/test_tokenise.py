@@ -172,3 +172,17 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be opened"):
         Tokenise(str(tmp_path / "tokenizer.json"))("x")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"field": ["text"]}, r"field=\['text'\].*: the name of one field"),
+        ({"field": None}, "the name of one field"),
+        ({"bos": "<s>"}, r"bos='<s>'\): a whole number"),
+        ({"eos": 1 << 40}, "more than the 32 bits"),
+    ],
+)
+def test_what_is_no_name_or_id_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Tokenise(lambda texts: [[0] for _ in texts], **given)

@@ -41,6 +41,8 @@ def pad(
     >>> batch["labels"].tolist(), batch["attention_mask"].tolist()
     ([[1, 1, 1, -100], [2, -100, -100, -100]], [[1, 1, 1, 0], [1, 0, 0, 0]])
     """
+    if not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"pad({fields!r}): say what each field is filled with, such as {{'input_ids': 0}}")
     length = None if length is None else whole(length, "pad(length={})", 1)
     if not fields or mask in fields:
         raise ConfigError(f"pad({dict(fields)}, mask={mask!r}): name a field at least, and none as the mask")

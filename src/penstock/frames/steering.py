@@ -43,8 +43,10 @@ class OnlineMixing:
     """
 
     def __init__(self, smoothing: float = 0.9) -> None:
-        if not 0 <= smoothing < 1:
-            raise ConfigError(f"OnlineMixing(smoothing={smoothing}): a number of at least 0 and below 1")
+        if not isinstance(smoothing, int | float) or not 0 <= smoothing < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"OnlineMixing(smoothing={smoothing!r}): a number of at least 0 and below 1; weights go to Steering"
+            )
         self.smoothing, self._turn, self._rewards = smoothing, 0, Weights()
 
     def propose(self, weights: Mapping[str, float], signals: Mapping[str, float]) -> Weights:

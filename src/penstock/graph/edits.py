@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
-from ..mixing.rules import Past, Weighted
+from ..mixing.rules import By, Past, Weighted
 from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, Told
 from ..schedule import Schedule
 from ..types import Json
@@ -105,6 +105,13 @@ def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
             return found
         case _:
             return mixtures(flow.flow, under(flow, path))
+
+
+def _by_rule(flow: Flow) -> bool:
+    """Whether a tree has a mixture of named inputs that is drawn by a rule of somebody's."""
+    if isinstance(flow, Mix):
+        return isinstance(flow.rule, By) or any(_by_rule(child) for child, _ in inputs_of(flow, ()))
+    return not isinstance(flow, Read) and _by_rule(flow.flow)
 
 
 def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
@@ -212,6 +219,10 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     """The path of the mixture whose inputs these weights name."""
     asked = set(weights.names) if isinstance(weights, Schedule) else set(weights)
     found = mixtures(flow)
+    if not found and _by_rule(flow):
+        raise ConfigError(
+            "set_weights: the mixture is drawn by the rule that mix(rule=) was given, which has no weights"
+        )
     if not found:
         raise ConfigError("set_weights: the pipeline has no mixture; make one with ps.mix({name: dataset}, weights)")
     exact = [path for path, mix in found.items() if set(mix.names) == asked]

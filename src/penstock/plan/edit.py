@@ -35,6 +35,8 @@ def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
     """Samples to be left out, by source. A key is (source, index), (source, epoch, index) or a `Sample`."""
+    if isinstance(keys, str | Sample) or not isinstance(keys, Iterable) or _is_key(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"plan.exclude({keys!r}): give a list, of one key too: [(source, index)]")
     out = dict[str, list[int]]()
     for key in keys:
         source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
@@ -47,9 +49,15 @@ def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]
     return out
 
 
+def _is_key(keys: Iterable[Any]) -> bool:
+    return isinstance(keys, tuple | list) and len(keys) in (2, 3) and isinstance(keys[0], str)  # pyright: ignore[reportUnknownArgumentType]
+
+
 def _pair(key: Any) -> tuple[str, int]:
     """Source and index of a key of two or three parts."""
     if not isinstance(key, tuple | list) or len(cast("tuple[Any, ...]", key)) not in (2, 3):
-        raise ConfigError(f"plan.exclude: {key!r} is no key; give (source, index), or what Loader.keys() gives")
+        raise ConfigError(
+            f"plan.exclude: {key!r} is no key; give (source, index), or what Loader.keys() and plan.at() give"
+        )
     source, *_, index = cast("tuple[Any, ...]", key)
     return source, whole(index, "plan.exclude: {}")

@@ -214,7 +214,8 @@ class Located(Shows):
 
     def _samples(self, positions: Ints) -> Samples:
         if len(positions) and (positions[0] < 0 or self.size == 0):
-            raise IndexError(f"position {positions[0]} of a plan of {self.size}: positions count from 0")
+            total = "an endless plan" if self.size is None else f"a plan of {self.size}"
+            raise IndexError(f"position {positions[0]} of {total}: positions count from 0, on over all passes")
         return self._samples_of(self._replaced.locate(positions), positions)
 
     def _samples_of(self, rows: Rows, shown: Ints) -> Samples:

@@ -216,7 +216,14 @@ def _looked(folder: Path, look: Callable[[_Held], T]) -> T:
 def _held(folder: Path) -> _Held:
     """The files of the ranks that have written a state, by moment."""
     held = dict[_Moment, dict[int, str]]()
-    for found in map(_NAME.fullmatch, world.disk.list(folder)):
+    try:
+        names = world.disk.list(folder)
+    except NotADirectoryError as error:
+        raise ConfigError(
+            f"{folder} is a file: give the folder that ps.save was given; the state in a file of yours goes into "
+            "load_state_dict"
+        ) from error
+    for found in map(_NAME.fullmatch, names):
         if found and found[0][0] != ".":
             held.setdefault(_of(found), {})[int(found[2])] = found[0]
     return {moment: held.get(moment.wherever, {}) | files for moment, files in held.items()}

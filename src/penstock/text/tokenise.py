@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.ints import whole
 from ..errors import ConfigError, DataError, missing_extra
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
@@ -36,7 +37,7 @@ class Tokenise:
         keep: fields to keep: samples are then mappings with `tokens` and these.
 
     Raises:
-        ConfigError: for a tokenizer that cannot be opened, or that pads its results.
+        ConfigError: for a tokenizer that cannot be opened, or that pads its results, and for what is no name or id.
         DataError: for samples without a text, and for what are no ids.
 
     >>> import penstock as ps
@@ -57,6 +58,11 @@ class Tokenise:
     ) -> None:
         if isinstance(keep, str):
             raise ConfigError(f"Tokenise(keep={keep!r}): a tuple of names, such as ({keep!r},)")
+        if not isinstance(field, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"Tokenise(field={field!r}): the name of one field; texts of several are joined before")
+        for name, end in (("bos", bos), ("eos", eos)):
+            if end is not None and abs(whole(end, f"Tokenise({name}={{}})")) >= 1 << 31:
+                raise ConfigError(f"Tokenise({name}={end}): more than the 32 bits that ids have")
         self.tokenizer = str(tokenizer) if isinstance(tokenizer, Path) else tokenizer
         self.field, self.special_tokens, self.bos, self.eos, self.keep = field, special_tokens, bos, eos, tuple(keep)
         self._ends = [np.full(int(end is not None), end or 0, np.int32) for end in (bos, eos)]
