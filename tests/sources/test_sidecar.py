@@ -108,6 +108,7 @@ def test_a_stale_index_is_refused_with_its_remedies(data: Path, change: Callable
         open_files(data)
     for part in (str(data), str(beside(data)), "penstock index --rebuild", "delete", "made again"):
         assert part in str(caught.value)
+    assert ("copied without its times" in str(caught.value)) == (change is not stale_size)
     with pytest.raises(DataError, match="another version"):
         index_lines(data)
     rows = len(data.read_text().split())

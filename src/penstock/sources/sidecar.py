@@ -243,8 +243,10 @@ def damaged(path: Path, data: Path) -> DataError:
 
 def stale(path: Path, data: Path, then: Stat, now: Stat, remedy: str) -> DataError:
     """What is raised where a file is not the one any more that something was kept for."""
+    copied = " (of a folder that was copied without its times, as `cp -r` does, name all files)"
     return DataError(
-        f"{path} was made for another version of this file ({_version(then)}; now it has {_version(now)}): {remedy}",
+        f"{path} was made for another version of this file ({_version(then)}; now it has {_version(now)}): {remedy}"
+        f"{copied if then.size == now.size else ''}",
         where=str(data),
     )
 
