@@ -10,16 +10,13 @@ from typing import TypeVar
 
 from ..base import machine, seams
 from ..base.urls import redacted, scheme_of
-from ..errors import ConfigError, GivenUpError, PenstockError
-from .client import Client, Denied, Found, Gone, Later, Mismatch, Odd
+from ..errors import GivenUpError, PenstockError
+from .client import DEADLINE, Client, Denied, Found, Gone, Later, Mismatch, Odd, seconds
 
 T = TypeVar("T")
 
-DEADLINE = "PENSTOCK_STORE_SECONDS"
-"""How long a store is asked again for one thing, in the environment: 60 seconds where it is not set."""
-
 _NO_PATH = re.compile(r"//|/\.{1,2}(?:/|$)")
-_SECONDS, _FIRST, _LONGEST = 60.0, 0.2, 10.0
+_FIRST, _LONGEST = 0.2, 10.0
 
 
 class Asking:
@@ -134,15 +131,6 @@ class Asking:
                     "store is up and can be reached"
                 )
             sched.sleep(pause)
-
-
-def seconds() -> float:
-    """How long a store is asked again for one thing."""
-    told = machine.environment(DEADLINE)
-    try:
-        return _SECONDS if told is None else float(told)
-    except ValueError:
-        raise ConfigError(f"{DEADLINE}={told!r} in the environment: a number of seconds") from None
 
 
 def changed(pinned: Found, now: Found) -> GivenUpError:

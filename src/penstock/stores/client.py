@@ -10,6 +10,12 @@ from typing import NamedTuple, Protocol
 
 from ..base import machine
 from ..base.seams import Stat
+from ..errors import ConfigError
+
+DEADLINE = "PENSTOCK_STORE_SECONDS"
+"""How long a store is asked again for one thing, in the environment: 60 seconds where it is not set."""
+
+_SECONDS = 60.0
 
 
 class Found(NamedTuple):
@@ -89,6 +95,15 @@ class Mismatch(Exception):
 
 
 _PASSES = (408, 425, 429)
+
+
+def seconds() -> float:
+    """How long a store is asked again for one thing."""
+    told = machine.environment(DEADLINE)
+    try:
+        return _SECONDS if told is None else float(told)
+    except ValueError:
+        raise ConfigError(f"{DEADLINE}={told!r} in the environment: a number of seconds") from None
 
 
 def judged(status: int, reason: str, after: str | None = None) -> Exception:

@@ -6,7 +6,6 @@ import base64
 import http.client
 import io
 import re
-import socket
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +17,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ..base import machine, seams
-from .asking import seconds
-from .client import Answer, Denied, Found, Later, judged
+from .client import Answer, Denied, Found, Later, judged, seconds
 
 _SECONDS = 30.0  # until a request is taken for lost
 _SLOWEST = 4 << 10  # bytes a second for which there is more time: 64 answers at once on a link of 2 Mbit/s
@@ -48,7 +46,7 @@ class Reply:
 class _Timely(io.RawIOBase):
     """An answer as it comes in. It has so many seconds as a whole, and more of them only with the bytes that come."""
 
-    def __init__(self, until: float, connection: socket.socket) -> None:
+    def __init__(self, until: float, connection: Any) -> None:
         self._until, self._socket, self._raw = until, connection, connection.makefile("rb", buffering=0)
 
     def makefile(self, _: str) -> io.BufferedReader:
@@ -236,7 +234,7 @@ def _basic(place: str, header: str) -> dict[str, str]:
     return {header: f"Basic {base64.b64encode(unquote(user).encode()).decode()}"} if at else {}
 
 
-def _answer(until: float, connection: socket.socket, **more: Any) -> http.client.HTTPResponse:
+def _answer(until: float, connection: Any, **more: Any) -> http.client.HTTPResponse:
     return http.client.HTTPResponse(cast("Any", _Timely(until, connection)), **more)
 
 
