@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gzip
 import os
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archives import write as write_tar
-from penstock.base import seams
+from penstock.base import machine, seams
 from penstock.base.progress import Progress
 from penstock.base.seams import LocalDisk, Stat
 from penstock.errors import ConfigError, DataError, StorageError
@@ -169,6 +171,26 @@ def test_decode_takes_any_bytes(noise: bytes, place: int) -> None:
     assert sidecar.decode(noise) is None
     spoiled = good[:place] + noise + good[place + len(noise) :]
     assert sidecar.decode(spoiled) == (sidecar.decode(good) if spoiled[:96] == good else None)
+
+
+def test_a_lock_of_others_is_waited_for_by_name_and_not_at_all_with_a_cache(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+    with data.open() as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+
+        def warn(text: str, **_: object) -> None:
+            said.append(text)
+            fcntl.flock(theirs, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(warnings, "warn", warn)
+        assert whole(data, tmp_path / "cache") == list(range(100)) and not said
+        monkeypatch.setattr(machine, "_LATE", 0.0)
+        assert whole(data) == list(range(100))
+    assert len(said) == 1 and str(data) in said[0] and "cache=FOLDER" in said[0]
+    if (locks := Path("/proc/locks")).exists() and locks.read_text():  # no sandbox that tells none
+        assert f"process {os.getpid()} (" in said[0]
 
 
 def test_a_read_only_folder_uses_the_cache(data: Path, home: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from weakref import WeakSet
 from ..errors import ConfigError
 
 _LARGE = 16 << 20
+_LATE = 10.0  # seconds after which it is told for whom we wait
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
@@ -131,6 +133,32 @@ def environment(name: str) -> str | None:
 def lock() -> contextlib.AbstractContextManager[Any]:
     """One thread at a time; the same one may enter again."""
     return threading.RLock()
+
+
+def hold(handle: int, path: Path) -> None:
+    """Lock a file that is open, for this process alone. Who keeps it from us is told of after a while."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        late = threading.Timer(_LATE, lambda: warnings.warn(_waits(path), stacklevel=1))
+        late.daemon = True
+        late.start()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        finally:
+            late.cancel()
+
+
+def _waits(path: Path) -> str:
+    """For whom we wait who want to lock a file, as far as the system tells."""
+    who = "another process"
+    with contextlib.suppress(OSError, StopIteration):
+        locks, number = Path("/proc/locks").read_text(), path.stat().st_ino
+        pid = next(line.split()[4] for line in locks.splitlines() if "->" not in line and f":{number} " in line)
+        who = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
+    return f"waiting for {who}, which has locked {path}: if that is none of yours, end it, or give cache=FOLDER"
 
 
 def one_thread_at_a_time() -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from .machine import environment, keep_memory, place
+from .machine import environment, hold, keep_memory, place
 
 _ONE = 1 << 30  # bytes that the system gives at once
 
@@ -218,7 +218,7 @@ class LocalDisk:
 
                 handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
                 stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                hold(handle, path)
                 stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has it too
                 held = True
             yield held

@@ -142,8 +142,9 @@ def _once(
 
 
 def _lock(data: Path, kept: Path) -> contextlib.AbstractContextManager[bool]:
-    """One process at a time that makes something of this file."""
-    return locked(kept.parent / ".making") if is_far(data) else seams.world.disk.lock(data)
+    """One process at a time that makes something of this file. The file itself is locked where what is made goes beside
+    it, so that nothing else is made there."""
+    return seams.world.disk.lock(data) if kept.parent == data.parent else locked(kept.parent / ".making")
 
 
 @contextlib.contextmanager
@@ -194,7 +195,7 @@ def keep(
             raise StorageError(
                 f"{path} cannot be written ({error.strerror or error}): free space, or give cache=FOLDER"
             ) from error
-        return keep(otherwise, kind, data, total, body, alone)
+        return keep(otherwise, kind, data, total, body, False)  # the lock was for the other place
     return path
 
 
