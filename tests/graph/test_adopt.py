@@ -322,3 +322,87 @@ def test_a_limit_below_another_step_in_lanes_is_not_changed_within_a_pass() -> N
     other = ps.Loader(made(3), lanes=1)
     other.load_state_dict(alone.state_dict(), on_mismatch="adopt")
     assert next(iter(other)) >= 0
+
+
+@pytest.mark.parametrize("given", [21, 22, 43, 45])
+def test_lanes_whose_last_round_reaches_over_the_end_of_a_pass(given: int) -> None:
+    """The state was called damaged: with 4 lanes position 24 of a mixture of 22 was asked for."""
+
+    def made(a: int, names: str) -> ps.Dataset:
+        rows = {name: ps.from_sequence(range(11), name=name) for name in names}
+        weights = {name: a if name == "a" else 1 for name in names}
+        return ps.mix(rows, weights, stop="all_exhausted", seed=3).filter(lambda _: True)
+
+    def keys(loader: ps.Loader, steps: int) -> list[Key]:
+        out = list[Key]()
+        while len(out) < steps:
+            out += [loader.keys()[0] for _ in islice(loader, steps - len(out))]
+        return out
+
+    with ps.Loader(made(1, "ab"), lanes=4) as loader:
+        past, state = keys(loader, given), loader.state_dict()
+    with ps.Loader(made(1, "abc"), lanes=4) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        past += keys(loader, 60)
+        state = loader.state_dict()
+    run = [key for key in past if key[0] != "c"]
+    assert len(set(run)) == len(run)
+    with ps.Loader(made(2, "abc"), lanes=4) as loader:  # over passes of two lengths
+        loader.load_state_dict(state, on_mismatch="adopt")
+        keys(loader, 30)
+
+
+@pytest.mark.parametrize("given", [5, 8, 23, 41])
+def test_all_ranks_go_on_behind_the_lane_that_is_furthest(given: int) -> None:
+    """Each looked at its own lanes alone: samples came twice, and the states of the ranks did not fit together."""
+
+    def made(weight: int, rank: int) -> ps.Loader:
+        rows = {name: ps.from_sequence(range(400), name=name) for name in "ab"}
+        ds = ps.mix(rows, {"a": 1, "b": weight}, seed=3).filter(lambda x: x * 7 % 5 > 1)
+        return ps.Loader(ds, lanes=4, rank=rank, world_size=2)
+
+    before = [made(1, rank) for rank in range(2)]
+    run = [key for each in before for key in keys_of(each, given)]
+    states = [each.state_dict() for each in before]
+    after = [made(4, rank) for rank in range(2)]
+    for each in after:
+        each.load_state_dict(states, on_mismatch="adopt")
+    run += [key for each in after for key in keys_of(each, 60)]
+    assert len(set(run)) == len(run)
+    made(4, 0).load_state_dict([each.state_dict() for each in after])
+
+
+def test_an_input_is_not_removed_while_a_lane_still_needs_it() -> None:
+    """The first items after that ended in an error."""
+
+    def made(names: str) -> ps.Loader:
+        rows = {name: ps.from_sequence(range(400), name=name) for name in names}
+        return ps.Loader(ps.mix(rows, seed=3).filter(lambda _: True), lanes=4)
+
+    with made("ab") as loader:
+        keys_of(loader, 8)
+        even = loader.state_dict()
+        keys_of(loader, 1)
+        state = loader.state_dict()
+    with made("a") as loader:
+        loader.load_state_dict(even, on_mismatch="adopt")
+        assert sorted(key[2] for key in keys_of(loader, 8)) == [*range(4, 12)]
+        with pytest.raises(ps.StateError, match="no longer in the mixture is still needed"):
+            loader.load_state_dict(state, on_mismatch="adopt")
+
+
+def test_a_mixture_that_is_kept_does_not_keep_another_from_being_changed_in_lanes() -> None:
+    """It was asked where the shuffled one stands too."""
+
+    def made(weight: int) -> ps.Dataset:
+        kept = ps.mix({"x": numbers(9), "y": numbers(9)}, stop="all_exhausted").shuffle()
+        streams = {"kept": kept, "a": numbers(60).filter(lambda _: True)}
+        inner = ps.mix({"b": numbers(50), "c": numbers(50)}, {"b": weight, "c": 1})
+        return ps.mix({**streams, "inner": inner}, seed=2)
+
+    with ps.Loader(made(1), lanes=1) as loader:
+        past, state = keys_of(loader, 20), loader.state_dict()
+    with ps.Loader(made(3), lanes=1) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        run = past + keys_of(loader, 60)
+    assert len(set(run)) == len(run)

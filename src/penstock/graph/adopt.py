@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..base.hints import few
 from ..base.spelling import canonical
 from ..errors import StateError
@@ -22,8 +24,17 @@ from .tail import tail_of
 
 _FAR = 1 << 50  # a position of what never ends, later than any that is looked at
 
-Stand = tuple[int, int, int]
-"""How often a mixture had been gone through before, by what gives the same samples again; a pass, a position in it."""
+
+class Stand(NamedTuple):
+    """How often a mixture had been gone through before, by what gives the same samples again; a pass, and the first
+    place in it that was not given; the first that a lane did not give which is behind.
+    """
+
+    again: int
+    lap: int
+    at: int
+    behind: int
+
 
 Places = Callable[[Flow], Mapping[Path, Stand]]
 """Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
@@ -86,22 +97,23 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a whole, so it is not drawn "
                 "from in its own order, and cannot be changed within a pass: adopt at the end of one"
             )
-        if stands[path] > (0, 0, 0):
-            again, *place = stands[path]
+        if any(stand := stands[path]):
             gone = {*taken[path].mixture.names} - {*now[path].mixture.names}
-            if gone and any(place) and _goes_round(until_then, epoch, path, again):
+            if gone and (stand.lap or stand.at) and _goes_round(until_then, epoch, path, stand.again):
                 raise StateError(
                     f"what was drawn from {few(sorted(gone))}, no longer in the mixture, is given again in this pass "
                     "(a slice or a limit gives the same samples in every pass); give it weight 0 instead"
                 )
-            made.append(_takeover(base, [*made, *others], path, taken[path], *stands[path]))
+            made.append(_takeover(base, [*made, *others], path, taken[path], stand))
     return Adopted((*made, *others), moves)
 
 
-def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, again: int, lap: int, at: int) -> Change:
+def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: Stand) -> Change:
     """The change by which the mixture at a path goes on at a position of a pass where another one stops."""
-    present = _compiled(changed(base, edits)).mixtures[path].mixture
-    counts = Spliced(one_pass_of(bound(past, present), lap), present).counts(at)
+    present, (again, lap, at, behind) = _compiled(changed(base, edits)).mixtures[path].mixture, stand
+    until = Spliced(one_pass_of(bound(past, present), lap), present)
+    until.at(np.arange(behind, at))  # refuses now what lanes still need
+    counts = until.counts(at)
     drawn = {name: int(k) for name, k in zip(present.names, counts, strict=True) if name in past.mixture.names}
     return Change(path, lap, Adopt(at, drawn), replace(past, again=again, lap=lap, at=at))
 
@@ -169,4 +181,5 @@ def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
     builder = Builder(flow)
     op = builder.op(tail_of(flow).flow)
     found = ops.stands_below(op, at + epoch * (op.size or 0))
-    return {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
+    places = {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
+    return {path: Stand(*place, place[-1]) for path, place in places.items()}

@@ -45,7 +45,7 @@ class EachOp(OneInput):
         work = Work(Upstream(below), None, [self.step], opening.hired)
         if self.step.kind == "flat":
             for place, drawn in opening.drawn.items():
-                opening.drawn[place] = lambda cursor, drawn=drawn: drawn(cursor) + work.inside
+                opening.drawn[place] = lambda epoch, drawn=drawn: drawn(epoch) + work.inside
         return work
 
     def locate(self, positions: Ints, laps: Ints) -> Rows:

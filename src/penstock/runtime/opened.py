@@ -55,13 +55,13 @@ def misfit_of(lanes: int, world_size: int) -> str:
 
 @dataclass(frozen=True)
 class Opened:
-    """The items of one rank as a stream. `furthest(path, position)` is the first position of the mixture at a path
-    that was not drawn yet where the stream stands (at this position, where it has one).
+    """The items of one rank as a stream. `undrawn(path, epoch)` are the first positions of the mixture at a path
+    that were not drawn yet where the stream stands in a pass of the run, one for each lane.
     """
 
     stream: Stream
     builder: Builder
-    furthest: Callable[[Path, int | None], int]
+    undrawn: Callable[[Path, int], list[int]]
     last: Callable[[int, Any], dict[str, str | None]]
     """For a pass and a cursor: digests of what came last, by lane."""
     rows: int | None = None
@@ -112,7 +112,11 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Sett
     stream = opening.open(builder.op(builder.root), ONCE)
     size, first = opening.size, setting.turn * spread.size
     first = first if size is None else min(first, size)
-    return Opened(stream, builder, opening.furthest, lambda epoch, at: {"0": opening.last_key(epoch, at)}, size, first)
+
+    def undrawn(path: Path, epoch: int) -> list[int]:
+        return [opening.undrawn(path, epoch)]
+
+    return Opened(stream, builder, undrawn, lambda epoch, at: {"0": opening.last_key(epoch, at)}, size, first)
 
 
 def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stream:
@@ -141,9 +145,9 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
 
     stream = Lanes(lanes, rank, ranks, limit, opened, barren, partial(each.wide, here))
 
-    def furthest(path: Path, _: int | None) -> int:
+    def undrawn(path: Path, epoch: int) -> list[int]:
         stream.open_all()
-        return max(part.furthest(path, None) for part in parts.values())
+        return [part.undrawn(path, epoch) for part in parts.values()]
 
     def last(epoch: int, at: Any) -> dict[str, str | None]:
         """None of a lane that gave nothing, and was perhaps not opened."""
@@ -154,4 +158,4 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
     given = tail.open(top, ONCE)
     if setting.turns > 1:
         given = InTurns(given, setting.turn, setting.turns)
-    return Opened(given, builder, furthest, last)
+    return Opened(given, builder, undrawn, last)

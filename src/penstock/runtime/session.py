@@ -289,28 +289,35 @@ class Session:
         def places(flow: Flow) -> Mapping[Path, Stand]:
             if self.group:
                 return standing(flow, epoch, as_int(cursors[0]))
-            probe = Session(Compiled(flow), replace(self.setting, window=0), None)
+            setting = replace(self.setting, window=0, rank=0, world_size=1)  # the lanes of all ranks
+            probe = Session(Compiled(flow), setting, None)
             cursor = probe._cursor_in(body, cursors)
-            return {path: (0, *probe._furthest(path, epoch, cursor)) for path in mixtures(flow)}
+            found = dict[Path, Stand]()
+            for path in mixtures(flow):
+                with suppress(ConfigError):  # it is not drawn from in its own order
+                    found[path] = probe._stand(path, epoch, cursor)
+            return found
 
         return places
 
-    def _furthest(self, path: Path, epoch: int, cursor: Json) -> Place:
+    def _stand(self, path: Path, epoch: int, cursor: Json) -> Stand:
         """The first place of a mixture that is not part of what was delivered up to a cursor. What workers made
         ahead does not count: lanes are opened anew there, without any.
         """
         if self.group:
-            again, *place = standing(self.flow, epoch, as_int(cursor)).get(path, (1, 0, 0))
-            return refused_inside() if again else (place[0], place[1])
+            found = standing(self.flow, epoch, as_int(cursor)).get(path)
+            return refused_inside() if found is None or found.again else found
         opened = self._opened()
         try:
             opened.stream.seek(epoch, cursor)
-            at = opened.furthest(path, None)
+            lanes = opened.undrawn(path, epoch)
         finally:
             opened.stream.close()
         if own_pass(self.base, path):
-            return epoch, at
-        return refused_inside() if ends(opened.builder, path) else (0, at)
+            size = mixed.size if (mixed := opened.builder.mixed.get(path)) else None
+            lanes = lanes if size is None else [min(at - epoch * size, size) for at in lanes]
+            return Stand(0, epoch, max(lanes), min(lanes))
+        return refused_inside() if ends(opened.builder, path) else Stand(0, 0, max(lanes), min(lanes))
 
     # ------------------------------------------------------------ changes and failures
 
@@ -319,7 +326,8 @@ class Session:
         cursor, alone = self.out.cursor(), self.setting.world_size == 1 or (bool(self.group) and not self.spread.whole)
 
         def reached(path: Path) -> Place:
-            return self._furthest(path, self.epoch, cursor)
+            stand = self._stand(path, self.epoch, cursor)
+            return stand.lap, stand.at
 
         position, change = reweighed(self.base, self.changes, weights, at, alone, self._run.builder, reached)
         changes = (*self.changes, change)

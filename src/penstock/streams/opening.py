@@ -52,8 +52,8 @@ class Opening:
     rows: object = None
     feed: Positions | Rounds | None = None
     """What gives the positions of the rows, where they have positions."""
-    drawn: dict[Path, Callable[[int | None], int]] = field(default_factory=dict[Path, Callable[[int | None], int]])
-    """For a mixture, by its place, the first position that nobody has drawn yet."""
+    drawn: dict[Path, Callable[[int], int]] = field(default_factory=dict[Path, Callable[[int], int]])
+    """For a mixture, by its place, the first position that nobody has drawn yet in a pass of the run."""
 
     def open(self, op: Openable, laps: Laps) -> Stream:
         """The stream of an op, that many passes of which follow one another."""
@@ -77,9 +77,12 @@ class Opening:
         work = Work(feed, op, [], self.hired)
         if (place := op.mixture) is not None:
 
-            def drawn(cursor: int | None) -> int:
-                position = op.reached(lanes * (work.furthest() if cursor is None else cursor))
-                return _untold() if position is None else position
+            def drawn(epoch: int) -> int:
+                position, size = lanes * work.furthest(), op.size
+                if size is not None:  # the last round may reach over the end
+                    position = epoch * size + min(position, size)
+                reached = op.reached(position)
+                return _untold() if reached is None else reached
 
             self.drawn[place] = drawn
         return work
@@ -93,9 +96,9 @@ class Opening:
             readers[id(op)] = Reader(opened(), mine, laps)
         return Dealt(readers[id(op)], lane, lanes)
 
-    def furthest(self, place: Path, cursor: int | None) -> int:
-        """The first position of the mixture at a place that nobody has drawn yet, given the cursor of a lone stream."""
-        return self.drawn[place](cursor) if place in self.drawn else _untold()
+    def undrawn(self, place: Path, epoch: int) -> int:
+        """The first position of the mixture at a place that nobody has drawn yet in a pass of the run."""
+        return self.drawn[place](epoch) if place in self.drawn else _untold()
 
     @property
     def size(self) -> int | None:
