@@ -406,3 +406,21 @@ def test_a_mixture_that_is_kept_does_not_keep_another_from_being_changed_in_lane
         loader.load_state_dict(state, on_mismatch="adopt")
         run = past + keys_of(loader, 60)
     assert len(set(run)) == len(run)
+
+
+def test_inputs_come_and_go_at_the_end_of_a_window_of_documents() -> None:
+    """The rest of the window came in another order: some of its rows were given twice, and others never."""
+
+    def made(names: str) -> ps.Dataset:
+        return ps.mix({name: docs(400, ord(name)) for name in names}, seed=1).pack(16, method="best_fit")
+
+    with ps.Loader(made("ab")) as loader:
+        keys_of(loader, 100)
+        within = loader.state_dict()
+        keys_of(loader, 156)
+        between = loader.state_dict()
+    with ps.Loader(made("abc")) as loader:
+        with pytest.raises(ps.StateError, match="a part of one was given: adopt at the end of a window"):
+            loader.load_state_dict(within, on_mismatch="adopt")
+        loader.load_state_dict(between, on_mismatch="adopt")
+        assert {key[0] for key in keys_of(loader, 256)} == set("abc")

@@ -27,13 +27,15 @@ _FAR = 1 << 50  # a position of what never ends, later than any that is looked a
 
 class Stand(NamedTuple):
     """How often a mixture had been gone through before, by what gives the same samples again; a pass, and the first
-    place in it that was not given; the first that a lane did not give which is behind.
+    place in it that was not given; the first that a lane did not give which is behind. `held`: documents of it are
+    packed in windows, of which one was given in part.
     """
 
     again: int
     lap: int
     at: int
     behind: int
+    held: bool = False
 
 
 Places = Callable[[Flow], Mapping[Path, Stand]]
@@ -98,7 +100,14 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                 "from in its own order, and cannot be changed within a pass: adopt at the end of one"
             )
         if any(stand := stands[path]):
-            gone = {*taken[path].mixture.names} - {*now[path].mixture.names}
+            then, names = taken[path].mixture.names, now[path].mixture.names
+            if stand.held and then != names:
+                raise StateError(
+                    "the rows of a window of documents come in an order that goes by the names of the inputs, and a "
+                    "part of one was given: adopt at the end of a window (see pack(method='best_fit')) or of a pass, "
+                    "and keep the names until then"
+                )
+            gone = {*then} - {*names}
             if gone and (stand.lap or stand.at) and _goes_round(until_then, epoch, path, stand.again):
                 raise StateError(
                     f"what was drawn from {few(sorted(gone))}, no longer in the mixture, is given again in this pass "
@@ -110,7 +119,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
 
 def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: Stand) -> Change:
     """The change by which the mixture at a path goes on at a position of a pass where another one stops."""
-    present, (again, lap, at, behind) = _compiled(changed(base, edits)).mixtures[path].mixture, stand
+    present, (again, lap, at, behind, _) = _compiled(changed(base, edits)).mixtures[path].mixture, stand
     until = Spliced(one_pass_of(bound(past, present), lap), present)
     until.at(np.arange(behind, at))  # refuses now what lanes still need
     counts = until.counts(at)
@@ -125,7 +134,7 @@ def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
     builder = Builder(flow)
     op = builder.op(rows)
     stands = ops.stands_below(op, (epoch + 1) * op.size - 1 if op.size else _FAR)
-    return stands.get(id(builder.mixed[path]), (again, 0, 0))[0] > again
+    return stands.get(id(builder.mixed[path]), (again,))[0] > again
 
 
 def _compiled(flow: Flow) -> Builder:
@@ -182,4 +191,4 @@ def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
     op = builder.op(tail_of(flow).flow)
     found = ops.stands_below(op, at + epoch * (op.size or 0))
     places = {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
-    return {path: Stand(*place, place[-1]) for path, place in places.items()}
+    return {path: Stand(lap, epoch, at, at, held) for path, (lap, epoch, at, held) in places.items()}

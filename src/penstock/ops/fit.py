@@ -158,6 +158,9 @@ class FitOp(JoinedOp):
 
     # ------------------------------------------------------------ questions
 
+    def under_way(self, position: int) -> bool:
+        return self._place(position)[2] > 0
+
     def _rows_of(self, at: At, size: int) -> Ints:
         epoch = at.document // self.flow.size if self.flow.size else 0
         token = at.token - (epoch * self._pass if epoch else 0)

@@ -135,6 +135,10 @@ class Op:
         """Of a mixture: the pass and the place in it up to which everything before a position was drawn."""
         return None
 
+    def under_way(self, position: int) -> bool:
+        """Whether a part was given of what comes in an order keyed by the names of the inputs below."""
+        return False
+
     def goes_round(self, stop: int) -> bool:
         """Whether positions before this one go more than once through a slice of several sources."""
         return self.leaf is None and any(each.goes_round(stop) for each in self.inputs)
@@ -148,7 +152,7 @@ class Op:
         """Where that mixture stands when everything before a position of a pass was given; None where it cannot be
         said.
         """
-        for mix, (lap, epoch, place) in _standing(Before(self, position, 0, False)):
+        for mix, (lap, epoch, place, _) in _standing(Before(self, position, 0, False)):
             if mix.mixture == self.mixture and not lap:
                 return epoch * (mix.size or 0) + place
         return None
@@ -223,19 +227,21 @@ def first_lap_only(how: str) -> ConfigError:
     )
 
 
-def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, int]]:
+def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, int, bool]]:
     """Where the mixtures at and below an op stand, by identity, when everything before a position was given: in which
-    lap of what gives the same samples again and again, in which pass, at which place of it.
+    lap of what gives the same samples again and again, in which pass, at which place of it; whether an op above is
+    `under_way`.
     """
     return {id(mix): place for mix, place in _standing(Before(op, position, 0, False))}
 
 
-def _standing(given: Before) -> Iterator[tuple[Op, tuple[int, int, int]]]:
+def _standing(given: Before, held: bool = False) -> Iterator[tuple[Op, tuple[int, int, int, bool]]]:
     op, position, lap, ahead, _ = given
+    held = held or op.under_way(position)
     if (place := op.stands(position, ahead)) is not None:
-        yield op, (lap, *place)
+        yield op, (lap, *place, held)
     for below in op.before(position, lap, ahead):
-        yield from _standing(below)
+        yield from _standing(below, held)
 
 
 class OneInput(Op):

@@ -118,8 +118,14 @@ class PackOp(PackedOp):
 
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry alone."""
-        windows = by_sums(self.fold) and not isinstance(self.fold, ConcatSplit)
-        return key_of_pass(self.key, epoch) if windows else self.key
+        return key_of_pass(self.key, epoch) if self._in_windows else self.key
+
+    @property
+    def _in_windows(self) -> bool:
+        return by_sums(self.fold) and not isinstance(self.fold, ConcatSplit)
+
+    def under_way(self, position: int) -> bool:
+        return self._in_windows and position % self.size > 0
 
     @property
     def began(self) -> bool:
