@@ -101,7 +101,8 @@ def test_odd_keys_stop_no_listing(by: str, bucket: servers.Site, key: str) -> No
     put(bucket, name, "d/x.jsonl", "e/y.jsonl", key)
     root = f"s3://{name}"
     assert names(f"{root}/d/*.jsonl") == names(f"{root}/d") == [f"{root}/d/x.jsonl"]
-    assert names(f"{root}/**") == names(f"{root}/**/*.jsonl") == [f"{root}/d/x.jsonl", f"{root}/e/y.jsonl"]
+    odd = [f"{root}/{key}"] if "//" in key else []
+    assert names(f"{root}/**") == names(f"{root}/**/*.jsonl") == [*odd, f"{root}/d/x.jsonl", f"{root}/e/y.jsonl"]
 
 
 def test_what_only_writes_folders_is_no_file(by: str, bucket: servers.Site) -> None:
@@ -161,12 +162,8 @@ def test_empty_names_of_folders_stay(by: str, bucket: servers.Site, tmp_path: Pa
         client.put_object(Bucket="bucket", Key=key, Body=json.dumps({"id": number}).encode() + b"\n")
     for number, key in enumerate(keys):
         assert list(ps.read(f"s3://bucket/{key}", cache=tmp_path)) == [{"id": number}]
-    if by == "fsspec":
-        assert sorted(row["id"] for row in ps.read("s3://bucket/deep/**/*.jsonl", cache=tmp_path)) == [0, 1, 2]
-        assert [row["id"] for row in ps.read("s3://bucket/deep/a//*.jsonl", cache=tmp_path)] == [1]
-    else:
-        with pytest.raises(StorageError, match="InvalidPathError: obstore cannot list names with //"):
-            ps.read("s3://bucket/deep/**/*.jsonl")
+    assert sorted(row["id"] for row in ps.read("s3://bucket/deep/**/*.jsonl", cache=tmp_path)) == [0, 1, 2]
+    assert [row["id"] for row in ps.read("s3://bucket/deep/a//*.jsonl", cache=tmp_path)] == [1]
 
 
 def test_numbers_in_names_and_times_are_no_status(by: str) -> None:

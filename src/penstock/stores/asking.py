@@ -15,7 +15,7 @@ from .client import DEADLINE, Client, Denied, Found, Gone, Later, Mismatch, Odd,
 
 T = TypeVar("T")
 
-_NO_PATH = re.compile(r"//|/\.{1,2}(?:/|$)")
+_NO_PATH = re.compile(r"/\.{1,2}(?:/|$)")
 _FIRST, _LONGEST = 0.2, 10.0
 
 
@@ -29,7 +29,7 @@ class Asking:
 
     def list(self, prefix: str, flat: bool) -> list[Found]:
         """All objects whose URLs begin like this, or what is right in this folder. Left out is what no path can name:
-        keys with an empty part, `.` or `..`."""
+        keys with `.` or `..` as a folder."""
         found = self._patiently(prefix, lambda: self._all(prefix, flat))
         return [_bare(one) for one in found if not _NO_PATH.search(one.url.split("://", 1)[1].rstrip("/"))]
 
@@ -41,7 +41,7 @@ class Asking:
                 raise
         from .general import GeneralClient  # whose listings are not stopped by one name
 
-        return [*GeneralClient(prefix, self._full(prefix)).list(prefix, flat)]
+        return [*GeneralClient(prefix, self._full).list(prefix, flat)]
 
     def some(self, prefix: str) -> bool:
         """Whether any object's URL begins like this."""

@@ -128,7 +128,9 @@ class FastClient:
         if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError):
             return Denied(said)
         if isinstance(error, kinds.InvalidPathError):
-            return Odd(f"{said}: a name has an empty part, a . or .., or a control character: rename the object")
+            return Odd(
+                f"{said}: obstore lists no names with an empty part, . or .., or a control character: rename the object"
+            )
         if isinstance(error, kinds.UnknownConfigurationKeyError | kinds.NotSupportedError):
             return Denied(said)
         if found := _STATUS.search(text):

@@ -201,8 +201,8 @@ class Stores:
 
     def _meant(self, begun: str, pattern: str, fits: re.Pattern[str]) -> list[Found]:
         """What may fit a pattern: of one folder what is right in it, else all that lies below. So it is, too, where
-        many folders fit, of each of which would be asked what it is."""
-        if "/" not in pattern[len(begun) :] and "**" not in pattern:
+        many folders fit, of each of which would be asked what it is, and where a folder has an empty name."""
+        if "/" not in pattern[len(begun) :] and "**" not in pattern and "//" not in begun.split("://", 1)[1]:
             found = self.listed(begun, flat=True)
             if sum(one.url.endswith("/") and bool(fits.fullmatch(one.url.rstrip("/"))) for one in found) <= _FEW:
                 return found

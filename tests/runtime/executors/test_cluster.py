@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,25 @@ pytestmark = [
 ]
 
 
-def begun() -> tuple[Any, list[Any]]:
+def patiently(begin: Callable[[], Any]) -> Any:
     """Ray gives a node half a minute to begin, which is little for a machine with other work to do."""
     for left in reversed(range(5)):
-        found = Cluster(shutdown_at_exit=True)
         try:
-            found.add_node(num_cpus=0, include_dashboard=False)
-            return found, [found.add_node(num_cpus=2) for _ in range(2)]
+            return begin()
         except Exception as error:
-            found.shutdown()
             if not left or "timed out during startup" not in str(error):
                 raise
     raise AssertionError
+
+
+def begun() -> tuple[Any, list[Any]]:
+    found = Cluster(shutdown_at_exit=True)
+    try:
+        found.add_node(num_cpus=0, include_dashboard=False)
+        return found, [patiently(lambda: found.add_node(num_cpus=2)) for _ in range(2)]
+    except Exception:
+        found.shutdown()
+        raise
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +56,7 @@ def cluster() -> Iterator[Any]:
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for actors, which import what tests share
-        found, nodes = begun()
+        found, nodes = patiently(begun)
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)
         yield found, nodes
         ray.shutdown()
@@ -149,7 +156,7 @@ def test_a_node_may_die(cluster: Any) -> None:
             items.append(plain(item))
             if i == 20:
                 found.remove_node(nodes.pop(), allow_graceful=False)
-                nodes.append(found.add_node(num_cpus=2))
+                nodes.append(patiently(lambda: found.add_node(num_cpus=2)))
     assert items == want
 
 
