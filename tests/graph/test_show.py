@@ -251,3 +251,11 @@ def test_names_of_more_than_forty_characters_are_cut(many: int) -> None:
     shown = repr(words(name="n" * many))
     assert ("n" * many if many <= 40 else "n" * 37 + "...") in shown
     assert "n" * 41 not in shown and ("n" * 38 in shown) == (many <= 40)
+
+
+def test_the_unit_of_a_mixture_is_told_where_it_is_tokens() -> None:
+    ds = {"a": ps.from_tokens(range(4), [0, 4], name="a").repeat()}
+    assert [repr(ps.mix(ds, unit=unit)).split("mix", 1)[1].split("\n")[0] for unit in ("tokens", "samples")] == [
+        "(1 input, unit=tokens)",
+        "(1 input)",
+    ]

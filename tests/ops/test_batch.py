@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.ops.tally import Tally
 
 
 def passes(rows: int, size: int, *, shuffled: bool, drop: bool) -> ps.Dataset:
@@ -51,3 +52,62 @@ def test_a_function_of_several_gives_every_sample_once(many: int, columns: bool)
     want = [{"x": 2 * x, "text": str(x)} if columns else 2 * x for x in range(many)]
     assert list(ds) == want
     assert list(ds.batch(many, collate=list)) == [want]
+
+
+def finite() -> ps.Dataset:
+    parts = {"a": ps.from_sequence(range(7), name="a"), "b": ps.from_sequence(range(12), name="b").shuffle(seed=1)}
+    return ps.mix(parts, {"a": 1, "b": 2}, stop="all_exhausted", max_epochs=1, seed=3)
+
+
+WHERE = {
+    "batches": lambda: ps.from_sequence(range(10), name="a").batch(4, collate=list),
+    "mixture": finite,
+    "mixture in batches": lambda: finite().batch(4, collate=list),
+}
+
+
+@pytest.mark.parametrize("what", WHERE)
+def test_where_a_source_gives_its_nth_sample_over_passes(what: str) -> None:
+    op = WHERE[what]().compiled.op
+    assert op.size is not None
+    positions = np.arange(5 * op.size)
+    rows = op.locate(positions, np.zeros_like(positions))
+    where = np.repeat(positions, np.diff(rows.levels[0])) if rows.levels else positions
+    for leaf in set(rows.ungrouped().leaf.tolist()) if rows.levels else set(rows.leaf.tolist()):
+        mine = where[(rows.ungrouped() if rows.levels else rows).leaf == leaf]
+        number = np.arange(len(mine))
+        found = op.nth(np.full_like(number, leaf), number)
+        assert ((found == mine) | (found < 0)).all()
+        assert (found >= 0).all() or what != "batches"
+        assert (found[: len(mine) // 5] >= 0).all()
+
+
+@pytest.mark.parametrize("fold", ["first_fit", "best_fit", "concat_split"])
+def test_rows_that_are_packed_are_counted_from_anywhere_in_any_pass(fold: Any) -> None:
+    ends = np.cumsum([0, 3, 8, 2, 5, 7, 1, 4, 6, 2, 9])
+    packed = ps.from_tokens(np.arange(ends[-1]), ends, name="a").shuffle(seed=1).pack(10, fold)
+    op = packed.compiled.op
+    assert op.size is not None
+
+    def count(start: int, stop: int) -> tuple[int, int]:
+        tally = Tally(1)
+        op.count(tally, start, stop)
+        return int(tally.samples[0]), int(tally.tokens[0])
+
+    seen = [count(0, position) for position in range(4 * op.size + 1)]
+    for start in range(4 * op.size):
+        for stop in range(start, 4 * op.size + 1):
+            assert count(start, stop) == tuple(b - a for a, b in zip(seen[start], seen[stop], strict=True))
+
+
+def test_columns_of_other_types_keep_their_numbers() -> None:
+    """A function that gives whole numbers for some samples and fractions for others: none becomes the other."""
+
+    def halves(xs: list[int]) -> dict[str, Any]:
+        column = np.asarray(xs)
+        return {"x": column / 2 if xs[0] >= 4 else column}
+
+    ds = ps.from_sequence(range(8), name="a").map(halves, batched=4).batch(8, collate=list)
+    found = [sample["x"] for sample in ds[0]]
+    assert found == [0, 1, 2, 3, 2.0, 2.5, 3.0, 3.5]
+    assert [isinstance(x, int) for x in found] == [True] * 4 + [False] * 4

@@ -36,9 +36,10 @@ def test_samples_and_tokens_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -
     wanted = mixture().op
     monkeypatch.setattr("penstock.ops.together._WORTH", 99)
     assert not wanted._together.mine.any()
-    four = np.flatnonzero(np.isin(op.schedule.at(np.arange(4_000))[0], range(4)))[:300]
+    four = np.flatnonzero(np.isin(op.schedule.at(np.arange(4_000))[0], range(4)))[:200]
     for at in (0, 70_000, 10**6, 10**9):
         positions = np.sort(four[:, None] + np.asarray([at, at]), axis=None)
+        assert at or op._together.locate(*op.draws(positions), positions % 3) is not None
         found, want = (each.locate(positions, positions % 3) for each in (op, wanted))
         for column in ("leaf", "epoch", "index", "part"):
             assert np.array_equal(getattr(found, column), getattr(want, column)), (at, column)
