@@ -61,6 +61,7 @@ REFUSED = (
     "the past is fixed",
     "the end of the mixture",
     "as they were are no longer there",
+    "changed how long a pass is",
 )
 
 
