@@ -424,3 +424,23 @@ def test_inputs_come_and_go_at_the_end_of_a_window_of_documents() -> None:
             loader.load_state_dict(within, on_mismatch="adopt")
         loader.load_state_dict(between, on_mismatch="adopt")
         assert {key[0] for key in keys_of(loader, 256)} == set("abc")
+
+
+def test_rows_that_the_end_of_a_pass_made_are_not_packed_again() -> None:
+    """An input more, and the pass ends later: the rows that its end had closed were given twice, and others never."""
+
+    def made(names: str, length: int = 16) -> ps.Dataset:
+        mixed = ps.mix({name: docs(700, ord(name)) for name in names}, stop="all_exhausted", seed=1)
+        return mixed.pack(length, method="best_fit", overflow="never")
+
+    with ps.Loader(made("ab")) as loader:
+        keys_of(loader, 100)
+        early = loader.state_dict()
+        keys_of(loader, 200)
+        late = loader.state_dict()
+    with ps.Loader(made("abc")) as loader:
+        with pytest.raises(ps.StateError, match="given already would be packed again"):
+            loader.load_state_dict(late, on_mismatch="adopt")
+        loader.load_state_dict(early, on_mismatch="adopt")
+    with ps.Loader(made("ab", 32)) as loader, pytest.raises(ps.StateError, match="given already would be packed again"):
+        loader.load_state_dict(early, on_mismatch="adopt")

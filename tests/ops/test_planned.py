@@ -39,6 +39,8 @@ NOT_ADOPTED = (
     "known lengths",
     "read in lanes",
     "lengths of the samples, which are not known",
+    "a window of documents",
+    "in its first pass only",
 )
 HOPELESS = (
     "tried in its place, are bad too",

@@ -14,8 +14,10 @@ from ..graph.ends import endless
 from ..graph.indexed import require_indexed
 from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
+from ..ops.batch import BatchOp
+from ..ops.each import EachOp
 from ..ops.limit import FirstPass
-from ..ops.packed import packed_before
+from ..ops.packed import PackedOp, packed_before
 from ..ops.tally import Tally
 from ..streams.balance import Balanced
 from ..streams.barren import Barren
@@ -68,6 +70,17 @@ class Opened:
     """The positions of a pass, where they are shared out and it ends."""
     first: int | None = None
     """The cursor where a pass begins, where that is a position."""
+
+    def packs(self, cursor: Json) -> bool:
+        """Whether positions are of packed rows, and those before a cursor decide on those after it. A window of whole
+        documents that was given in full does not.
+        """
+        if not isinstance(cursor, int):
+            return False
+        op, rows = self.builder.op(tail_of(self.builder.root).flow), cursor
+        while isinstance(op, EachOp | BatchOp):
+            rows, op = rows * (op.n if isinstance(op, BatchOp) else 1), op.flow
+        return isinstance(op, PackedOp) and (not op.together or op.under_way(rows))
 
     def packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
         """For the positions before a cursor whose rows an earlier end of the pass would change: `last` after each."""

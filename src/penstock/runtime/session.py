@@ -38,7 +38,7 @@ from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
 from .in_lanes import ledger_in
-from .opened import PACKED_AGAIN, Opened, lanes_for, misfit_of, open_lanes, open_positions, same_past
+from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions, same_past
 from .setting import Setting
 from .settling import Ledger
 from .sizes import Size, logged, size_of, sizes_from_json
@@ -255,8 +255,11 @@ class Session:
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
         opened, out = self._reached(cursor, None if adopt else body["last"])
-        if adopt and [*opened.packed(self.epoch, cursor).values()][-1:] not in ([], [{"0": None}], [body["last"]]):
-            raise StateError(f"adopt: {PACKED_AGAIN}; adopt before that, or at the end of a pass")
+        if adopt and opened.packs(cursor) and opened.last(self.epoch, cursor) not in ({"0": None}, body["last"]):
+            raise StateError(
+                "adopt: rows that were given already would be packed again, otherwise or together with what is left of "
+                "a pass that ends elsewhere; adopt before that, or at the end of a pass"
+            )
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
