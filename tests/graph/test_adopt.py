@@ -444,3 +444,15 @@ def test_rows_that_the_end_of_a_pass_made_are_not_packed_again() -> None:
         loader.load_state_dict(early, on_mismatch="adopt")
     with ps.Loader(made("ab", 32)) as loader, pytest.raises(ps.StateError, match="given already would be packed again"):
         loader.load_state_dict(early, on_mismatch="adopt")
+
+
+def test_an_input_without_weight_leaves_long_packed_rows_that_never_end() -> None:
+    def made(**weights: float) -> ps.Dataset:
+        return ps.mix({name: docs(20, ord(name)).repeat() for name in weights}, weights).pack(8192)
+
+    with ps.Loader(made(a=1, b=0)) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with ps.Loader(made(a=1)) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        next(iter(loader))

@@ -22,7 +22,7 @@ from .indexed import why_not
 from .nodes import Flow, Mix, Path, Read, inputs_of, under
 from .tail import tail_of
 
-_FAR = 1 << 50  # a position of what never ends, later than any that is looked at
+_FAR = 1 << 40  # a row of what never ends, later than any that is looked at; of each, many documents may be packed
 
 
 class Stand(NamedTuple):
