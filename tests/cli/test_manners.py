@@ -65,7 +65,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "a state of another run": (("plan", "FILE", "--state", "FOREIGN"), "StateError"),
     "no state": (("audit", "FILE", "-o", "OUT.csv", "--state", "EMPTY"), "StateError"),
     "a state that is not there": (("plan", "FILE", "--state", "GONE"), "StateError"),
-    "a folder that is none": (("run", "FILE", "--state", "FILE"), "NotADirectoryError"),
+    "a folder that is none": (("run", "FILE", "--state", "FILE"), "ConfigError"),
 }
 
 
