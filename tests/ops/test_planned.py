@@ -198,7 +198,7 @@ class Planned(RuleBasedStateMachine):
         """A pass after the one in which another mixture took over is that mixture's own: nothing is said of it."""
         plan = self.plan()
         try:
-            plan.at(step=1 << 20)
+            plan.at(step=1 << 12)
         except StateError:  # weights were set that change how long a pass is
             return plan.size
         except IndexError:
