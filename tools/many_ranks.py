@@ -76,6 +76,10 @@ def register(path: Path, sources: int, latency: float, log: Path) -> None:
             name = self._asked("list", f"{self._strip_protocol(path)}/rows.parquet")
             return {name: self._entry(name)}
 
+        def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+            found = self.find(path)
+            return [*(found.values() if detail else found)]
+
         def info(self, path: str, **_: Any) -> Any:
             return self._entry(self._asked("stat", str(self._strip_protocol(path))))
 
