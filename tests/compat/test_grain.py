@@ -498,7 +498,8 @@ def test_reading_ahead_is_bounded() -> None:
     it = iter(source.to_iter_dataset(grain.ReadOptions(4, 30)))
     for i in range(200):
         next(it)
-        assert len(reads) <= i + 1 + 30 + 30  # what is given out in one piece was computed, too
+        # What is given out in one piece was computed, too, and on a busy machine the next piece.
+        assert len(reads) <= i + 1 + 30 + 2 * 30
     it.close()
     assert Run.of(grain.ReadOptions(0, 500)) == Run.of(grain.ReadOptions(4, 0)) == Run()
     assert Run.of(grain.ReadOptions()) == Run(16, 500)
