@@ -20,7 +20,7 @@ from .blocks import Blocks
 from .client import Found
 from .far import is_far
 
-_FEW = 8
+_FEW = 8  # folders of each of which it is asked what it is, rather than to list all that lies below
 _MAGIC = re.compile(r"[*?\[]")
 
 
