@@ -446,6 +446,20 @@ def test_rows_that_the_end_of_a_pass_made_are_not_packed_again() -> None:
         loader.load_state_dict(early, on_mismatch="adopt")
 
 
+@pytest.mark.parametrize("above", ["skip", "limit"])
+def test_rows_below_a_gap_or_a_limit_are_not_packed_again(above: str) -> None:
+    def made(length: int) -> ps.Dataset:
+        ds = ps.mix({name: docs(700, ord(name)) for name in "ab"}, stop="all_exhausted", seed=1)
+        ds = ds.pack(length, method="best_fit", overflow="never")
+        return ds.limit(200) if above == "limit" else ds.skip(3)
+
+    with ps.Loader(made(16)) as loader:
+        keys_of(loader, 100)
+        state = loader.state_dict()
+    with ps.Loader(made(32)) as loader, pytest.raises(ps.StateError, match="given already would be packed again"):
+        loader.load_state_dict(state, on_mismatch="adopt")
+
+
 def test_an_input_without_weight_leaves_long_packed_rows_that_never_end() -> None:
     def made(**weights: float) -> ps.Dataset:
         return ps.mix({name: docs(20, ord(name)).repeat() for name in weights}, weights).pack(8192)

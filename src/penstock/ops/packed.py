@@ -201,6 +201,14 @@ def packed_before(op: Op, position: int) -> range:
     return range(max(position - many, 0), position)
 
 
+def packs_over(op: Op, position: int) -> bool:
+    """Whether rows are packed such that those before a position decide on those after it."""
+    if isinstance(op, PackedOp):
+        return not op.together or op.under_way(position)
+    below = op.before(position) if isinstance(op, OneInput) else ()
+    return any(packs_over(each.op, each.position) for each in below)
+
+
 def lapped(rows: Rows, laps: Ints) -> Rows:
     """Groups, each so many laps later."""
     if laps.any():

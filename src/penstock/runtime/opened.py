@@ -14,10 +14,8 @@ from ..graph.ends import endless
 from ..graph.indexed import require_indexed
 from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
-from ..ops.batch import BatchOp
-from ..ops.each import EachOp
 from ..ops.limit import FirstPass
-from ..ops.packed import PackedOp, packed_before
+from ..ops.packed import packed_before, packs_over
 from ..ops.tally import Tally
 from ..streams.balance import Balanced
 from ..streams.barren import Barren
@@ -75,12 +73,7 @@ class Opened:
         """Whether positions are of packed rows, and those before a cursor decide on those after it. A window of whole
         documents that was given in full does not.
         """
-        if not isinstance(cursor, int):
-            return False
-        op, rows = self.builder.op(tail_of(self.builder.root).flow), cursor
-        while isinstance(op, EachOp | BatchOp):
-            rows, op = rows * (op.n if isinstance(op, BatchOp) else 1), op.flow
-        return isinstance(op, PackedOp) and (not op.together or op.under_way(rows))
+        return isinstance(cursor, int) and packs_over(self.builder.op(tail_of(self.builder.root).flow), cursor)
 
     def packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
         """For the positions before a cursor whose rows an earlier end of the pass would change: `last` after each."""
