@@ -82,7 +82,7 @@ def whole(recipe: Any) -> Any:
     match recipe:
         case ("batch", below, n, _):
             return ("batch", whole(below), n, False)
-        case ("map" | "random_map" | "with_source" | "seed", below, *rest):
+        case ("map" | "map_batched" | "random_map" | "with_source" | "seed", below, *rest):
             return (recipe[0], whole(below), *rest)
         case _:
             return recipe

@@ -470,3 +470,58 @@ def test_an_input_without_weight_leaves_long_packed_rows_that_never_end() -> Non
     with ps.Loader(made(a=1)) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
         next(iter(loader))
+
+
+def plain(n: int) -> ps.Dataset:
+    return ps.from_sequence(range(n))
+
+
+PAIR = {"a": plain(60), "b": plain(60)}
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (plain(40).skip(5), plain(40).skip(9)),
+        (ps.mix(PAIR, {"a": 1, "b": 1}).skip(5), ps.mix(PAIR, {"a": 2, "b": 1}).skip(9)),
+        (plain(40).shuffle(seed=1), plain(40).shuffle(seed=2)),
+        (plain(40).shuffle(seed=1), plain(40).shuffle(seed=1, window=8)),
+        (plain(40).shuffle(seed=1), plain(50).shuffle(seed=1)),
+        (plain(10).repeat(3), plain(12).repeat(3)),
+        (plain(40).limit(10).repeat(), plain(40).limit(20).repeat()),
+        (ps.zip(plain(40), plain(50)).skip(3), ps.zip(plain(40), plain(50)).skip(4)),
+        (ps.concat(plain(10), plain(40)), ps.concat(plain(12), plain(40))),
+        (
+            ps.mix({"a": plain(60).skip(5), "b": plain(60)}, {"a": 50, "b": 1}),
+            ps.mix({"a": plain(60).skip(9), "b": plain(60)}, {"a": 50, "b": 1}),
+        ),
+    ],
+)
+def test_another_order_is_not_adopted_within_a_pass(was: ps.Dataset, now: ps.Dataset) -> None:
+    """Samples came again or never, without a word."""
+    with ps.Loader(was) as loader:
+        begin = loader.state_dict()
+        keys_of(loader, 13)
+        state = loader.state_dict()
+    with ps.Loader(now) as loader:
+        with pytest.raises(ps.StateError, match="what was given last in this pass"):
+            loader.load_state_dict(state, on_mismatch="adopt")
+        loader.load_state_dict(begin, on_mismatch="adopt")  # nothing was given yet
+        assert keys_of(loader, 5)
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (plain(40).limit(20), plain(40).limit(30)),
+        (plain(40).repeat(2), plain(40).repeat(3)),
+        (ps.concat(plain(10), plain(40)), ps.concat(plain(10), plain(50), plain(5))),
+    ],
+)
+def test_what_comes_later_in_a_pass_may_be_another(was: ps.Dataset, now: ps.Dataset) -> None:
+    with ps.Loader(was) as loader:
+        past, state = keys_of(loader, 13), loader.state_dict()
+    with ps.Loader(now) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        run = past + keys_of(loader, 200)
+    assert len(set(run)) == len(run) == len(now)

@@ -35,7 +35,6 @@ NOT_ADOPTED = (
     "a position up to",
     "the end of the mixture",
     "weight",
-    "packed",
     "known lengths",
     "read in lanes",
     "lengths of the samples, which are not known",
@@ -398,7 +397,8 @@ class Planned(RuleBasedStateMachine):
             self.go_to(states, on_mismatch="adopt")
         except PenstockError as error:
             self.tree, self.rows, self.adopted, self.loaders, self.its, self.size = before
-            assert any(why in str(error) for why in NOT_ADOPTED), error
+            packs = any(part[0] == "pack" for part in self.parts())
+            assert any(why in str(error) for why in (*NOT_ADOPTED, *["packed"] * packs)), error
             return
         finally:
             for loader in before[3] if self.loaders is found else found:

@@ -201,12 +201,13 @@ def packed_before(op: Op, position: int) -> range:
     return range(max(position - many, 0), position)
 
 
-def packs_over(op: Op, position: int) -> bool:
-    """Whether rows are packed such that those before a position decide on those after it."""
+def packs_over(op: Op, position: int) -> bool | None:
+    """Whether rows are packed such that those before a position decide on those after it; None where none is packed."""
     if isinstance(op, PackedOp):
         return not op.together or op.under_way(position)
     below = op.before(position) if isinstance(op, OneInput) else ()
-    return any(packs_over(each.op, each.position) for each in below)
+    found = [packs for each in below if (packs := packs_over(each.op, each.position)) is not None]
+    return any(found) if found else None
 
 
 def lapped(rows: Rows, laps: Ints) -> Rows:

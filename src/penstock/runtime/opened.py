@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ..base.rows import Rows
 from ..errors import ConfigError, StateError
 from ..graph.build import Builder
 from ..graph.ends import endless
@@ -15,8 +16,10 @@ from ..graph.indexed import require_indexed
 from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
 from ..ops.limit import FirstPass
+from ..ops.op import Op
 from ..ops.packed import packed_before, packs_over
 from ..ops.tally import Tally
+from ..sources.identity import content
 from ..streams.balance import Balanced
 from ..streams.barren import Barren
 from ..streams.deal import Spread
@@ -62,24 +65,45 @@ class Opened:
     stream: Stream
     builder: Builder
     undrawn: Callable[[Path, int], list[int]]
-    last: Callable[[int, Any], dict[str, str | None]]
-    """For a pass and a cursor: digests of what came last, by lane."""
+    came: Callable[[int, Any], dict[str, Rows | None]]
+    """For a pass and a cursor: what came last, by lane; None where only reading could tell."""
     rows: int | None = None
     """The positions of a pass, where they are shared out and it ends."""
     first: int | None = None
     """The cursor where a pass begins, where that is a position."""
 
-    def packs(self, cursor: Json) -> bool:
-        """Whether positions are of packed rows, and those before a cursor decide on those after it. A window of whole
-        documents that was given in full does not.
+    def last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
+        """Digests of what came last before a cursor, by lane."""
+        return {lane: None if rows is None else self._digest(rows) for lane, rows in self.came(epoch, cursor).items()}
+
+    def require_last(self, epoch: int, cursor: Json, last: Mapping[str, Any]) -> None:
+        """Refuse to adopt where something else came last than these digests tell. A window of whole documents that was
+        given in full may be in another order.
         """
-        return isinstance(cursor, int) and packs_over(self.builder.op(tail_of(self.builder.root).flow), cursor)
+        if isinstance(cursor, int) and packs_over(self._rows, cursor) is False:
+            return
+        if any(key is not None and last.get(lane) != key for lane, key in self.last(epoch, cursor).items()):
+            raise StateError(
+                "adopt: what was given last in this pass is not what the present pipeline has there, so samples would "
+                "be given again or never: what orders or counts them is another one (a shuffle, or one over a source "
+                "that grew, skip, limit, concat, repeat, the name of a source), or rows that were given already would "
+                "be packed again, otherwise or with what is left of a pass that ends elsewhere; keep that as it was "
+                "until the end of a pass and adopt there, and give new rows as an input of their own"
+            )
+
+    def _digest(self, rows: Rows) -> str | None:
+        names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
+        return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+
+    @property
+    def _rows(self) -> Op:
+        return self.builder.op(tail_of(self.builder.root).flow)
 
     def packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
         """For the positions before a cursor whose rows an earlier end of the pass would change: `last` after each."""
         if not isinstance(cursor, int):
             return {}
-        rows = packed_before(self.builder.op(tail_of(self.builder.root).flow), cursor)
+        rows = packed_before(self._rows, cursor)
         return {at + 1: self.last(epoch, at + 1) for at in rows}
 
     def past(self, epoch: int, cursor: Json) -> tuple[Any, list[int]]:
@@ -89,7 +113,7 @@ class Opened:
         packed = self.packed(epoch, cursor)
         if not isinstance(cursor, int):
             return packed, []
-        op, tally = self.builder.op(tail_of(self.builder.root).flow), Tally(len(self.builder.leaves))
+        op, tally = self._rows, Tally(len(self.builder.leaves))
         start = epoch * (op.size or 0)
         with suppress(StateError, IndexError):  # of an input that has left; the pass ends before that
             op.count(tally, start, start + cursor)
@@ -122,7 +146,7 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Sett
     def undrawn(path: Path, epoch: int) -> list[int]:
         return [opening.undrawn(path, epoch)]
 
-    return Opened(stream, builder, undrawn, lambda epoch, at: {"0": opening.last_key(epoch, at)}, size, first)
+    return Opened(stream, builder, undrawn, lambda epoch, at: {"0": opening.last(epoch, at)}, size, first)
 
 
 def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stream:
@@ -155,13 +179,13 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
         stream.open_all()
         return [part.undrawn(path, epoch) for part in parts.values()]
 
-    def last(epoch: int, at: Any) -> dict[str, str | None]:
+    def came(epoch: int, at: Any) -> dict[str, Rows | None]:
         """None of a lane that gave nothing, and was perhaps not opened."""
         given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
-        return {**dict.fromkeys(at["at"]), **{lane: parts[int(lane)].last_key(epoch, given[lane]) for lane in given}}
+        return {**dict.fromkeys(at["at"]), **{lane: parts[int(lane)].last(epoch, given[lane]) for lane in given}}
 
     tail = Opening(builder.leaves, hired, Spread(), given=(rows, stream if limit is None else FirstPass(stream)))
     given = tail.open(top, ONCE)
     if setting.turns > 1:
         given = InTurns(given, setting.turn, setting.turns)
-    return Opened(given, builder, undrawn, last)
+    return Opened(given, builder, undrawn, came)

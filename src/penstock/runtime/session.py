@@ -255,11 +255,8 @@ class Session:
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
         opened, out = self._reached(cursor, None if adopt else body["last"])
-        if adopt and opened.packs(cursor) and opened.last(self.epoch, cursor) not in ({"0": None}, body["last"]):
-            raise StateError(
-                "adopt: rows that were given already would be packed again, otherwise or together with what is left of "
-                "a pass that ends elsewhere; adopt before that, or at the end of a pass"
-            )
+        if adopt:
+            opened.require_last(self.epoch, cursor, body["last"])
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..base.rows import Rows
 from ..errors import ConfigError, StateError
-from ..sources.identity import content
 from ..types import Json, Path
 from .deal import Spread
 from .feed import Positions
@@ -105,18 +105,16 @@ class Opening:
         """The positions of a pass of an indexed flow that ends."""
         return self.feed.op.size if self.feed else None
 
-    def last_key(self, epoch: int, cursor: Json) -> str | None:
-        """A digest of what the last position before a cursor is made of; None where only reading could tell."""
+    def last(self, epoch: int, cursor: Json) -> Rows | None:
+        """What the last position before a cursor is made of; None where only reading could tell."""
         while isinstance(cursor, list) and cursor:
             cursor = cursor[0]
         if self.feed is None or not isinstance(cursor, int) or cursor < 1:
             return None
         try:
-            rows = self.feed.rows_at(np.asarray([cursor - 1]), epoch)
+            return self.feed.rows_at(np.asarray([cursor - 1]), epoch)
         except StateError:  # it came from an input that the mixture which took over does not have
             return None
-        names = [self.leaves[int(leaf)].name for leaf in rows.leaf]
-        return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
 
 def _untold() -> Any:
