@@ -75,6 +75,7 @@ _ENCODE: dict[str, Callable[[Any], bytes]] = {
     "int": lambda value: np.int64(value).tobytes(),
     "json": lambda value: json.dumps(value).encode(),
     "str": lambda value: value.encode(),
+    "str_int": lambda value: value.encode(),
     "pkl": lambda value: value,
 }
 

@@ -41,7 +41,7 @@ def zarr(path: Path, arrays: dict[str, Any], **options: Any) -> Path:
 both = pytest.mark.parametrize("write", [hdf5, zarr, zarr2])
 
 
-def rows(path: Path, **options: Any) -> list[Any]:
+def rows(path: Path | list[Path], **options: Any) -> list[Any]:
     source = open_files(path, **options)
     return source.read(np.arange(len(source)))
 
@@ -218,3 +218,35 @@ def test_a_file_of_hdf5_that_ends_too_early_is_no_garbage(tmp_path: Path) -> Non
     path.write_bytes(b"abc")
     with reader._Quiet(path) as file, pytest.raises(OSError, match="7 bytes too early"):  # pyright: ignore[reportPrivateUsage]
         file.readinto(bytearray(10))
+
+
+@both
+def test_arrays_of_other_types_and_shapes_are_refused(write: Write, tmp_path: Path) -> None:
+    grid = np.zeros((2, 3), np.int32)
+    first = write(tmp_path / "a", {"n": np.zeros(2, np.int32), "x": grid})
+    wider = write(tmp_path / "b", {"n": np.ones(2, np.uint64), "x": grid.astype(">i4")})
+    found = rows([first, wider], columns=["n"])
+    assert [row["n"] for row in found] == [0, 0, 1, 1] and len(rows([first, wider])) == 4
+    for name, other, said in (
+        ("c", {"n": np.zeros(2), "x": grid}, r"'n' holds float, that of .* holds int:"),
+        ("d", {"n": np.zeros(2, int), "x": grid.astype(np.float32)}, r"'x' holds float32\[3\], that of .* int32\[3\]:"),
+        (
+            "e",
+            {"n": np.zeros(2, int), "x": np.zeros((2, 4), np.int32)},
+            r"'x' holds int32\[4\], that of .* int32\[3\]:",
+        ),
+    ):
+        path = write(tmp_path / name, other)
+        with pytest.raises(DataError, match=rf"{name}\..*: its column {said}"):
+            open_files([first, path], columns=["n", "x"])
+
+
+def test_rows_of_other_lengths_are_compared_by_what_is_in_them(tmp_path: Path) -> None:
+    h5py: Any = pytest.importorskip("h5py")
+    for name, kind in (("a", "i4"), ("b", ">i4"), ("c", "f4")):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", (2,), h5py.vlen_dtype(np.dtype(kind)))[0] = [1, 2]
+            file.create_dataset("s", data=np.array([name * len(kind), ""], "S"))
+    assert len(open_files([tmp_path / "a.h5", tmp_path / "b.h5"])) == 4
+    with pytest.raises(DataError, match=r"c\.h5: its column 'x' holds float32\[\*\], that of .* holds int32\[\*\]"):
+        open_files(tmp_path / "*.h5")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 
 lance: Any = pytest.importorskip("lance")
@@ -44,3 +44,11 @@ def test_several_of_them_are_one_source(tmp_path: Path) -> None:
         write(tmp_path / f"{part}.lance", range(5 * part, 5 * part + 5))
     source = open_files(tmp_path / "*.lance", where={"x": {"min": 3}}, cache=tmp_path / "cache")
     assert [row["x"] for row in source.read(np.arange(7))] == list(range(3, 10))
+
+
+def test_columns_of_other_types_are_refused(tmp_path: Path) -> None:
+    for name, values in (("a", [1]), ("b", ["1"])):
+        table, path = pa.table({"x": values}), tmp_path / f"{name}.lance"
+        lance.write_dataset(table, str(path))
+    with pytest.raises(DataError, match=r"its column 'x' holds string, that of .* holds int64"):
+        open_files(tmp_path / "*.lance")

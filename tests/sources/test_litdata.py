@@ -170,3 +170,22 @@ def test_the_tool_writes_the_same_bytes(tmp_path: Path) -> None:
     mine = json.loads((ours / "index.json").read_text())
     assert theirs["chunks"] == mine["chunks"] and theirs["config"]["data_format"] == list(LEAVES.values())
     assert json.loads(theirs["config"]["data_spec"]) == json.loads(mine["config"]["data_spec"])
+
+
+def test_leaves_that_folders_write_as_other_types_are_refused(tmp_path: Path) -> None:
+    ones = [{"x": 1, "y": "same"}]
+    write_litdata(tmp_path / "a", ones, {"x": "int", "y": "str"})
+    write_litdata(tmp_path / "b", ones, {"x": "int", "y": "text"})
+    write_litdata(tmp_path / "c", [{"x": "1", "y": "same"}], {"x": "str", "y": "str"})
+    source = open_files([tmp_path / "a", tmp_path / "b"])
+    assert source.read(np.arange(2)) == ones * 2
+    with pytest.raises(DataError, match=r"chunk-0-0\.bin: its column 'x' holds str, that of .*0\.bin holds int:"):
+        open_files([tmp_path / "a", tmp_path / "c"])
+    assert len(open_files([tmp_path / "a", tmp_path / "c"], columns=["y"])) == 2
+    write_litdata(tmp_path / "d", [{"x": 1, "z": "other"}], {"x": "int", "z": "str"})
+    with pytest.raises(DataError, match=r"its columns are x, z, those of .*0\.bin are x, y: pass columns="):
+        open_files([tmp_path / "a", tmp_path / "d"])
+    for name, kind in (("e", 1), ("f", 2)):
+        write_litdata(tmp_path / name, [{"x": np.arange(4, dtype=f"i{2 * kind}")}], {"x": f"no_header_numpy:{kind}"})
+    with pytest.raises(DataError, match=r"its column 'x' holds int32\[\*\], that of .* holds int16\[\*\]"):
+        open_files([tmp_path / "e", tmp_path / "f"])

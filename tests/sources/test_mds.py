@@ -198,3 +198,15 @@ def test_a_compression_that_is_not_read_is_named(packed: str, tmp_path: Path) ->
     changed(folder, lambda shards: shards[0].update(zip_data={"basename": f"shard.00000.mds.{packed}"}))
     with pytest.raises(ConfigError, match=f"MDS packed as {packed} is not read: pack it as zstd or gz"):
         open_files(folder)
+
+
+def test_columns_that_shards_write_as_other_types_are_refused(tmp_path: Path) -> None:
+    for name, encoding, value in (("a", "int", 1), ("b", "str_int", "2"), ("c", "str", "3")):
+        write_mds(tmp_path / name, [{"x": value, "y": "same"}], {"x": encoding, "y": "str"})
+    source = open_files([tmp_path / "a", tmp_path / "b"])
+    assert [row["x"] for row in source.read(np.arange(2))] == [1, 2]  # both are integers of Python
+    with pytest.raises(
+        DataError, match=r"c.shard.00000\.mds: its column 'x' holds str, that of .*00000\.mds holds int:"
+    ):
+        open_files([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+    assert len(open_files([tmp_path / "a", tmp_path / "c"], columns=["y"])) == 2

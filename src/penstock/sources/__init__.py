@@ -16,12 +16,11 @@ from ..errors import ConfigError
 from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Asked, Chain, Counts, File, Outline, outline_of
-from .columnar import Types
 from .held import Held, Shared
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
-from .opener import SUMMED, Opener, alike
+from .opener import SUMMED, Opener, Types, alike
 from .outside import outside
 from .own import Format, open_own
 from .paths import TABLES, TokenType, find, look_at, one_format
@@ -202,7 +201,7 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
     is known of them together is made again.
     """
     kind, columns = opener.kind, opener.columns
-    tables, again = kind in TABLES, opener._replace(rebuild=False, checksum=False)
+    again = opener._replace(rebuild=False, checksum=False)
     first, seen = list[File](), Types()
 
     @cache
@@ -214,10 +213,8 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
         first[:] = first or [file]
         if kind == "tokens":
             of_one_type(file, first[0], found[0], path)
-        elif tables:
-            in_order = again._replace(columns=first[0].columns, types=types())
-            file = alike(file, first[0], found[0], path, seen) or in_order(path)
-        return file
+        in_order = again._replace(columns=first[0].columns, types=types())
+        return alike(file, first[0], found[0], path, seen) or in_order(path)
 
     if len(found) < catalog.MANY:
         with Progress("open files", len(found), "files") as progress:
@@ -225,7 +222,7 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
             files = [open_(path) for path in progress.each(found)]
         return files, outline_of(files, found)
     known = catalog.of(found, opener.kept(), opener.cache, open_, opener.ahead, rebuild=rebuild)
-    if tables and opener.bare is None:
+    if kind in TABLES and opener.bare is None:
         columns = known.columns
     elif kind == "text":
         columns = lines.text_columns(columns, found[0])

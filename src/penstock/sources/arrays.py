@@ -33,10 +33,11 @@ ALONE = "values"
 
 
 class Array(NamedTuple):
-    """What is known of one array: its rows, and how many of them are read at once."""
+    """What is known of one array: its rows, how many of them are read at once, and what type they are of."""
 
     rows: int
     block: int
+    type: str
 
 
 Node = Callable[[str], Any]
@@ -55,6 +56,7 @@ class Arrays:
             raise ConfigError(f"{path}: there is no array {missing[0]!r} with rows; there are {known}")
         self.columns = sorted(found) if columns is None else list(columns)
         self._blocks = {name: found[name].block for name in self.columns}
+        self.types = {name: found[name].type for name in self.columns}
         rows = {name: found[name].rows for name in self.columns}
         if len(set(rows.values())) != 1:
             said = ", ".join(f"{name} has {count:,}" for name, count in rows.items()) or "there are none"
@@ -139,7 +141,10 @@ def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path)
         elif isinstance(one, h5py.Dataset) and one.ndim and (columns is None or name in columns):
             if one.external or one.is_virtual:
                 raise ConfigError(f"{path}: the data of {name!r} lies in other files, which are not read")
-            yield name, Array(int(one.shape[0]), _block(one, one.chunks))
+            text, inner = h5py.check_string_dtype(one.dtype), h5py.check_vlen_dtype(one.dtype)
+            shape = one.shape if text or inner is None else (*one.shape, "*")
+            kind = _type(np.dtype("U") if text else one.dtype if inner is None else inner, shape)
+            yield name, Array(int(one.shape[0]), _block(one, one.chunks), kind)
 
 
 def _dataset(data: Checked, name: str) -> Any:
@@ -161,7 +166,11 @@ def open_zarr(wanted: Wanted, /) -> Arrays:
         else:
             nodes = {name: node for name, node in root.members(max_depth=None) if isinstance(node, zarr.Array)}
         found = {
-            name: Array(int(node.shape[0]), _block(node, getattr(node, "shards", None) or node.chunks))
+            name: Array(
+                int(node.shape[0]),
+                _block(node, getattr(node, "shards", None) or node.chunks),
+                _type(node.dtype, node.shape),
+            )
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
         }
@@ -191,6 +200,14 @@ def _block(one: Any, chunks: Any) -> int:
     """How many rows of an array are read at once."""
     row = max(1, int(one.dtype.itemsize) * math.prod(map(int, one.shape[1:])))
     return max(1, min(int(chunks[0]), _MOST // row) if chunks else _BLOCK // row)
+
+
+def _type(dtype: Any, shape: Sequence[Any]) -> str:
+    """The type of the rows of an array, as far as their values tell: numbers that stand alone are Python's."""
+    if len(shape) == 1 and dtype.kind in "biufcSUT":
+        return type(np.zeros(1, dtype).tolist()[0]).__name__
+    name = {"S": "bytes", "U": "str", "T": "str"}.get(dtype.kind) or str(dtype.newbyteorder("="))
+    return f"{name}[{', '.join(map(str, shape[1:]))}]"
 
 
 def _module(name: str, extra: str, path: Path) -> Any:

@@ -41,7 +41,7 @@ class Bare:
 
     def __init__(self, file: Arrow, column: str) -> None:
         self.path: Path = file.path
-        self._file, self._column = file, column
+        self._file, self._column, self.types = file, column, file.types
 
     def __len__(self) -> int:
         return len(self._file)

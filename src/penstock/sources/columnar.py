@@ -65,7 +65,7 @@ class Parquet(OfColumns):
         self._compare_footer()
         schema, sizes, group = footer_of(path)
         self.columns = _wanted(schema.names, columns, path)
-        self.types = _types(schema, self.columns)
+        self.types = types_of(schema, self.columns)
         self._form = Form(arrow().schema([schema.field(name) for name in self.columns]))
         self._starts = starts_of(sizes)
         self._group = group * len(self.columns) // max(len(schema.names), 1)
@@ -192,7 +192,7 @@ class Arrow(OfColumns):
             if self._is_file and reader.num_record_batches != len(index.sizes):
                 raise DataError("its footer does not fit its batches", where=str(self._origin))
         self.columns = _wanted(names, columns, self._origin)
-        self.types = _types(self._schema, self.columns)
+        self.types = types_of(self._schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
         chosen = arrow().schema([self._schema.field(name) for name in self.columns])
         self._form = Form(chosen)
@@ -280,37 +280,11 @@ def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path) -> 
     return list(names if columns is None else columns)
 
 
-def _types(schema: Any, columns: Sequence[str]) -> dict[str, str]:
+def types_of(schema: Any, columns: Sequence[str]) -> dict[str, str]:
     """The types of columns, as far as their values tell: how they are stored makes no difference."""
     kinds = {name: schema.field(name).type for name in columns}
     plain = {name: str(kind.value_type if hasattr(kind, "index_type") else kind) for name, kind in kinds.items()}
     return {name: _STORED.sub("", kind) for name, kind in plain.items()}
-
-
-Types = dict[str, tuple[str, Path]]
-"""The type of each column, and the file that has it."""
-
-
-def different(file: Parquet | Arrow, path: Path, seen: Types) -> None:
-    """Refuse a file that holds a column as another type than was seen; one that is empty throughout has none, and the
-    first file that tells more settles it for the others.
-    """
-    for name, kind in file.types.items():
-        other, where = seen.setdefault(name, (kind, path))
-        if _fits(kind, other):
-            continue
-        if not _fits(other, kind):
-            raise DataError(
-                f"its column {name!r} holds {kind}, that of {where} holds {other}: write them alike, pass "
-                "columns= without it, or read them as two sources",
-                where=str(path),
-            )
-        seen[name] = kind, path
-
-
-def _fits(one: str, other: str) -> bool:
-    """Whether a type is another one, of which nothing but nulls or empty lists was seen."""
-    return re.fullmatch(re.escape(one).replace("null", ".+"), other) is not None
 
 
 @contextlib.contextmanager

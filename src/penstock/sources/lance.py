@@ -13,6 +13,7 @@ from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
 from .checked import Wanted
+from .columnar import types_of
 from .folders import lance_version
 from .held import Shared
 from .rows import together
@@ -25,10 +26,12 @@ class Lance(OfColumns):
         self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
         with named(path):
             dataset = self._dataset()
-            names, self._rows = list[str](dataset.schema.names), int(dataset.count_rows())
+            schema: Any = dataset.schema
+            names, self._rows = list[str](schema.names), int(dataset.count_rows())
         if missing := [column for column in columns or () if column not in names]:
             raise ConfigError(f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
         self.columns = names if columns is None else list(columns)
+        self.types = types_of(schema, self.columns)
 
     def __len__(self) -> int:
         return self._rows

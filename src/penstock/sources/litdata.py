@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
+from .arrays import ALONE
 from .checked import Checked, Wanted, of_data
 from .litdata_json import nested
 from .mds import Decode, pictures, pixels
@@ -27,6 +28,7 @@ from .records import BROKEN, Records, counted, headed
 _ARROW = b"LDARW01\0"
 _NUMPY = "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 ?".split()
 _TORCH = "f4 f4 f8 f8 c8 c8 c16 c16 f2 f2 - u1 i1 i2 i2 i4 i4 i8 i8 ? u2".split()
+_BARE = {"no_header_numpy": _NUMPY, "no_header_tensor": _TORCH}
 _NODES: Mapping[str, Callable[[Any], Any]] = {"builtins.list": list, "builtins.tuple": tuple}
 _DICTS = ("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
 
@@ -65,7 +67,9 @@ def open_litdata(wanted: Wanted, /) -> Records:
         raise ConfigError(f"{path}: its rows are nested, and kept as Arrow inside the chunk: write them as Arrow files")
     parse = Items(index, wanted.columns, path)
     find = partial(shared.decoded.get, ("offsets", path), partial(_offsets, data, rows))
-    return Records(path, parse, rows=rows, offsets=find, data=data, origin=path, columns=wanted.columns)
+    return Records(
+        path, parse, rows=rows, offsets=find, data=data, origin=path, columns=wanted.columns, types=parse.types
+    )
 
 
 def _offsets(data: Checked, rows: int) -> tuple[int, Any]:
@@ -123,6 +127,8 @@ class Items:
         self._tree = index.tree if columns is None else _chosen(index.tree, columns, origin)
         self._count, self._tokens = len(index.formats), index.tokens
         self._decode = {leaf: decoder(index.formats[leaf], origin) for leaf in _leaves(self._tree)}
+        keys, parts = self._tree.keys or [ALONE], self._tree.parts if self._tree.keys else [self._tree]
+        self.types = {str(key): _type(part, index.formats) for key, part in zip(keys, parts, strict=True)}
 
     def __call__(self, data: bytes) -> Any:
         if self._tokens:
@@ -156,6 +162,18 @@ def _leaves(tree: Tree) -> list[int]:
     return [tree.leaf] if tree.make is None else [leaf for part in tree.parts for leaf in _leaves(part)]
 
 
+def _type(tree: Tree, formats: Sequence[str]) -> str:
+    """The type of a part of items, as far as its values tell."""
+    if tree.make is not None:
+        parts = [_type(part, formats) for part in tree.parts]
+        named = parts if tree.keys is None else [f"{key!r}: {part}" for key, part in zip(tree.keys, parts, strict=True)]
+        return f"{tree.make.__name__}({', '.join(named)})"
+    name, _, detail = formats[tree.leaf].partition(":")
+    if name in _BARE:
+        return f"{_dtype(int(detail), _BARE[name])}[*]"
+    return _SAME.get(_DECODERS[name], name)
+
+
 def decoder(written: str, origin: Path) -> Decode:
     """How a leaf is read. Pictures, sound and documents stay the bytes of their files; tensors are NumPy arrays.
 
@@ -168,10 +186,9 @@ def decoder(written: str, origin: Path) -> Decode:
             f"{origin}: a leaf is pickled ({written}), which may run any code when it is read: write plain values, or "
             "leave it out with columns="
         )
-    if name in ("no_header_numpy", "no_header_tensor"):
-        kinds = _NUMPY if name == "no_header_numpy" else _TORCH
+    if name in _BARE:
         try:
-            return partial(np.frombuffer, dtype=_dtype(int(detail), kinds))
+            return partial(np.frombuffer, dtype=_dtype(int(detail), _BARE[name]))
         except ValueError as error:
             raise ConfigError(f"{origin}: a leaf is written as {written!r}: {error}") from error
     if name not in _DECODERS:
@@ -219,3 +236,5 @@ _DECODERS: dict[str, Decode] = {
     "jpeg_array": pictures,
     **dict.fromkeys(("jpeg", "image", "file", "audio", "video", "pdf", "tifffile", "nifti", "mesh"), bytes),
 }
+_SAME = {bytes: "bytes", _text: "str", _DECODERS["numpy"]: "array", _DECODERS["tensor"]: "array"}
+"""Types that are written in several ways."""

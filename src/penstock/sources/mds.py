@@ -47,7 +47,10 @@ def open_mds(wanted: Wanted, /) -> Records:
     columns = list(names if wanted.columns is None else wanted.columns)
     rows = Rows(shard.columns, columns, origin)
     find = partial(shared.decoded.get, ("offsets", path), partial(_checked, data, shard, wanted.cache))
-    return Records(path, rows, rows=counted(data, shard.rows), offsets=find, data=data, origin=origin, columns=columns)
+    return Records(
+        path, rows, rows=counted(data, shard.rows), offsets=find, data=data, origin=origin, columns=columns,
+        types=rows.types,
+    )  # fmt: skip
 
 
 def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
@@ -109,6 +112,8 @@ class Rows:
         self._free = self._sizes.count(0)
         places = {column.name: place for place, column in enumerate(columns)}
         self._wanted = [(name, places[name], decoder(columns[places[name]], origin)) for name in wanted]
+        written = {name: columns[places[name]].encoding for name in wanted}
+        self.types = {name: _SAME.get(encoding, encoding) for name, encoding in written.items()}
 
     def __call__(self, data: bytes) -> dict[str, Any]:
         free = iter(struct.unpack_from(f"<{self._free}I", data))
@@ -230,3 +235,12 @@ _DECODERS: dict[str, Decode] = {
     "list[png]": partial(pictures, skip=4),
     "list[pil]": partial(pictures, skip=4, each=pixels),
 }
+_SAME = {
+    "jpeg": "bytes",
+    "png": "bytes",
+    "str_int": "int",
+    "jpegarray": "jpeg_array",
+    "list[jpeg]": "jpeg_array",
+    "list[png]": "jpeg_array",
+}
+"""Encodings whose values are of the type of others."""

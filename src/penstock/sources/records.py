@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,7 +28,7 @@ Sound: TypeAlias = Callable[[memoryview, Ints, Ints], npt.NDArray[np.bool_]]
 
 
 class Records:
-    """One file of records; `offsets` finds where each begins, and at last where they end.
+    """One file of records; `offsets` finds where each begins, and at last where they end. `types` are those of columns.
 
     No open file is held between reads. Rows that lie close together are read in one go.
     """
@@ -44,8 +44,9 @@ class Records:
         origin: Path,
         columns: Sequence[str] | None,
         sound: Sound | None = None,
+        types: Mapping[str, str] | None = None,
     ) -> None:
-        self.columns = columns
+        self.columns, self.types = columns, types or {}
         self._path, self._parse, self._origin, self._sound, self._data = path, parse, origin, sound, data
         self._offsets, self._rows, self._stat = offsets, rows, sidecar.stat(path)
 

@@ -16,6 +16,7 @@ from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
 from .checked import Checked, Wanted
+from .columnar import types_of
 from .rows import arrow, together
 
 _AT_ONCE = 8  # reads under way
@@ -32,10 +33,11 @@ class Vortex(OfColumns):
         with self._file() as file:
             if not hasattr(file.dtype, "names"):
                 raise DataError(f"it holds {file.dtype}, not a table of columns", where=str(self._origin))
-            names, self._rows = list[str](file.dtype.names()), len(file)
+            names, self._rows, schema = list[str](file.dtype.names()), len(file), file.dtype.to_arrow_schema()
         if missing := [column for column in wanted.columns or () if column not in names]:
             raise ConfigError(f"{self._origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
         self.columns = names if wanted.columns is None else list(wanted.columns)
+        self.types = types_of(schema, self.columns)
 
     def __len__(self) -> int:
         return self._rows
