@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import warnings
@@ -16,6 +17,7 @@ import penstock as ps
 from amounts import rounds
 from lethal import documents
 from penstock.runtime.engine import compute
+from penstock.runtime.executors import cluster as room
 from penstock.sources import index_files
 from penstock.writing import write
 
@@ -55,7 +57,7 @@ def cluster() -> Iterator[Any]:
     """A head without CPUs, and two nodes with two each."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for actors, which import what tests share
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), os.pathsep)  # actors import what tests share
         found, nodes = patiently(begun)
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)
         yield found, nodes
@@ -158,6 +160,42 @@ def test_a_node_may_die(cluster: Any) -> None:
                 found.remove_node(nodes.pop(), allow_graceful=False)
                 nodes.append(patiently(lambda: found.add_node(num_cpus=2)))
     assert items == want
+
+
+class Holder:
+    """Takes up a CPU."""
+
+    def here(self) -> None:
+        """There it is."""
+
+
+class Freeing(logging.Handler):
+    """Lets go of the CPUs that others wait for, once it is said that they do."""
+
+    def __init__(self, holders: list[Any]) -> None:
+        super().__init__(logging.WARNING)
+        self.holders, self.said = holders, list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        for holder in self.holders:
+            ray.kill(holder)
+
+
+def test_actors_that_find_no_room_are_told_of_once(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_PATIENCE", 0.5)
+    holders: list[Any] = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(4)]
+    ray.get([holder.here.remote() for holder in holders])
+    log, freeing = logging.getLogger("penstock"), Freeing(holders)
+    log.addHandler(freeing)
+    try:
+        with ps.Loader(numbers(60).batch(5), workers=3, executor="ray", timeout=30) as loader:
+            items = [item.tolist() for item in loader]
+    finally:
+        log.removeHandler(freeing)
+    assert items == [item.tolist() for item in ps.Loader(numbers(60).batch(5))]
+    (said,) = freeing.said
+    assert said.startswith("3 of 3 actors have not begun after 0.5 s: each takes a CPU, and the cluster has 4 in all.")
 
 
 # A million, with 10,000 in a shard, in `make soak`.

@@ -22,6 +22,8 @@ from .wire import heard
 from .worker import told_of
 
 _JOBS = 64
+_PATIENCE = 20.0
+"""Seconds in which actors begin; of those that do not, it is said why."""
 
 
 class Actor:
@@ -29,6 +31,9 @@ class Actor:
 
     def __init__(self) -> None:
         self._jobs = OrderedDict[int, Job]()
+
+    def begun(self) -> None:
+        """Nothing: who has its answer knows that the actor has a place."""
 
     def compute(self, number: int, job: list[Any], values: list[Any] | None, rows: Rows) -> Any:
         """A unit: what it came to, or the error, told."""
@@ -57,6 +62,7 @@ class Posted:
         self.owner, self.job, self.values, self.rows = owner, job, values, rows
         self.ref: Any = None
         self.actor: Any = None
+        self.begun: Any = None
         self.found: Done | BaseException | None = None
 
     def done(self) -> bool:
@@ -89,7 +95,8 @@ class Cluster:
         self._timeout, self._kind = timeout, ray.remote(num_cpus=1, max_restarts=0)(Actor)
         self._known, self._bad, self._number = Lessons(_JOBS, self._put, lambda old: None), Deadly(), 0
         self._actors = [self._kind.remote() for _ in range(workers)]
-        self._load = [0] * workers
+        self._begun = [actor.begun.remote() for actor in self._actors]
+        self._load, self._told = [0] * workers, False
         self._finish = weakref.finalize(self, _end, self._actors)
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Posted:
@@ -119,7 +126,7 @@ class Cluster:
     def _send(self, task: Posted) -> None:
         place = min(range(len(self._actors)), key=self._load.__getitem__)
         job = self._known.of(task.job)
-        task.actor = self._actors[place]
+        task.actor, task.begun = self._actors[place], self._begun[place]
         task.ref = task.actor.compute.remote(job.number, job.put, task.values, task.rows)
         self._load[place] += 1
 
@@ -133,6 +140,8 @@ class Cluster:
     def _waited(self, task: Posted) -> Done | BaseException | None:
         """What came of it; None where the actor, its node or the result was lost."""
         ray: Any = _ray()
+        while not ray.wait([task.begun], timeout=_PATIENCE)[0]:  # no time of the unit, and a cluster may grow
+            self._tell()
         try:
             told = ray.get(task.ref, timeout=self._timeout)
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.RaySystemError) as error:
@@ -145,6 +154,19 @@ class Cluster:
             self._load[self._actors.index(task.actor)] -= 1
         return heard(told) if isinstance(told, bytes) else Done(*told)
 
+    def _tell(self) -> None:
+        """Say once that actors find no room."""
+        ray, many = _ray(), len(self._begun)
+        if self._told or ray.available_resources().get("CPU", 0) >= 1:  # there is room, and they are on their way
+            return
+        self._told = True
+        begun, _ = ray.wait(self._begun, num_returns=many, timeout=0)
+        logging.getLogger("penstock").warning(
+            "%d of %d actors have not begun after %g s: each takes a CPU, and the cluster has %g in all. Take fewer "
+            "workers, or let nodes join it: the run waits for them",
+            many - len(begun), many, _PATIENCE, ray.cluster_resources().get("CPU", 0),
+        )  # fmt: skip
+
     def _replace(self, actor: Any, why: str) -> None:
         if actor not in self._actors:  # another unit told of it already
             return
@@ -153,6 +175,7 @@ class Cluster:
         with suppress(Exception):
             _ray().kill(actor)
         self._actors[place], self._load[place] = self._kind.remote(), 0
+        self._begun[place] = self._actors[place].begun.remote()
 
     def _blamed(self, task: Posted) -> Done | BaseException:
         """Find the sample over which actors are lost, one by one, up to where samples are grouped."""
