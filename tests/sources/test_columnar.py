@@ -336,6 +336,25 @@ def test_structs_that_differ_in_the_name_of_their_first_field_are_refused(tmp_pa
         open_files(str(tmp_path / "*.parquet"))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.array([{"null": 1}]), pa.array([{"x": 1}])),
+        (pa.array([{"page_views": 1}]), pa.array([{"pages": 1}])),
+        (pa.array([{"a: int64, b": 1}]), pa.array([{"a": 1, "b": 1}])),
+        (pa.array([{"a": None}]), pa.array([{"a": 1, "b": 2}])),
+        (pa.array([[1]]), pa.array([[1]], pa.list_view(pa.int64()))),  # rows are arrays here, lists there
+    ],
+)
+def test_names_of_fields_are_no_types(tmp_path: Path, one: Any, other: Any) -> None:
+    for name, column in (("0", one), ("1", other)):
+        table = pa.table({"x": column})
+        with ipc.new_file(str(tmp_path / f"{name}.arrow"), table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(DataError, match=r"1\.arrow: its column 'x' holds"):
+        open_files(tmp_path / "*.arrow")
+
+
 def test_a_table_without_columns_has_its_rows(tmp_path: Path) -> None:
     table = pa.table({"a": range(5)}).select([])
     with pa.ipc.new_file(str(tmp_path / "x.arrow"), table.schema) as writer:

@@ -17,10 +17,11 @@ from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import Asked, Chain, Counts, File, Outline, outline_of
 from .held import Held, Shared
+from .kinds import Kinds
 from .lines import Offsets
 from .memory import Iterable, Memory, Tokens
 from .names import name_of
-from .opener import SUMMED, Opener, Types, alike
+from .opener import SUMMED, Opener, alike
 from .outside import outside
 from .own import Format, open_own
 from .paths import TABLES, TokenType, find, look_at, one_format
@@ -202,7 +203,7 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
     """
     kind, columns = opener.kind, opener.columns
     again = opener._replace(rebuild=False, checksum=False)
-    first, seen = list[File](), Types()
+    first, seen = list[File](), Kinds()
 
     @cache
     def types() -> csv.Types | None:

@@ -201,7 +201,8 @@ def _made(
                 lengths.append(len(file))
                 if number == 0 and file.columns is not None:
                     columns = list(file.columns)
-                    types = file.types if isinstance(file, Arrow) else None
+                    if isinstance(file, Arrow):
+                        types = {name: str(kind) for name, kind in file.types.items()}
             sidecar.unchanged(path, before, name=str(path))
             marks.append(found)
     rows, cuts = np.asarray(lengths, np.int64), starts_of([len(found) for found in marks])

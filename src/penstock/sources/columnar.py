@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import struct
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -23,10 +22,9 @@ from .chain import starts_of
 from .checked import Checked
 from .gather import Gather
 from .held import Shared
+from .kinds import kinds_of
 from .rows import arrow, check, mapped, opened, together
 
-# list<item: int64> is list<element: int64>, but struct<item: int64> is not struct<element: int64>.
-_STORED = re.compile(r"large_|_view|(?<=list<)\w+: |(?<=list_view<)\w+: | not null")
 _GROUPS = 64  # row groups of a file that are asked for their sizes; they speak for the others
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
 
@@ -65,7 +63,7 @@ class Parquet(OfColumns):
         self._compare_footer()
         schema, sizes, group = footer_of(path)
         self.columns = _wanted(schema.names, columns, path)
-        self.types = types_of(schema, self.columns)
+        self.types = kinds_of(schema, self.columns)
         self._form = Form(arrow().schema([schema.field(name) for name in self.columns]))
         self._starts = starts_of(sizes)
         self._group = group * len(self.columns) // max(len(schema.names), 1)
@@ -192,7 +190,7 @@ class Arrow(OfColumns):
             if self._is_file and reader.num_record_batches != len(index.sizes):
                 raise DataError("its footer does not fit its batches", where=str(self._origin))
         self.columns = _wanted(names, columns, self._origin)
-        self.types = types_of(self._schema, self.columns)
+        self.types = kinds_of(self._schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
         chosen = arrow().schema([self._schema.field(name) for name in self.columns])
         self._form = Form(chosen)
@@ -278,13 +276,6 @@ def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path) -> 
         if column not in names:
             raise ConfigError(f"{path}: there is no column {column!r}; the columns are {', '.join(names)}")
     return list(names if columns is None else columns)
-
-
-def types_of(schema: Any, columns: Sequence[str]) -> dict[str, str]:
-    """The types of columns, as far as their values tell: how they are stored makes no difference."""
-    kinds = {name: schema.field(name).type for name in columns}
-    plain = {name: str(kind.value_type if hasattr(kind, "index_type") else kind) for name, kind in kinds.items()}
-    return {name: _STORED.sub("", kind) for name, kind in plain.items()}
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
 from .checked import Wanted
-from .columnar import types_of
 from .folders import lance_version
 from .held import Shared
+from .kinds import kinds_of
 from .rows import together
 
 
@@ -31,7 +31,7 @@ class Lance(OfColumns):
         if missing := [column for column in columns or () if column not in names]:
             raise ConfigError(f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
         self.columns = names if columns is None else list(columns)
-        self.types = types_of(schema, self.columns)
+        self.types = kinds_of(schema, self.columns)
 
     def __len__(self) -> int:
         return self._rows

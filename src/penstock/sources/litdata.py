@@ -21,6 +21,7 @@ from ..errors import ConfigError, DataError
 from . import meta, sidecar
 from .arrays import ALONE
 from .checked import Checked, Wanted, of_data
+from .kinds import Kind, Made
 from .litdata_json import nested
 from .mds import Decode, pictures, pixels
 from .records import BROKEN, Records, counted, headed
@@ -128,7 +129,9 @@ class Items:
         self._count, self._tokens = len(index.formats), index.tokens
         self._decode = {leaf: decoder(index.formats[leaf], origin) for leaf in _leaves(self._tree)}
         keys, parts = self._tree.keys or [ALONE], self._tree.parts if self._tree.keys else [self._tree]
-        self.types = {str(key): _type(part, index.formats) for key, part in zip(keys, parts, strict=True)}
+        self.types: dict[str, Kind] = {
+            str(key): _kind(part, index.formats) for key, part in zip(keys, parts, strict=True)
+        }
 
     def __call__(self, data: bytes) -> Any:
         if self._tokens:
@@ -162,12 +165,12 @@ def _leaves(tree: Tree) -> list[int]:
     return [tree.leaf] if tree.make is None else [leaf for part in tree.parts for leaf in _leaves(part)]
 
 
-def _type(tree: Tree, formats: Sequence[str]) -> str:
+def _kind(tree: Tree, formats: Sequence[str]) -> Kind:
     """The type of a part of items, as far as its values tell."""
     if tree.make is not None:
-        parts = [_type(part, formats) for part in tree.parts]
-        named = parts if tree.keys is None else [f"{key!r}: {part}" for key, part in zip(tree.keys, parts, strict=True)]
-        return f"{tree.make.__name__}({', '.join(named)})"
+        names = [""] * len(tree.parts) if tree.keys is None else map(repr, tree.keys)
+        parts = zip(names, (_kind(part, formats) for part in tree.parts), strict=True)
+        return Made(tree.make.__name__, tuple(parts))
     name, _, detail = formats[tree.leaf].partition(":")
     if name in _BARE:
         return f"{_dtype(int(detail), _BARE[name])}[*]"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from ..base import seams
 from ..errors import ConfigError, DataError
@@ -15,6 +14,7 @@ from .bare import Bare
 from .chain import Counts, File
 from .columnar import Arrow, Parquet
 from .held import Shared
+from .kinds import Kinds, Typed, compare
 from .lines import Offsets
 from .paths import TABLES
 from .sizes import lengths_of
@@ -113,23 +113,11 @@ class Opener(NamedTuple):
         )
 
 
-@runtime_checkable
-class Typed(Protocol):
-    """A file that tells the types of its columns, as far as their values tell."""
-
-    @property
-    def types(self) -> Mapping[str, str]: ...
-
-
-Types = dict[str, tuple[str, Path]]
-"""The type of each column, and the file that has it."""
-
-
-def alike(file: File, first: File, first_path: Path, path: Path, seen: Types) -> File | None:
+def alike(file: File, first: File, first_path: Path, path: Path, seen: Kinds) -> File | None:
     """The file, if its columns are those of the first, of types as `seen`; `None` if only their order differs."""
     mine, theirs = _columns(file), _columns(first)
     if isinstance(file, Typed):
-        _compare(file.types, path, seen)
+        compare(file.types, path, seen)
     if set(mine) != set(theirs):
         raise DataError(
             f"its columns are {', '.join(mine)}, those of {first_path} are {', '.join(theirs)}: pass columns= with "
@@ -141,25 +129,3 @@ def alike(file: File, first: File, first_path: Path, path: Path, seen: Types) ->
 
 def _columns(file: File) -> list[str]:
     return list(file.types if isinstance(file, Typed) else file.columns or ())
-
-
-def _compare(types: Mapping[str, str], path: Path, seen: Types) -> None:
-    """Refuse a file that holds a column as another type than was seen; one that is empty throughout has none, and the
-    first file that tells more settles it for the others.
-    """
-    for name, kind in types.items():
-        other, where = seen.setdefault(name, (kind, path))
-        if _fits(kind, other):
-            continue
-        if not _fits(other, kind):
-            raise DataError(
-                f"its column {name!r} holds {kind}, that of {where} holds {other}: write them alike, pass "
-                "columns= without it, or read them as two sources",
-                where=str(path),
-            )
-        seen[name] = kind, path
-
-
-def _fits(one: str, other: str) -> bool:
-    """Whether a type is another one, of which nothing but nulls or empty lists was seen."""
-    return re.fullmatch(re.escape(one).replace("null", ".+"), other) is not None

@@ -17,6 +17,7 @@ from ..types import Ints
 from . import sidecar
 from .chain import gap_of, in_file_order, ranges_of
 from .checked import Checked
+from .kinds import Kind
 
 _BLOCK = 1 << 20
 BROKEN = (ValueError, LookupError, ArithmeticError, TypeError, RecursionError, struct.error)
@@ -44,7 +45,7 @@ class Records:
         origin: Path,
         columns: Sequence[str] | None,
         sound: Sound | None = None,
-        types: Mapping[str, str] | None = None,
+        types: Mapping[str, Kind] | None = None,
     ) -> None:
         self.columns, self.types = columns, types or {}
         self._path, self._parse, self._origin, self._sound, self._data = path, parse, origin, sound, data

@@ -16,7 +16,7 @@ from . import sidecar
 from .arrays import named
 from .block import Form, OfColumns, of_batch
 from .checked import Checked, Wanted
-from .columnar import types_of
+from .kinds import kinds_of
 from .rows import arrow, together
 
 _AT_ONCE = 8  # reads under way
@@ -37,7 +37,7 @@ class Vortex(OfColumns):
         if missing := [column for column in wanted.columns or () if column not in names]:
             raise ConfigError(f"{self._origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
         self.columns = names if wanted.columns is None else list(wanted.columns)
-        self.types = types_of(schema, self.columns)
+        self.types = kinds_of(schema, self.columns)
 
     def __len__(self) -> int:
         return self._rows
