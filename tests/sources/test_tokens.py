@@ -388,6 +388,12 @@ def test_caches_that_are_not_whole(stores: Path) -> None:
     with pytest.raises(ConfigError, match="eos= does not go with"):
         open_files(stores / "levanter-sharded", eos=EOS)
     assert_windows(ps.read(stores / "levanter-sharded"), DOCUMENTS, 5)
+    told = stores / "levanter-sharded/00001_b/input_ids/data/zarr.json"
+    int32 = told.read_text()
+    told.write_text(int32.replace('"data_type":"int32"', '"data_type":"uint32"'))
+    with pytest.raises(DataError, match="00001_b: its tokens are uint32, those of .*00000_a are int32"):
+        open_files(stores / "levanter-sharded")
+    told.write_text(int32)
     shutil.copytree(stores / "levanter/input_ids", stores / "levanter-sharded/00000_a/input_ids", dirs_exist_ok=True)
     with pytest.raises(DataError, match="its offsets are not those of 5 rows"):
         open_files(stores / "levanter-sharded", cache=stores / "cache")

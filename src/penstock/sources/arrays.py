@@ -207,7 +207,7 @@ def _type(dtype: Any, shape: Sequence[Any]) -> str:
     if len(shape) == 1 and dtype.kind in "biufcSUT":
         return type(np.zeros(1, dtype).tolist()[0]).__name__
     name = {"S": "bytes", "U": "str", "T": "str"}.get(dtype.kind) or str(dtype.newbyteorder("="))
-    return f"{name}[{', '.join(map(str, shape[1:]))}]"
+    return name if len(shape) == 1 else f"{name}[{', '.join(map(str, shape[1:]))}]"
 
 
 def _module(name: str, extra: str, path: Path) -> Any:

@@ -64,7 +64,9 @@ class KeptEnds:
 
 @runtime_checkable
 class Measured(Protocol):
-    """A file that knows how long its rows are."""
+    """A file that knows how long its rows are, and what its tokens are stored as."""
+
+    dtype: np.dtype[Any]
 
     def lengths(self) -> Sizes: ...
 
@@ -206,7 +208,7 @@ def bounds(ends: Ints, indices: Ints) -> tuple[Ints, Ints]:
 
 def of_one_type(file: File, first: File, first_path: Path, path: Path) -> None:
     """Refuse a file whose tokens are of another type than those of the first."""
-    if isinstance(file, TokenFile) and isinstance(first, TokenFile) and file.dtype != first.dtype:
+    if isinstance(file, Measured) and isinstance(first, Measured) and file.dtype != first.dtype:
         raise DataError(
             f"its tokens are {file.dtype}, those of {first_path} are {first.dtype}: read them as two sources",
             where=str(path),

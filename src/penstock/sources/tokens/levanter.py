@@ -25,7 +25,7 @@ from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import Chain, File, Outline
 from ..held import Held, Shared
-from .file import KeptEnds, bounds, kept_ends, lengths_of_files
+from .file import KeptEnds, bounds, kept_ends, lengths_of_files, of_one_type
 
 LEDGER = "shard_ledger.json"
 
@@ -37,7 +37,8 @@ class CacheFile:
 
     columns = None
 
-    def __init__(self, folder: Path, ends: KeptEnds, shared: Shared) -> None:
+    def __init__(self, folder: Path, ends: KeptEnds, shared: Shared, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
         self._data, self._ends, self._shared = folder / _FIELD / "data", ends, shared
 
     def __len__(self) -> int:
@@ -98,6 +99,7 @@ def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
     with Progress("open shards", len(folders), "files") as progress:
         for one, rows in progress.each(folders):
             files.append(_file(one, rows, cache, shared))
+            of_one_type(files[-1], files[0], folders[0][0], one)
     paths = [Path(entry.path) for one, _ in folders for entry in _chunks(one)]
     outline = Outline([len(file) for file in files], None, [sidecar.stat(each) for each in paths])
     lengths, name = partial(lengths_of_files, files), folder.absolute().name
@@ -141,7 +143,7 @@ def _file(folder: Path, rows: int, cache: str | Path | None, shared: Shared) -> 
     for number in range(-(-many // chunk)):  # of a chunk that is not there zarr gives zeros
         if not (data / "c" / str(number)).is_file():
             raise DataError(f"chunk {number} of its tokens is not there", where=str(data))
-    return CacheFile(folder, ends, shared)
+    return CacheFile(folder, ends, shared, array.dtype.numpy_dtype)
 
 
 def _ends(folder: Path, rows: int) -> Ints:
