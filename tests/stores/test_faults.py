@@ -133,6 +133,25 @@ def test_redirects_are_followed_but_not_everywhere(site: servers.Site, tmp_path:
             ps.read(f"{site.url}/x.jsonl")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "nobody.example"])
+@pytest.mark.parametrize("direct", ["127.0.0.1,localhost,2130706433,[::ffff:127.0.0.1],nobody.example", ""])
+def test_nobody_outside_leads_on_to_our_own_networks(
+    host: str, direct: str, site: servers.Site, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if host == "nobody.example":
+        monkeypatch.setattr(machine, "addresses", lambda host: ["10.11.12.13"])
+    with servers.site(tmp_path / "www") as proxy:  # the way to what lies outside
+        proxy.faults = [servers.status(302, Location=f"http://{host}:{site.server_address[1]}/x.jsonl")] * 2
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", direct)
+        if direct or "127" in host:
+            with pytest.raises(StorageError, match=r"far.example/x.jsonl: .*inside of this machine's network"):
+                ps.read("http://far.example/x.jsonl")
+        else:  # what a name is for a proxy, it knows
+            assert list(ps.read("http://far.example/x.jsonl")) == ROWS
+    assert not site.asked and not clock.slept
+
+
 def test_a_server_without_ranges_serves_small_files(site: servers.Site) -> None:
     def whole(handler: Any) -> bool:
         del handler.headers["Range"]

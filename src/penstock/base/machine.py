@@ -130,6 +130,13 @@ def environment(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def addresses(host: str) -> list[str]:
+    """What a name of a host stands for, as this machine is told."""
+    import socket
+
+    return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+
+
 def lock() -> contextlib.AbstractContextManager[Any]:
     """One thread at a time; the same one may enter again."""
     return threading.RLock()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
+from ipaddress import ip_address
 from string import punctuation
 from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
@@ -29,14 +30,15 @@ _PACKING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
 _MOVED = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _HOST = re.compile(r"[^\x00-\x20\x7f]+")
-_NEVER = re.compile(r"169\.254\.|metadata\.google\.internal$|\[?fe80:|\[?fd00:ec2:", re.IGNORECASE)
+_NEVER = re.compile(r"169\.254\.|metadata\.google\.internal$|fe80:|fd00:ec2:", re.IGNORECASE)
+_OWN = "it leads on to an address inside of this machine's network, which is not followed: give that URL itself"
 
 
 class Reply:
     """What a server answered, whole."""
 
-    def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes) -> None:
-        self.status, self.reason, self.data = status, reason, data
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes, peer: str) -> None:
+        self.status, self.reason, self.data, self.peer = status, reason, data, peer
         self.headers = {name.lower(): value for name, value in headers.items()}
 
     def failure(self) -> Exception:
@@ -120,9 +122,10 @@ class HttpClient:
     def _ask(self, method: str, url: str, headers: Mapping[str, str], size: int = 1) -> Reply:
         target = full = self._full(url)
         _split(full)
-        until = seams.world.sched.now() + _patience()
+        until, inside = seams.world.sched.now() + _patience(), None  # whether who was asked is of our network
         for _ in range(_REDIRECTS + 1):
-            reply = self._once(method, target, {**headers, **_login(full, target)}, size, until)
+            reply = self._once(method, target, {**headers, **_login(full, target)}, size, until, inside)
+            inside = _closed(reply.peer, False) if inside is None else inside
             if reply.status not in _MOVED or "location" not in reply.headers:
                 packed = _PACKING.search(reply.headers.get("content-encoding", ""))
                 if packed and reply.status < 300 and not urlsplit(full).path.endswith(_PACKED):
@@ -131,12 +134,14 @@ class HttpClient:
             parts = _split(target, reply.headers["location"])
             if parts.scheme not in ("http", "https") or (parts.scheme == "http" and target.startswith("https:")):
                 raise Denied(f"it leads on to a {parts.scheme or 'strange'} address, which is not followed")
-            if _NEVER.match(parts.hostname or ""):
-                raise Denied("it leads on to an address inside of this machine's network, which is not followed")
+            if _closed(parts.hostname or "", inside):
+                raise Denied(_OWN)
             target = parts.geturl()
         raise Denied(f"it leads on more than {_REDIRECTS} times")
 
-    def _once(self, method: str, target: str, headers: Mapping[str, str], size: int, until: float) -> Reply:
+    def _once(
+        self, method: str, target: str, headers: Mapping[str, str], size: int, until: float, inside: bool | None
+    ) -> Reply:
         parts = urlsplit(target)
         place = parts.scheme, parts.netloc.rpartition("@")[2]
         query = f"?{quote(parts.query, punctuation)}" if parts.query else ""
@@ -144,14 +149,16 @@ class HttpClient:
         headers, proxy = {"Accept-Encoding": "identity", **headers}, _proxy(*place)
         if proxy is not None and parts.scheme == "http":
             asked, headers = f"http://{place[1]}{asked}", {**headers, **_basic(proxy, "Proxy-Authorization")}
-        connection = self._connection(place, proxy)
+        connection, named = self._connection(place, proxy), parts.hostname if proxy else None
         connection.response_class = cast("Any", partial(_answer, until))
         try:
             try:
+                peer = _connected(connection, named, inside)
                 connection.request(method, asked, headers=headers)
                 response = connection.getresponse()
             except (ConnectionError, http.client.BadStatusLine):  # one that was kept, and that the server gave up
                 connection.close()
+                peer = _connected(connection, named, inside)
                 connection.request(method, asked, headers=headers)
                 response = connection.getresponse()
             with response:
@@ -163,7 +170,7 @@ class HttpClient:
                     raise Denied("the server gives no parts of files, but all of them: copy it to a local folder")
                 if told is not None and data is not None and len(data) < told:
                     raise Later(f"the answer was cut off: {len(data):,} of {told:,} bytes came")
-                reply = Reply(response.status, response.reason, dict(response.getheaders()), data or b"")
+                reply = Reply(response.status, response.reason, dict(response.getheaders()), data or b"", peer)
                 whole = response.isclosed()
         except ssl.SSLCertVerificationError as error:
             connection.close()
@@ -210,6 +217,33 @@ def _split(url: str, further: str = "") -> SplitResult:
         if parts.scheme not in ("http", "https") or (_HOST.fullmatch(host) and host.encode("idna") and parts.port != 0):
             return parts
     raise Denied("no server has such an address: see its host and its port")
+
+
+def _closed(address: str, inside: bool) -> bool:
+    """Whether no server may lead us on to an address: from `inside` of our networks to what tells machines of a cloud
+    their credentials, from elsewhere to nothing in them. A name is no address yet."""
+    with suppress(ValueError):
+        found = ip_address(address)
+        found = getattr(found, "ipv4_mapped", None) or found
+        return bool(_NEVER.match(str(found))) or not (inside or found.is_global)
+    return bool(_NEVER.match(address))
+
+
+def _connected(connection: Any, named: str | None, inside: bool | None) -> str:
+    """Connect to a server, or to the proxy that is asked for one which is `named`; the address of the server.
+    `inside` is told where another server led on to it."""
+    if connection.sock is None:
+        there = [] if named or inside is None else machine.addresses(connection.host)  # at one may be nobody to connect
+        if any(_closed(one, inside is True) for one in there):
+            raise Denied(_OWN)
+        connection.connect()
+    try:
+        address = named or str(connection.sock.getpeername()[0])
+    except OSError:
+        raise ConnectionResetError from None
+    if inside is not None and _closed(address, inside):
+        raise Denied(_OWN)
+    return address
 
 
 def _proxy(scheme: str, host: str) -> str | None:
