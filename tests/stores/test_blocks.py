@@ -262,6 +262,13 @@ def test_sizes(text: str, size: int) -> None:
     assert bytes_of(text) == size
 
 
+@pytest.mark.parametrize("told", ["nan", "inf", "-1", "-1GB", "much", "1e400", "1 2x"])
+def test_a_limit_that_is_no_size_is_refused(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.LIMIT, told)
+    with pytest.raises(ConfigError, match=f"PENSTOCK_CACHE_LIMIT in the environment: '{told}' is no size"):
+        Blocks(tmp_path).read(Found("s3://bucket/x", 5, "1"), 0, 5, lambda a, b: bytes(b - a))
+
+
 def run(*words: str) -> Callable[[], tuple[int, Any]]:
     done = CliRunner().invoke(app, ["cache", *words, "--json"])
     return lambda: (done.exit_code, json.loads(done.output))

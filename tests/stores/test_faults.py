@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.base import machine, seams
 from penstock.cli.app import app
-from penstock.errors import StorageError
+from penstock.errors import ConfigError, StorageError
 from penstock.stores import http as module
 
 from . import servers
@@ -81,6 +81,15 @@ def test_how_long_is_in_the_environment(site: servers.Site, clock: Clock, monkey
     with pytest.raises(StorageError, match="503"):
         ps.read(f"{site.url}/x.jsonl")
     assert clock.now() <= 3
+
+
+@pytest.mark.parametrize("told", ["nan", "inf", "-inf", "1e999", "-1", "a minute", ""])
+def test_how_long_is_a_number(told: str, site: servers.Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", told)
+    site.faults = [servers.status(503)]
+    with pytest.raises(ConfigError, match=f"PENSTOCK_STORE_SECONDS='{told}' in the environment: write a number"):
+        ps.read(f"{site.url}/x.jsonl")
+    assert not site.asked and not clock.slept
 
 
 def test_what_is_refused_is_not_asked_again(site: servers.Site, clock: Clock) -> None:

@@ -163,7 +163,10 @@ class Blocks:
     def limit(self, used: int) -> int:
         """How many bytes of blocks there may be: as the environment says, or half of what the disk has for them."""
         if told := machine.environment(LIMIT):
-            return bytes_of(told)
+            try:
+                return bytes_of(told)
+            except ConfigError as error:
+                raise ConfigError(f"{LIMIT} in the environment: {error}") from None
         there = next(one for one in (self.folder, *self.folder.absolute().parents) if one.exists())
         return (used + seams.world.disk.free(there)) // 2
 

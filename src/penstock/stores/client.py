@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
@@ -99,11 +100,12 @@ _PASSES = (408, 425, 429)
 
 def seconds() -> float:
     """How long a store is asked again for one thing."""
-    told = machine.environment(DEADLINE)
-    try:
-        return _SECONDS if told is None else float(told)
-    except ValueError:
-        raise ConfigError(f"{DEADLINE}={told!r} in the environment: a number of seconds") from None
+    if (told := machine.environment(DEADLINE)) is None:
+        return _SECONDS
+    with suppress(ValueError):
+        if 0 <= (found := float(told)) < math.inf:
+            return found
+    raise ConfigError(f"{DEADLINE}={told!r} in the environment: write a number of seconds, 60 say (0 to ask once)")
 
 
 def judged(status: int, reason: str, after: str | None = None) -> Exception:

@@ -229,7 +229,7 @@ def _closed(address: str, inside: bool) -> bool:
     return bool(_NEVER.match(address))
 
 
-def _connected(connection: Any, named: str | None, inside: bool | None) -> str:
+def _connected(connection: http.client.HTTPConnection, named: str | None, inside: bool | None) -> str:
     """Connect to a server, or to the proxy that is asked for one which is `named`; the address of the server.
     `inside` is told where another server led on to it."""
     if connection.sock is None:
@@ -238,7 +238,7 @@ def _connected(connection: Any, named: str | None, inside: bool | None) -> str:
             raise Denied(_OWN)
         connection.connect()
     try:
-        address = named or str(connection.sock.getpeername()[0])
+        address = named or str(cast("Any", connection.sock).getpeername()[0])
     except OSError:
         raise ConnectionResetError from None
     if inside is not None and _closed(address, inside):
