@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import warnings
@@ -106,6 +107,40 @@ def test_damage_is_fetched_anew(tmp_path: Path) -> None:
     ask = Far()
     assert bytes(cache.read(FOUND, 0, len(DATA), ask)) == DATA
     assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
+
+
+def socket_at(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+ODD = {"pipe": os.mkfifo, "socket": socket_at, "link": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_file_is_no_block(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    cache = Blocks("c")
+    cache.read(FOUND, 0, len(DATA), Far())
+    block, size = next(cache.all()).path, sum(one.size for one in cache.all())
+    for path in (block, cache.folder / "used"):
+        path.unlink()
+        ODD[kind](path)
+    if kind == "folder":
+        with pytest.warns(UserWarning, match="Is a directory|is a folder: delete it"):
+            assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
+        (cache.folder / "used").rmdir()
+        with pytest.warns(UserWarning, match=f"{block} is a folder: delete it"):
+            assert bytes(Blocks("c").read(FOUND, 0, len(DATA), Far())) == DATA
+        with pytest.raises(OSError, match=str(block)):
+            cache.verify()
+        return
+    assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
+    assert sum(one.size for one in cache.all()) == size and cache.verify()[1] == []
+    assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
+    block.unlink()
+    ODD[kind](block)
+    assert cache.verify()[1] == [block] and not block.exists()
 
 
 def test_a_block_at_the_place_of_another_is_none(tmp_path: Path) -> None:

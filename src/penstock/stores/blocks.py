@@ -7,6 +7,7 @@ what it reads. One process fetches a block, the others wait for it. Locks are th
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import struct
 import warnings
@@ -134,6 +135,8 @@ class Blocks:
             self._note(used + need)  # before: a crash counts too much, never too little
             for number, data in whole.items():
                 path = self._path(key, number)
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, f"{path} is a folder: delete it")
                 name = path.with_name(f".{path.name}.{machine.process()}.tmp")
                 try:
                     disk.write(name, encoded(path, data))
@@ -172,8 +175,11 @@ class Blocks:
 
     def _used(self) -> int:
         """The bytes of all blocks, as they were last noted."""
+        path = self.folder / "used"
         with contextlib.suppress(OSError):
-            data = seams.world.disk.read(self.folder / "used")
+            if path.exists() and not path.is_file():
+                seams.world.disk.unlink(path)
+            data = seams.world.disk.read(path)
             if len(data) == 12 and zlib.crc32(data[:8]) == int.from_bytes(data[8:], "little"):
                 return int.from_bytes(data[:8], "little")
         return self.shrink(1 << 62)
@@ -220,9 +226,8 @@ class Blocks:
             many += 1
             length = length_of(block.path)
             if (length is None or part(block.path, 0, length) is None) and block.path.exists():
+                seams.world.disk.unlink(block.path)
                 bad.append(block.path)
-                with contextlib.suppress(OSError):
-                    seams.world.disk.unlink(block.path)
         return many, bad
 
 
@@ -246,6 +251,8 @@ def on_disk(length: int) -> int:
 
 def part(path: Path, start: int, stop: int) -> bytes | memoryview | None:
     """Bytes of a kept block, as they were when it was written; `None` where it is not there, or they are not."""
+    if not path.is_file():  # a pipe would be waited for
+        return None
     read, most = seams.world.store.read, _HEAD.size + 4 * (SIZE // _SUM)
     low, high = start // _SUM * _SUM, -(-stop // _SUM) * _SUM
     try:
@@ -272,6 +279,8 @@ def part(path: Path, start: int, stop: int) -> bytes | memoryview | None:
 
 def length_of(path: Path) -> int | None:
     """How many bytes a block says it has; `None` where its file cannot be so long."""
+    if not path.is_file():
+        return None
     with contextlib.suppress(OSError, struct.error):
         length = _HEAD.unpack(seams.world.store.read(str(path), 0, _HEAD.size))[2]
         return length if seams.world.store.stat(str(path)).size == on_disk(length) else None
