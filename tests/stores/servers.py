@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +24,11 @@ class Site(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: Path | None = None, upstream: str = "", delay: float = 0.0) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(
+        self, folder: Path | None = None, upstream: str = "", delay: float = 0.0, host: str = "127.0.0.1"
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, 0), Handler)
         self.folder, self.upstream, self.delay = folder, upstream, delay
         self.faults: list[Fault] = []
         self.asked: list[tuple[str, str, str]] = []  # method, path, range
@@ -36,7 +40,8 @@ class Site(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        host = self.server_address[0]
+        return f"http://{f'[{host}]' if ':' in str(host) else host}:{self.server_address[1]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
@@ -237,8 +242,8 @@ def moved(to: str) -> Fault:
 
 
 @contextlib.contextmanager
-def site(folder: Path | None = None, upstream: str = "", delay: float = 0.0) -> Iterator[Site]:
-    server = Site(folder, upstream, delay)
+def site(folder: Path | None = None, upstream: str = "", delay: float = 0.0, host: str = "127.0.0.1") -> Iterator[Site]:
+    server = Site(folder, upstream, delay, host)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

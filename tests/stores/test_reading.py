@@ -99,6 +99,20 @@ def test_lines_and_archives_over_http(web: servers.Site, tmp_path: Path) -> None
         ps.read(f"{web.url}/a/*.jsonl")
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
+def test_an_address_in_brackets_is_no_glob(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with servers.site(data, host="::1") as web:
+        for direct in ("::1", "[::1]"):
+            monkeypatch.setenv("no_proxy", direct)
+            assert list(ps.read(f"{web.url}/a/{{0..2}}.jsonl", cache=tmp_path / direct)) == ROWS
+        assert list(ps.read(f"{web.url.replace('[', 'me:pw@[')}/a/1.jsonl")) == ROWS[100:200]
+        with pytest.raises(ConfigError, match=r"no object 'http://\[::1\]:\d+/c.jsonl'.*as the store has it"):
+            ps.read(f"{web.url}/c.jsonl")
+        with pytest.raises(ConfigError, match=r"'http://\[::1\]:\d+/a/\*.jsonl': a web server does not tell"):
+            ps.read(f"{web.url}/a/*.jsonl")
+
+
 def test_threads_that_open_at_once_keep_to_their_own_caches(memory: str) -> None:
     store, begun, over = seams.world.store, threading.Event(), threading.Event()
     assert isinstance(store, Stores)

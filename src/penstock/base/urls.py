@@ -17,6 +17,7 @@ _BESIDE = frozenset(  # what signatures of S3, CloudFront, Google, Alibaba and A
     "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
 )
 
+_BEFORE_GLOB = re.compile(r"(?:[\w+.:-]+:/+(?:[^/]*@)?\[[\da-f:.]*:[\da-f:.]*(?:%[^]/]*)?\])?[^*?\[]*", re.IGNORECASE)
 _PLACE = re.compile(r"(?:\[[^]]*\]|[^:]*)(?::\d*)?")
 _QUERY = re.compile(r"\?[\w.~%-]+=")
 
@@ -56,6 +57,16 @@ def scheme_of(path: str) -> str:
     ('s3', 'simplecache::s3')
     """
     return path.partition(":/")[0].lower()
+
+
+def before_glob(path: str) -> str:
+    """What stands before the first wildcard: all of a path without one. Brackets of an address of IPv6 are none.
+
+    >>> before_glob("a/b-[0-9].txt"), before_glob("http://[::1]:80/x"), before_glob("s3://[ab]/x")
+    ('a/b-', 'http://[::1]:80/x', 's3://')
+    """
+    found = _BEFORE_GLOB.match(path)
+    return found[0] if found else ""
 
 
 def local(path: str | Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from ..base import seams
 from ..base.hints import chosen
 from ..base.seams import Entry
-from ..base.urls import scheme_of
+from ..base.urls import before_glob, scheme_of
 from ..errors import ConfigError, StorageError
 from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
@@ -232,7 +232,7 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
 def look_at(given: Iterable[str | Path]) -> None:
     """Ask for all objects of stores that are named, at once; what is not there is said when its turn comes."""
     far = [one for each in given if is_far(each) for one in _names(each)]
-    store, names = seams.world.store, [one for one in far if not {*one} & {*"*?["}]
+    store, names = seams.world.store, [one for one in far if before_glob(one) == one]
     if names and isinstance(store, Stores):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
             store.look(names)
@@ -246,7 +246,7 @@ def _names(pattern: str | Path) -> list[str]:
 def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     """The same, of what lies in a store."""
     names = _names(pattern)
-    globs = [one for one in names if any(letter in one for letter in "*?[")]
+    globs = [one for one in names if before_glob(one) != one]
     plain = [one for one in names if one not in set(globs)]
     if globs and scheme_of(pattern) in ("http", "https"):
         raise ConfigError(
@@ -331,10 +331,10 @@ def _listed(pattern: str) -> list[Entry]:
 def _around(pattern: str) -> str:
     """What is there instead, for an error: the last folder of the pattern that has no wildcard, and what it holds."""
     folder = at(pattern).parent
-    while any(letter in folder.as_posix() for letter in "*?["):
-        folder = folder.parent
     if isinstance(folder, Far):
         return "see whether it is spelled as the store has it"
+    while any(letter in folder.as_posix() for letter in "*?["):
+        folder = folder.parent
     if not folder.is_dir():
         while not folder.parent.is_dir():
             folder = folder.parent

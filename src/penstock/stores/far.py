@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ..base import seams
-from ..base.urls import is_url, local, open_name, refused, scheme_of, spelled_out, without_digest
+from ..base.urls import before_glob, is_url, local, open_name, refused, scheme_of, spelled_out, without_digest
 from ..errors import ConfigError
 from .file import FarFile
 
@@ -24,6 +24,11 @@ _spelled: Callable[[Any], str] = cast("Any", _Local).__str__
 def _held(part: Any) -> Any:
     """A part of a path in which `pathlib` leaves empty names of folders where they are."""
     return _EMPTY.sub(lambda found: found[0] if len(found[0]) > 1 else "/\0", part) if isinstance(part, str) else part
+
+
+def _many(name: str) -> bool:
+    """Whether a name may mean several."""
+    return "{" in name or before_glob(name) != name
 
 
 class Far(_Local):
@@ -79,7 +84,7 @@ class Far(_Local):
         return self.is_file() or self.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        if any(letter in str(self) for letter in "*?[{"):
+        if _many(str(self)):
             return False
         try:
             seams.world.store.stat(str(self))
@@ -88,7 +93,7 @@ class Far(_Local):
         return True
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        if any(letter in str(self) for letter in "*?[{") or scheme_of(str(self)) in ("http", "https"):
+        if _many(str(self)) or scheme_of(str(self)) in ("http", "https"):
             return False
         holds = getattr(seams.world.store, "holds", None)
         return False if holds is None else holds(str(self))

@@ -146,7 +146,7 @@ class HttpClient:
         place = parts.scheme, parts.netloc.rpartition("@")[2]
         query = f"?{quote(parts.query, punctuation)}" if parts.query else ""
         asked = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + query
-        headers, proxy = {"Accept-Encoding": "identity", **headers}, _proxy(*place)
+        headers, proxy = {"Accept-Encoding": "identity", **headers}, _proxy(parts)
         if proxy is not None and parts.scheme == "http":
             asked, headers = f"http://{place[1]}{asked}", {**headers, **_basic(proxy, "Proxy-Authorization")}
         connection, named = self._connection(place, proxy), parts.hostname if proxy else None
@@ -246,11 +246,11 @@ def _connected(connection: http.client.HTTPConnection, named: str | None, inside
     return address
 
 
-def _proxy(scheme: str, host: str) -> str | None:
+def _proxy(parts: SplitResult) -> str | None:
     """The proxy that the environment names for a host, with its login."""
-    if urllib.request.proxy_bypass(host.rpartition(":")[0] or host):
+    if any(map(urllib.request.proxy_bypass, (parts.netloc.rpartition("@")[2], parts.hostname or ""))):
         return None
-    found = urllib.request.getproxies().get(scheme)
+    found = urllib.request.getproxies().get(parts.scheme)
     return None if not found else urlsplit(found if "://" in found else f"http://{found}").netloc
 
 

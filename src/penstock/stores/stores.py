@@ -11,7 +11,7 @@ from weakref import finalize
 
 from ..base import machine
 from ..base.seams import Entry, Stat, Store
-from ..base.urls import without_digest
+from ..base.urls import before_glob, without_digest
 from ..errors import ConfigError
 from . import shared
 from .ahead import Ahead, Range
@@ -21,7 +21,6 @@ from .client import Found
 from .far import is_far
 
 _FEW = 8  # folders of each of which it is asked what it is, rather than to list all that lies below
-_MAGIC = re.compile(r"[*?\[]")
 
 
 class Known(NamedTuple):
@@ -180,7 +179,7 @@ class Stores:
     def list(self, pattern: str, /) -> list[Entry]:
         if not is_far(pattern):
             return self._local.list(pattern)
-        begun = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0] + "/"
+        begun = before_glob(pattern).rpartition("/")[0] + "/"
         fits, entries, files = _glob(pattern), dict[str, Entry](), dict[str, Found]()
         for one in self._meant(begun, pattern, fits):
             name = one.url.rstrip("/")
@@ -241,7 +240,8 @@ class Stores:
 
 def _glob(pattern: str) -> re.Pattern[str]:
     """A glob over URLs: `*` and `?` stay within a folder, `**/` goes through any number of them."""
-    out, at = "", 0
+    begun = before_glob(pattern)
+    out, at = re.escape(begun), len(begun)
     while at < len(pattern):
         if pattern.startswith("**/", at):
             out, at = f"{out}(?:(?:[^/.][^/]*)?/)*", at + 3
