@@ -18,6 +18,8 @@ import others
 import penstock as ps
 from penstock.base import seams
 from penstock.errors import ConfigError, DataError, StorageError
+from penstock.mixture_files import read_model
+from penstock.report.changes import changes
 from penstock.sources import open_files
 from penstock.sources.paths import find
 from penstock.stores import Range, Stores, told
@@ -332,6 +334,33 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
             ps.read(url)
     with pytest.raises(ImportError, match=r"penstock\[remote\]"):
         ps.read("memory://x.jsonl")
+
+
+def test_a_mixture_file_gives_its_login_to_what_is_beside_it(tmp_path: Path) -> None:
+    www = tmp_path / "www"
+    (www / "d").mkdir(parents=True)
+    for number in range(3):
+        (www / "d" / f"{number}.jsonl").write_bytes(lines(ROWS[number * 100 : number * 100 + 100]))
+    (www / "base.yaml").write_text("seed: 3\n")
+    (www / "mix.yaml").write_text(
+        "include: base.yaml\nsources: {a: {path: 'd/{0..1}.jsonl'}, in: {mixture: /in.yaml}}\n"
+    )
+    (www / "in.yaml").write_text("sources: {b: {path: ./d/2.jsonl}}\n")
+    (www / "bad.yaml").write_text("sources: {a: {path: d/7.jsonl}, b: {path: d/0.jsonl, split: x}}\n")
+    with servers.site(www) as web, servers.site(www) as other:
+        web.login = f"Basic {base64.b64encode(b'me:p@w').decode()}"
+        url = web.url.replace("//", "//me:p%40w@")
+        ds = ps.load(f"{url}/mix.yaml?token=signed")
+        assert list(ds.limit(30)) == list(ps.load(f"{other.url}/mix.yaml").limit(30))
+        assert all("?" not in path or path.startswith("/mix.yaml") for _, path, _ in web.asked)
+        with pytest.raises(ConfigError, match=r"no object 'http://127.0.0.1:\d+/d/7.jsonl") as caught:
+            ps.load(f"{url}/bad.yaml")
+        assert "p%40w" not in str(caught.value) + repr(ds)
+        told = changes(*(read_model(f"{place}/mix.yaml")[0] for place in (url, other.url)))  # type: ignore[arg-type]
+        assert told and "p%40w" not in str(told)
+        (www / "far.yaml").write_text(f"sources: {{a: {{path: '{other.url}/d/0.jsonl'}}}}\n")
+        other.always = lambda handler: bool(handler.headers.get("Authorization") and handler.answer(400, b""))
+        assert list(ps.load(f"{url}/far.yaml").limit(2))
 
 
 def test_mixture_files_lie_in_stores_too(memory: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from ..base.hints import chosen
 from ..base.urls import local
 from ..dataset import Dataset
 from ..errors import ConfigError
+from ..stores import told
 from .build import build
 from .check import parse, parsed
 from .keys import schema
@@ -72,12 +73,12 @@ def load(path: str | Path, part: Part = "train") -> Dataset:
     if model is None or _errors(problems):
         raise ConfigError(said(_errors(lint(path))))
     if part == "held_out" and not (model := model.held_out()).sources:
-        raise ConfigError(f"{path}: nothing is held out; say how much: split: {{held_out: 1%}}")
+        raise ConfigError(f"{told(path)}: nothing is held out; say how much: split: {{held_out: 1%}}")
     try:
         return build(model)
     except ConfigError as error:
         found = _errors(lint(path))
-        raise ConfigError(said(found) if found else f"{path}: {error}") from error
+        raise ConfigError(said(found) if found else f"{told(path)}: {error}") from error
 
 
 def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from penstock.base.urls import redacted
 from penstock.mixture_files.model import MixtureFile
 from penstock.mixture_files.write import tree_of
 
@@ -64,5 +65,5 @@ def _said(value: Any) -> str:
     if isinstance(value, Mapping):
         text = ", ".join(f"{name} {_said(one)}" for name, one in cast(Tree, value).items())
     else:
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else redacted(str(value))
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
 from ..errors import ConfigError, DataError
-from ..stores import located
+from ..stores import located, told
 from . import meta
 from .mds_index import shards_of
 
@@ -125,7 +125,7 @@ def part(folder: str | Path, split: str) -> Path:
     if not split or PurePosixPath(split).name != split or not found.is_dir() or files(found) is None:
         raise ConfigError(
             f"split={split!r}: only a folder that Energon prepared, or one of datasets by split, has splits; "
-            f"{str(folder)!r} has none of this name"
+            f"{told(folder)!r} has none of this name"
         )
     return found
 

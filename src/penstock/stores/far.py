@@ -144,17 +144,20 @@ def located(path: str | Path) -> Path:
 
 def beside(file: str | Path, path: str) -> str:
     """A path that is written in a file, from where that file is. In a store it is resolved as a link of a page is: it
-    stays there, whatever it begins with.
+    stays there, whatever it begins with, and is asked for with the login that the file was, but not by its signature.
 
     >>> beside("s3://bucket/a/b/mix.yaml", "../x.jsonl"), beside("s3://bucket/a/b/mix.yaml", "/data/*.jsonl")
     ('s3://bucket/a/x.jsonl', 's3://bucket/data/*.jsonl')
     """
     if path.startswith("~") or is_url(path):
         return path
-    where = located(file).absolute().parent
-    if not isinstance(where, Far):
-        return str(where / path)
-    root, place, *folders = str(where).replace("://", ":/", 1).split("/")
+    there = located(file).absolute()
+    if not isinstance(there, Far):
+        return str(there.parent / path)
+    known = getattr(seams.world.store, "known", None)
+    root, place, *folders = str(there.parent).replace("://", ":/", 1).split("/")
+    if known is not None and (found := known(str(there))) is not None:
+        place = re.split("[/?#]", found.full.split("://", 1)[1], maxsplit=1)[0]
     parts = list[str]() if path.startswith("/") else folders
     for part in path.split("/"):
         parts = parts[:-1] if part == ".." else [*parts, part] if part not in ("", ".") else parts
