@@ -23,6 +23,7 @@ from penstock.report.changes import changes
 from penstock.sources import open_files
 from penstock.sources.paths import find
 from penstock.stores import Range, Stores, told
+from penstock.text import Tokenise
 
 from . import servers
 
@@ -361,6 +362,30 @@ def test_a_mixture_file_gives_its_login_to_what_is_beside_it(tmp_path: Path) -> 
         (www / "far.yaml").write_text(f"sources: {{a: {{path: '{other.url}/d/0.jsonl'}}}}\n")
         other.always = lambda handler: bool(handler.headers.get("Authorization") and handler.answer(400, b""))
         assert list(ps.load(f"{url}/far.yaml").limit(2))
+
+
+def test_a_tokenizer_lies_beside_its_mixture_file(tmp_path: Path) -> None:
+    tokenizers: Any = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "b": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tok.json"))
+    (tmp_path / "x.jsonl").write_bytes(lines([{"text": "a b a"}, {"text": "b c"}]))
+    text = "seed: 3\ntokenise: {tokenizer: tok.json}\nsources: {a: {path: x.jsonl}}\nbatch: {size: 1}\n"
+    (tmp_path / "mix.yaml").write_text(text)
+    (tmp_path / "bad.yaml").write_text(text.replace("tok.json", "none.json"))
+    with servers.site(tmp_path) as web:
+        web.login = f"Basic {base64.b64encode(b'me:pw').decode()}"
+        url = web.url.replace("//", "//me:pw@")
+        near, far = ps.load(tmp_path / "mix.yaml"), ps.load(f"{url}/mix.yaml")
+        assert same(far[0], near[0]) and "pw" not in repr(far)
+        with ps.Loader(far, executor="processes", workers=1) as loader:
+            assert same(next(iter(loader)), near[0])
+        assert Tokenise(f"{url}/tok.json").__qualname__ == Tokenise(tmp_path / "tok.json").__qualname__
+        with pytest.raises(ConfigError, match=r"there is no tokenizer 'http://127.0.0.1:\d+/none.json"):
+            Tokenise(f"{url}/none.json")
+        with pytest.raises(ConfigError, match=r"tokenise.tokenizer: there is no tokenizer 'http://127.0.0.1") as caught:
+            ps.load(f"{url}/bad.yaml")
+        assert "pw" not in str(caught.value)
 
 
 def test_mixture_files_lie_in_stores_too(memory: str, tmp_path: Path) -> None:

@@ -136,8 +136,10 @@ class _Check:
     def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
             return None
-        local = Path(beside(node.file, given["tokenizer"]))
-        settings: dict[str, Any] = {**given, "tokenizer": str(local) if local.exists() else given["tokenizer"]}
+        there = beside(node.file, given["tokenizer"])
+        # Of a store a file is meant, by its ending: names on the hub are not asked for there.
+        meant = there.endswith(".json") if is_far(there) else Path(there).exists()
+        settings: dict[str, Any] = {**given, "tokenizer": there if meant else given["tokenizer"]}
         return Tokenising(**settings)
 
     def split(self, given: dict[str, Any] | None) -> Splitting | None:

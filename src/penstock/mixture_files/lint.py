@@ -18,6 +18,7 @@ from ..sources import of_its_own
 from ..sources.folders import part
 from ..sources.outside import outside
 from ..sources.paths import find, one_format
+from ..stores import located
 from .build import ENDS, schedule_of, token_of, tokenizers_of
 from .check import parse
 from .footers import RowGroups, first_of, footers, lines
@@ -261,13 +262,13 @@ class _Lint:
             (own, source.marks, f"{at}.tokenise") if own else (model.tokenise, model.marks, "tokenise")
         )
         if tokenise and "tokenise" in marks and tokenise.tokenizer.endswith(".json"):
-            if not Path(tokenise.tokenizer).is_file():
+            if not located(tokenise.tokenizer).is_file():
                 said = f"there is no tokenizer {tokenise.tokenizer!r}"
                 self.notes.error(marks["tokenise"], f"{key}.tokenizer", said)
 
     def ends(self, model: MixtureFile) -> None:
         """Tokens around packed documents that the tokenizer does not know; one on a hub is not asked."""
-        if all(Path(name).is_file() for name in tokenizers_of(model)):
+        if all(located(name).is_file() for name in tokenizers_of(model)):
             for option in ENDS:
                 try:
                     token_of((model.pack or {}).get(option), model, option)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..base import seams
 from ..base.ints import whole
 from ..errors import ConfigError, DataError, missing_extra
+from ..stores import is_far, located, told
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
@@ -27,9 +28,9 @@ class Tokenise:
     where it lies, is part of the pipeline's fingerprint.
 
     Args:
-        tokenizer: a `tokenizer.json` (read with the package tokenizers), a folder or a name on the hub (opened with
-            transformers; code that comes with a model is never run), an object of either package, or a function that
-            gives lists of ids for a list of texts.
+        tokenizer: a `tokenizer.json` (read with the package tokenizers; it may be a URL), a folder or a name on the hub
+            (opened with transformers; code that comes with a model is never run), an object of either package, or a
+            function that gives lists of ids for a list of texts.
         field: the field with the text, where samples are mappings.
         special_tokens: whether a tokenizer adds the special tokens of its own template.
         bos: a token before every text.
@@ -63,17 +64,18 @@ class Tokenise:
         for name, end in (("bos", bos), ("eos", eos)):
             if end is not None and abs(whole(end, f"Tokenise({name}={{}})")) >= 1 << 31:
                 raise ConfigError(f"Tokenise({name}={end}): more than the 32 bits that ids have")
-        self.tokenizer = str(tokenizer) if isinstance(tokenizer, Path) else tokenizer
+        self._path = located(tokenizer) if isinstance(tokenizer, str | Path) else None
+        self.tokenizer: Any = tokenizer if self._path is None else told(tokenizer)
         self.field, self.special_tokens, self.bos, self.eos, self.keep = field, special_tokens, bos, eos, tuple(keep)
         self._ends = [np.full(int(end is not None), end or 0, np.int32) for end in (bos, eos)]
         self.version = getattr(tokenizer, "version", None)
         settings = {"special tokens": special_tokens or None, "bos": bos, "eos": eos}
-        told = "".join(
+        ends = "".join(
             f", {name}" if value is True else f", {name} {value}"
             for name, value in settings.items()
             if value is not None
         )
-        self.counted = f"{self._known()}, {field}{told}"
+        self.counted = f"{self._known()}, {field}{ends}"
         self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._opened  # noqa: B018 - it takes its settings over now, not in several threads at once
@@ -157,25 +159,24 @@ class Tokenise:
 
     def _known(self) -> str:
         """What a tokenizer is known by: a digest of what it holds, where that can be read, or its name."""
-        tokenizer = self.tokenizer
-        if not isinstance(tokenizer, str):
+        tokenizer, path = self.tokenizer, self._path
+        if path is None:
             table = _table(tokenizer)
             if hasattr(table, "to_str"):
                 return _digest(table.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
-        path = Path(tokenizer)
-        file = path / "tokenizer.json" if path.is_dir() else path
+        file = path / "tokenizer.json" if not is_far(path) and path.is_dir() else path
         if file.is_file():
             return _digest(seams.world.store.read(str(file)))
-        if path.suffix == ".json" or path.is_absolute():
+        if path.suffix == ".json" or path.is_absolute() or is_far(path):
             raise ConfigError(f"there is no tokenizer {tokenizer!r}")
         return tokenizer
 
     @cached_property
     def _opened(self) -> Any:
         found: Any = self.tokenizer
-        if isinstance(found, str):
-            found = _open(found)
+        if self._path is not None:
+            found = _open(found, self._path)
         elif not callable(found) and not hasattr(found, "encode_batch"):
             raise ConfigError(f"Tokenise({found!r}): a tokenizer, its path or name, or a function of a list of texts")
         if getattr(found, "padding", None) is not None:
@@ -185,9 +186,9 @@ class Tokenise:
         return found
 
 
-def _open(name: str) -> Any:
+def _open(name: str, path: Path) -> Any:
     """The tokenizer of a file, by the package tokenizers, or of a folder or a name, by transformers."""
-    package = "tokenizers" if Path(name).is_file() else "transformers"
+    package = "tokenizers" if path.is_file() else "transformers"
     try:
         library: Any = importlib.import_module(package)
     except ModuleNotFoundError:
@@ -195,7 +196,7 @@ def _open(name: str) -> Any:
     try:
         if package == "transformers":
             return library.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        found = library.Tokenizer.from_file(name)
+        found = library.Tokenizer.from_buffer(seams.world.store.read(str(path)))
     except Exception as error:  # the packages raise bare exceptions
         raise ConfigError(f"the tokenizer {name!r} cannot be opened: {error}") from error
     # Files are saved with the padding and the length of the model's inputs; a document has neither.
