@@ -13,10 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import others
 import penstock as ps
 from penstock.base import seams
+from penstock.cli.app import app
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.mixture_files import read_model
 from penstock.report.changes import changes
@@ -362,6 +364,33 @@ def test_a_mixture_file_gives_its_login_to_what_is_beside_it(tmp_path: Path) -> 
         (www / "far.yaml").write_text(f"sources: {{a: {{path: '{other.url}/d/0.jsonl'}}}}\n")
         other.always = lambda handler: bool(handler.headers.get("Authorization") and handler.answer(400, b""))
         assert list(ps.load(f"{url}/far.yaml").limit(2))
+
+
+def test_the_command_line_takes_mixture_files_of_stores(tmp_path: Path) -> None:
+    def run(*words: Any) -> tuple[int, str]:
+        done = CliRunner().invoke(app, [str(word) for word in words])
+        assert "p%40w" not in done.output and "p@w" not in done.output
+        return done.exit_code, done.output
+
+    (tmp_path / "x.jsonl").write_bytes(lines(ROWS))
+    text = "seed: 3\nsources: {a: {path: x.jsonl}}\nbatch: {size: 8}\nhorizon: {steps: 20}\n"
+    (tmp_path / "mix.yaml").write_text(text)
+    (tmp_path / "other.yaml").write_text(text.replace("3", "4") + "split: {held_out: 10%}\n")
+    with servers.site(tmp_path) as web:
+        web.login = f"Basic {base64.b64encode(b'me:p@w').decode()}"
+        one, two = (f"{web.url.replace('//', '//me:p%40w@')}/{name}.yaml" for name in ("mix", "other"))
+        near, far = (run("plan", where, "--json") for where in (tmp_path / "mix.yaml", one))
+        plans = [json.loads(told) | {"mixture": ""} for _, told in (near, far)]
+        assert plans[0] == plans[1] and near[0] == far[0] == 0
+        asked = [("at", one, 3, "--read"), ("find", one, "a", 3), ("simulate", one, "--batch", 4), ("lint", one, two)]
+        for words in (*asked, ("seen", one), ("leaks", two), ("report", one, "-o", tmp_path / "r.html")):
+            assert run(*words)[0] == 0, (words, run(*words)[1])
+        assert "p%40w" not in (tmp_path / "r.html").read_text()
+        assert run("diff", one, two)[0] == run("leaks", one, two)[0] == 1
+        assert run("run", one, "--steps", 5)[0] == run("plan", f"file://{tmp_path}/mix.yaml")[0] == 0
+        code, told = run("plan", one.replace("mix", "none"))
+        assert code == 2 and "none.yaml" in told and "there is no such object" in told
+    assert run("plan", "s3://bucket/x?sig=p%40w")[0] == run("plan", tmp_path)[0] == run("plan", "none.yaml")[0] == 2
 
 
 def test_a_tokenizer_lies_beside_its_mixture_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, Steps, answer, guarded, put, say
+from .say import Json, Mixture, State, Steps, answer, guarded, mixture_file, put, say
 
 Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .svg, .png or .html file.")]
 
@@ -132,7 +132,7 @@ def _list(console: Any, rows: list[dict[str, Any]]) -> None:
 @guarded
 def diff(
     mixture: Mixture,
-    other: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The other one.")],
+    other: Annotated[Path, typer.Argument(parser=mixture_file, help="The other one.")],
     steps: Steps = None,
     as_json: Json = False,
 ) -> None:

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Json, answer, guarded, say
+from .say import Json, answer, guarded, mixture_file, say
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
 @guarded
 def lint(
-    mixtures: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Mixture files.")],
+    mixtures: Annotated[list[Path], typer.Argument(parser=mixture_file, help="Mixture files, or their URLs.")],
     strict: Annotated[bool, typer.Option(help="Warnings fail too.")] = False,
     as_json: Json = False,
 ) -> None:

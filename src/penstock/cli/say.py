@@ -31,7 +31,21 @@ _WIDTH = 10_000  # in a pipe no line is broken
 _LEAST = 20  # columns
 _NBSP = "\u00a0"
 
-Mixture = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A mixture file.")]
+
+def mixture_file(text: str) -> Path:
+    """What an argument names: a file that is on this machine, or one in a store, which is not asked for it yet."""
+    from penstock.stores import is_far, located
+
+    try:
+        path = located(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    if is_far(path) or path.is_file():
+        return path
+    raise typer.BadParameter(f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}.")
+
+
+Mixture = Annotated[Path, typer.Argument(parser=mixture_file, help="A mixture file, or its URL.")]
 Steps = Annotated[
     int | None, typer.Option("--steps", min=1, help="The length of the run; default: what the file says.")
 ]

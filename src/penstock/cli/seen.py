@@ -9,7 +9,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, put, say
+from .say import Json, Mixture, State, answer, guarded, mixture_file, put, say
 
 
 @guarded
@@ -90,7 +90,7 @@ def _tell(console: Any, told: dict[str, Any]) -> None:
 def leaks(
     mixture: Mixture,
     other: Annotated[
-        Path | None, typer.Argument(exists=True, dir_okay=False, help="Another; default: what the file holds out.")
+        Path | None, typer.Argument(parser=mixture_file, help="Another; default: what the file holds out.")
     ] = None,
     by: Annotated[
         str, typer.Option(help="What tells documents apart: content, place (file and row), or a column.")
