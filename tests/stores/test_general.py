@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 import penstock as ps
 from penstock.base import seams
 from penstock.errors import StorageError
-from penstock.stores import Stores, general
+from penstock.sources.paths import find
+from penstock.stores import Stores, beside, general
 from penstock.stores import blocks as module
 from penstock.stores.asking import Asking
 
@@ -62,6 +64,48 @@ def test_a_chain_is_read_by_its_own_client(memory: Any, tmp_path: Path) -> None:
     for name in ("a", "b"):
         url = f"zip://x.jsonl::memory://{name}.zip"
         assert list(ps.read(url, format="jsonl", cache=tmp_path / "cache")) == [{"of": name}]
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """File systems of hosts, as HDFS and SFTP are: what is below each, by its name and the login."""
+    from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+    from fsspec.utils import infer_storage_options
+
+    found: dict[str, Any] = {}
+
+    class Hosted(MemoryFileSystem):  # type: ignore[misc]
+        cachable = False
+
+        def __init__(self, host: str = "default", username: str = "", password: str = "", **more: Any) -> None:
+            super().__init__(**more)
+            self.store = found[f"{username}:{password}@{host}" if username else host]
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return str(infer_storage_options(path)["path"]).rstrip("/")
+
+        @staticmethod
+        def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+            told = infer_storage_options(path)
+            return {name: told[name] for name in ("host", "username", "password") if told.get(name)}
+
+    for scheme in ("hdfs", "sftp"):
+        monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, scheme, Hosted)  # type: ignore[attr-defined]
+    for name in ("default", "far", "me:pw@far"):
+        rows = {f"/d/{number}.jsonl": json.dumps({"is": f"{name} {number}"}).encode() for number in range(3)}
+        found[name] = {path: MemoryFile(path=path, data=data) for path, data in rows.items()}
+    return found
+
+
+def test_a_host_is_told_or_left_out(hosts: dict[str, Any]) -> None:
+    for place, name in (("hdfs:///d", "default"), ("hdfs://far/d", "far"), ("sftp://far/d", "far")):
+        rows = [{"is": f"{name} {number}"} for number in range(3)]
+        assert list(ps.read(f"{place}/0.jsonl")) == rows[:1]
+        assert list(ps.read(f"{place}/*.jsonl")) == list(ps.read(place)) == rows
+        assert list(ps.read(f"{place[:-1]}**/{{1..2}}.jsonl")) == rows[1:]
+        assert str(next(iter(find(place)))) == f"{place}/0.jsonl"
+        assert beside(f"{place}/m.yaml", "0.jsonl") == beside(f"{place}/e/m.yaml", "../0.jsonl") == f"{place}/0.jsonl"
 
 
 def test_an_object_of_unknown_size_is_refused(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,12 @@ _spelled: Callable[[Any], str] = cast("Any", _Local).__str__
 
 
 def _held(part: Any) -> Any:
-    """A part of a path in which `pathlib` leaves empty names of folders where they are."""
-    return _EMPTY.sub(lambda found: found[0] if len(found[0]) > 1 else "/\0", part) if isinstance(part, str) else part
+    """A part of a path in which `pathlib` leaves empty names of folders, and of the host of HDFS, where they are."""
+    return _EMPTY.sub(_named, part) if isinstance(part, str) else part
+
+
+def _named(found: re.Match[str]) -> str:
+    return "/\0" if found[0] == "/" else f"{found[0][:-1]}\0/" if found[0].endswith("hdfs:///") else found[0]
 
 
 def _many(name: str) -> bool:
@@ -39,6 +43,8 @@ class Far(_Local):
     ('s3://bucket/a/b.jsonl.gz', 'b.jsonl.gz', 's3://bucket/a', 's3://bucket/a/c.tar', 's3://bucket/a/b.jsonl.gz')
     >>> str(Far("s3://bucket/a//b").with_name("c")), str(Far("s3://bucket/a/") / "b//c")
     ('s3://bucket/a//c', 's3://bucket/a/b//c')
+    >>> str(Far("hdfs:///a/b")), str(Far("hdfs:///a").with_name("c")), str(Far("memory:///a"))
+    ('hdfs:///a/b', 'hdfs:///c', 'memory://a')
     """
 
     __slots__ = ()
@@ -161,7 +167,7 @@ def beside(file: str | Path, path: str) -> str:
     parts = list[str]() if path.startswith("/") else folders
     for part in path.split("/"):
         parts = parts[:-1] if part == ".." else [*parts, part] if part not in ("", ".") else parts
-    return spelled_out("/".join([root, place, *parts]))
+    return "/".join([f"{root}/", place, *parts])
 
 
 def at(name: str) -> Path:

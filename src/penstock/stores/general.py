@@ -55,8 +55,11 @@ class GeneralClient:
             return
         except Exception as error:
             raise _judged(error) from None
+        path = self._fs._strip_protocol(folder)  # what stands before it, such as a host, is in no name of a listing
+        root = folder.removesuffix(path) if folder.endswith(path) else ""
         for told in inside:
-            url = f"{self._scheme}://{self._fs._strip_protocol(told['name']).lstrip('/')}"
+            name = self._fs._strip_protocol(told["name"])
+            url = root + name if root else f"{self._scheme}://{name.lstrip('/')}"
             if url.startswith(prefix):
                 yield Found(f"{url}/", 0, "") if told.get("type") == "directory" else _found(url, told)
 
