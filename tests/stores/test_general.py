@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.base import seams
-from penstock.errors import StorageError
+from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
 from penstock.stores import Stores, beside, general
 from penstock.stores import blocks as module
@@ -106,6 +106,24 @@ def test_a_host_is_told_or_left_out(hosts: dict[str, Any]) -> None:
         assert list(ps.read(f"{place[:-1]}**/{{1..2}}.jsonl")) == rows[1:]
         assert str(next(iter(find(place)))) == f"{place}/0.jsonl"
         assert beside(f"{place}/m.yaml", "0.jsonl") == beside(f"{place}/e/m.yaml", "../0.jsonl") == f"{place}/0.jsonl"
+
+
+def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> None:
+    place, rows = "sftp://me:pw@far/d", [{"is": f"me:pw@far {number}"} for number in range(3)]
+    with seams.world.store.looking(None):  # type: ignore[attr-defined]
+        found = [[str(path) for path in find(given)] for given in ("sftp://far/d/*.jsonl", f"{place}/*.jsonl", place)]
+    assert found[1] == found[2] != found[0] and "pw" not in str(found)
+    hosts["far"].clear()
+    for given in (f"{place}/*.jsonl", place, f"{place[:-1]}**/{{0..2}}.jsonl", f"{place}/{{0..1}}.jsonl"):
+        ds = ps.read(given, cache=tmp_path)
+        assert list(ds) == rows[: len(ds)] and len(ds) >= 2 and "pw" not in repr(ds)
+    with pytest.raises(ConfigError, match="no object 'sftp://far/e#~"):
+        ps.read("sftp://me:pw@far/e")
+    again = Stores(seams.LocalStore())
+    with seams.pretend(store=again):
+        again.learn_url("sftp://far/d/0.jsonl", "sftp://far/d/0.jsonl")
+        with pytest.raises(ConfigError, match="give it whole"):
+            find(found[1])
 
 
 def test_an_object_of_unknown_size_is_refused(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,16 @@ def without_digest(name: str) -> str:
     return _DIGEST.sub("", name)
 
 
+def parted(name: str) -> tuple[str, str]:
+    """A name without the digest of what it does not tell, and that digest.
+
+    >>> parted("sftp://host/x.jsonl#~9b1560674f5423b6"), parted("s3://bucket/x#1")
+    (('sftp://host/x.jsonl', '#~9b1560674f5423b6'), ('s3://bucket/x#1', ''))
+    """
+    bare = without_digest(name)
+    return bare, name[len(bare) :]
+
+
 def _open(link: str) -> tuple[str, list[str]]:
     """What may be told of one URL of a chain, and what else belongs to what it names."""
     head, colon, rest = link.partition("://")

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from ..base import seams
 from ..base.hints import chosen
 from ..base.seams import Entry
-from ..base.urls import before_glob, scheme_of
+from ..base.urls import before_glob, parted, scheme_of
 from ..errors import ConfigError, StorageError
 from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
@@ -316,7 +316,7 @@ def _sound(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _inside(folder: Path) -> list[Entry]:
-    return _listed(f"{escape(folder.as_posix())}/*")
+    return _listed("{}/*{}".format(*map(escape, parted(folder.as_posix()))))
 
 
 def _listed(pattern: str) -> list[Entry]:

@@ -27,15 +27,15 @@ class Asking:
         self._clients: dict[tuple[int, str], Client] = {}
         self._lock = machine.lock()
 
-    def list(self, prefix: str, flat: bool) -> list[Found]:
-        """All objects whose URLs begin like this, or what is right in this folder. Left out is what no path can name:
-        keys with `.` or `..` as a folder."""
-        found = self._patiently(prefix, lambda: self._all(prefix, flat))
+    def list(self, prefix: str, flat: bool, mark: str = "") -> list[Found]:
+        """All objects whose URLs begin like this, or what is right in this folder, as the user sees them of whom the
+        `mark` is the digest. Left out is what no path can name: keys with `.` or `..` as a folder."""
+        found = self._patiently(prefix, lambda: self._all(prefix, flat, mark))
         return [_bare(one) for one in found if not _NO_PATH.search(one.url.split("://", 1)[1].rstrip("/"))]
 
-    def _all(self, prefix: str, flat: bool) -> list[Found]:
+    def _all(self, prefix: str, flat: bool, mark: str) -> list[Found]:
         try:
-            return [*self._client(prefix).list(prefix, flat)]
+            return [*self._client(prefix + mark).list(prefix, flat)]
         except Odd:
             if scheme_of(prefix) not in ("s3", "s3a"):
                 raise
@@ -43,13 +43,13 @@ class Asking:
 
         return [*GeneralClient(prefix, self._full).list(prefix, flat)]
 
-    def some(self, prefix: str) -> bool:
+    def some(self, prefix: str, mark: str = "") -> bool:
         """Whether any object's URL begins like this."""
-        return self._patiently(prefix, lambda: self._any(prefix))
+        return self._patiently(prefix, lambda: self._any(prefix, mark))
 
-    def _any(self, prefix: str) -> bool:
+    def _any(self, prefix: str, mark: str) -> bool:
         try:
-            return next(self._client(prefix).list(prefix, False), None) is not None
+            return next(self._client(prefix + mark).list(prefix, False), None) is not None
         except Odd:
             return True
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ..base import seams
-from ..base.urls import before_glob, is_url, local, open_name, refused, scheme_of, spelled_out, without_digest
+from ..base.urls import before_glob, is_url, local, open_name, parted, refused, scheme_of, spelled_out, without_digest
 from ..errors import ConfigError
 from .file import FarFile
 
@@ -58,7 +58,13 @@ class Far(_Local):
             super().__init__(*map(_held, parts))
 
     def __truediv__(self, key: Any) -> Self:
-        return super().__truediv__(_held(key))
+        marked = parted(str(self))[1] and scheme_of(str(self)) not in ("http", "https")  # where there are no folders
+        return type(self)(self._below(key)) if marked else super().__truediv__(_held(key))
+
+    def _below(self, path: Any) -> str:
+        """What is called so in this folder, asked for by who asks for the folder."""
+        bare, mark = parted(str(self))
+        return f"{bare}/{path}{mark}"
 
     def __str__(self) -> str:
         return spelled_out(_spelled(self)).replace("\0", "")
@@ -116,10 +122,10 @@ class Far(_Local):
     def glob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if scheme_of(str(self)) in ("http", "https"):
             return iter(())
-        return (Far(entry.path) for entry in seams.world.store.list(f"{self}/{pattern}"))
+        return (Far(entry.path) for entry in seams.world.store.list(self._below(pattern)))
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[Far]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        found = seams.world.store.list(f"{self}/**")
+        found = seams.world.store.list(self._below("**"))
         return (path for path in (Far(entry.path) for entry in found) if fnmatch(path.name, pattern))
 
 

@@ -11,7 +11,7 @@ from weakref import finalize
 
 from ..base import machine
 from ..base.seams import Entry, Stat, Store
-from ..base.urls import before_glob, without_digest
+from ..base.urls import before_glob, parted, scheme_of, without_digest
 from ..errors import ConfigError
 from . import shared
 from .ahead import Ahead, Range
@@ -38,6 +38,7 @@ class Stores:
     def __init__(self, local: Store) -> None:
         self._local = local
         self._known: dict[str, Known] = {}
+        self._logins: dict[str, str] = {}  # hosts with the digest of a user, and with the user and password
         self._asking = Asking(self._full)
         self._ahead = Ahead(self._through)
         self._blocks: dict[str, Blocks] = {}
@@ -59,9 +60,16 @@ class Stores:
     def learn_url(self, name: str, full: str) -> None:
         """The URL, with its secrets, that is asked for a name."""
         self._known[name] = self._of(name)._replace(full=full)
+        bare, mark = parted(name)
+        if mark and scheme_of(name).rpartition("::")[2] not in ("http", "https"):  # a digest of the user alone
+            self._logins[_host(bare) + mark] = _host(full)
 
     def _of(self, name: str) -> Known:
-        return self._known.get(name) or Known(name)
+        if (known := self._known.get(name)) is not None:
+            return known
+        bare, mark = parted(name)
+        login = self._logins.get(_host(bare) + mark)
+        return Known(name if login is None else login + bare[len(_host(bare)) :])
 
     def _full(self, name: str) -> str:
         full = self._of(name).full
@@ -139,7 +147,7 @@ class Stores:
         if name in self._seen:
             return self._seen[name] or self._missing(name)
         above, known = name.rpartition("/")[0], dict(self._listed)  # others may add to it
-        if self._is_object(above) or self._is_object(above.rpartition("/")[0]):
+        if self._in_object(name):
             self._missing(name)
         for prefix, found in known.items():
             if name.startswith(prefix) or prefix == f"{above}/*":
@@ -147,65 +155,72 @@ class Stores:
                 return one if one.size else None  # an empty one may be how a folder is written
         return None
 
-    def _is_object(self, name: str) -> bool:
-        """Whether an object of this name was seen: it is no folder."""
-        return self._seen.get(name) is not None
+    def _in_object(self, name: str) -> bool:
+        """Whether an object was seen in the place of one of the two folders above: it is none."""
+        bare, mark = parted(name)
+        above = bare.rpartition("/")[0]
+        return any(self._seen.get(one + mark) is not None for one in (above, above.rpartition("/")[0]))
 
     def _missing(self, name: str) -> Found:
         self._known[name] = self._of(name)._replace(found=None)
         raise FileNotFoundError(errno.ENOENT, "there is no such object", name)
 
-    def listed(self, prefix: str, flat: bool = False) -> list[Found]:
-        """The objects below a folder, which ends with a slash; `flat`: what is right in it, folders with a slash."""
-        key = f"{prefix}*" if flat else prefix  # begins no name
+    def listed(self, prefix: str, flat: bool = False, mark: str = "") -> list[Found]:
+        """The objects below a folder, which ends with a slash; `flat`: what is right in it, folders with a slash. The
+        `mark` is the digest of who asks, which no URL has here."""
+        whole = mark + prefix
+        key = f"{whole}*" if flat else whole  # begins no name
         if key in self._listed:
             return self._listed[key]
         for known, found in dict(self._listed).items():
-            if prefix.startswith(known):
+            if whole.startswith(known):
                 return [one for one in found if one.url.startswith(prefix)]
-        found = shared.once([prefix, "/" if flat else "*"], lambda: self._asking.list(prefix, flat))
+        found = shared.once([whole, "/" if flat else "*"], lambda: self._asking.list(prefix, flat, mark))
         if self._looking and prefix.endswith("/"):
             self._listed[key] = found
         return found
 
     def holds(self, folder: str) -> bool:
         """Whether anything lies in a folder."""
-        if self._is_object(folder) or self._is_object(folder.rpartition("/")[0]):
+        bare, mark = parted(folder)
+        if self._in_object(f"{bare}/{mark}"):
             return False
-        if any(folder.startswith(known) for known in dict(self._listed)):
-            return bool(self.listed(f"{folder}/"))
-        return self._asking.some(f"{folder}/")
+        if any(f"{mark}{bare}".startswith(known) for known in dict(self._listed)):
+            return bool(self.listed(f"{bare}/", mark=mark))
+        return self._asking.some(f"{bare}/", mark)
 
     def list(self, pattern: str, /) -> list[Entry]:
         if not is_far(pattern):
             return self._local.list(pattern)
+        pattern, mark = parted(pattern)
         begun = before_glob(pattern).rpartition("/")[0] + "/"
         fits, entries, files = _glob(pattern), dict[str, Entry](), dict[str, Found]()
-        for one in self._meant(begun, pattern, fits):
+        for one in self._meant(begun, pattern, fits, mark):
             name = one.url.rstrip("/")
             if fits.fullmatch(name) and one.url == name:
                 files[name] = one
             above = name if one.url.endswith("/") else name.rpartition("/")[0]
             while len(above) >= len(begun):
                 if above not in entries and fits.fullmatch(above):
-                    entries[above] = Entry(above, False, False)
+                    entries[above] = Entry(above + mark, False, False)
                 above = above.rpartition("/")[0]
         for name, one in files.items():
-            if one.size or (name not in entries and self._there(name)):  # else it is how a folder is written
-                self._pin(one)
+            path = name + mark
+            if one.size or (name not in entries and self._there(path)):  # else it is how a folder is written
+                found = self._pin(one._replace(url=path))
                 if self._looking:
-                    self._seen[name] = one
-                entries[name] = Entry(name, True, False)
+                    self._seen[path] = found
+                entries[name] = Entry(path, True, False)
         return sorted(entries.values())
 
-    def _meant(self, begun: str, pattern: str, fits: re.Pattern[str]) -> list[Found]:
+    def _meant(self, begun: str, pattern: str, fits: re.Pattern[str], mark: str) -> list[Found]:
         """What may fit a pattern: of one folder what is right in it, else all that lies below. So it is, too, where
         many folders fit, of each of which would be asked what it is, and where a folder has an empty name."""
         if "/" not in pattern[len(begun) :] and "**" not in pattern and "//" not in begun.split("://", 1)[1]:
-            found = self.listed(begun, flat=True)
+            found = self.listed(begun, True, mark)
             if sum(one.url.endswith("/") and bool(fits.fullmatch(one.url.rstrip("/"))) for one in found) <= _FEW:
                 return found
-        return self.listed(begun)
+        return self.listed(begun, mark=mark)
 
     def stat(self, path: str, /) -> Stat:
         return self._pinned(path).stat() if is_far(path) else self._local.stat(path)
@@ -236,6 +251,11 @@ class Stores:
         if blocks is None:
             blocks = self._blocks.setdefault(known.cache, Blocks(known.cache))
         return blocks.read(pinned, wanted.start, wanted.stop, lambda a, b: self._asking.read(pinned, a, b))
+
+
+def _host(url: str) -> str:
+    """A URL up to its first folder."""
+    return "/".join(url.split("/", 3)[:3])
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
