@@ -472,28 +472,28 @@ def test_an_input_without_weight_leaves_long_packed_rows_that_never_end() -> Non
         next(iter(loader))
 
 
-def plain(n: int) -> ps.Dataset:
+def unshuffled(n: int) -> ps.Dataset:
     return ps.from_sequence(range(n))
 
 
-PAIR = {"a": plain(60), "b": plain(60)}
+PAIR = {"a": unshuffled(60), "b": unshuffled(60)}
 
 
 @pytest.mark.parametrize(
     ("was", "now"),
     [
-        (plain(40).skip(5), plain(40).skip(9)),
+        (unshuffled(40).skip(5), unshuffled(40).skip(9)),
         (ps.mix(PAIR, {"a": 1, "b": 1}).skip(5), ps.mix(PAIR, {"a": 2, "b": 1}).skip(9)),
-        (plain(40).shuffle(seed=1), plain(40).shuffle(seed=2)),
-        (plain(40).shuffle(seed=1), plain(40).shuffle(seed=1, window=8)),
-        (plain(40).shuffle(seed=1), plain(50).shuffle(seed=1)),
-        (plain(10).repeat(3), plain(12).repeat(3)),
-        (plain(40).limit(10).repeat(), plain(40).limit(20).repeat()),
-        (ps.zip(plain(40), plain(50)).skip(3), ps.zip(plain(40), plain(50)).skip(4)),
-        (ps.concat(plain(10), plain(40)), ps.concat(plain(12), plain(40))),
+        (unshuffled(40).shuffle(seed=1), unshuffled(40).shuffle(seed=2)),
+        (unshuffled(40).shuffle(seed=1), unshuffled(40).shuffle(seed=1, window=8)),
+        (unshuffled(40).shuffle(seed=1), unshuffled(50).shuffle(seed=1)),
+        (unshuffled(10).repeat(3), unshuffled(12).repeat(3)),
+        (unshuffled(40).limit(10).repeat(), unshuffled(40).limit(20).repeat()),
+        (ps.zip(unshuffled(40), unshuffled(50)).skip(3), ps.zip(unshuffled(40), unshuffled(50)).skip(4)),
+        (ps.concat(unshuffled(10), unshuffled(40)), ps.concat(unshuffled(12), unshuffled(40))),
         (
-            ps.mix({"a": plain(60).skip(5), "b": plain(60)}, {"a": 50, "b": 1}),
-            ps.mix({"a": plain(60).skip(9), "b": plain(60)}, {"a": 50, "b": 1}),
+            ps.mix({"a": unshuffled(60).skip(5), "b": unshuffled(60)}, {"a": 50, "b": 1}),
+            ps.mix({"a": unshuffled(60).skip(9), "b": unshuffled(60)}, {"a": 50, "b": 1}),
         ),
     ],
 )
@@ -513,9 +513,9 @@ def test_another_order_is_not_adopted_within_a_pass(was: ps.Dataset, now: ps.Dat
 @pytest.mark.parametrize(
     ("was", "now"),
     [
-        (plain(40).limit(20), plain(40).limit(30)),
-        (plain(40).repeat(2), plain(40).repeat(3)),
-        (ps.concat(plain(10), plain(40)), ps.concat(plain(10), plain(50), plain(5))),
+        (unshuffled(40).limit(20), unshuffled(40).limit(30)),
+        (unshuffled(40).repeat(2), unshuffled(40).repeat(3)),
+        (ps.concat(unshuffled(10), unshuffled(40)), ps.concat(unshuffled(10), unshuffled(50), unshuffled(5))),
     ],
 )
 def test_what_comes_later_in_a_pass_may_be_another(was: ps.Dataset, now: ps.Dataset) -> None:
