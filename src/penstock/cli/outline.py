@@ -42,7 +42,7 @@ def _columns(chain: Chain) -> dict[str, str]:
     """The columns and their types: as the files tell, or as the first rows have them."""
     told = getattr(chain.files[0], "types", None) if len(chain.files) else None
     if isinstance(told, dict):
-        return cast("dict[str, str]", told)
+        return {name: str(kind) for name, kind in cast("dict[str, Any]", told).items()}
     kinds: dict[str, dict[str, None]] = {}
     for row in chain.read(np.arange(min(_ROWS, len(chain)))):
         fields = cast("dict[str, Any]", row) if isinstance(row, dict) else {"(sample)": row}
