@@ -40,11 +40,12 @@ def meter() -> Iterator[None]:
     yield
     if our_threads() <= threads and set(open_files()) <= set(files):
         return
-    gc.collect()
     patience = time.monotonic() + 120  # in all: where a test failed its traceback keeps loaders alive
-    for thread in our_threads() - threads:
-        thread.join(max(0.0, patience - time.monotonic()))
+    while (left := our_threads() - threads) and time.monotonic() < patience:
+        gc.collect()  # does nothing while another thread collects, which may wait for a loader to close
+        for thread in left:
+            thread.join(max(0.0, min(1.0 / len(left), patience - time.monotonic())))
     assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}"
     gc.collect()  # what the threads held as well
-    left = set(open_files()) - set(files)
-    assert not left, f"files left open: {sorted(left)}"
+    opened = set(open_files()) - set(files)
+    assert not opened, f"files left open: {sorted(opened)}"

@@ -87,8 +87,8 @@ def autotune(
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(10_000)).batch(4)
     >>> choice = ps.autotune(ds, seconds=0.1)
-    >>> sorted(choice.options)
-    ['executor', 'workers']
+    >>> sorted(choice.options)[-1], choice.options["executor"] in ("inline", "threads", "processes")
+    ('workers', True)
     >>> loader = ps.Loader(ds, **choice.options)
     """
     if seconds <= 0:

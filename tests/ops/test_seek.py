@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.graph.build import Builder
-from penstock.ops.seek import BlockMeter, Metered
+from penstock.ops.seek import NEAR, BlockMeter, Metered
 from penstock.ops.tokens import Lengths
 
 
@@ -81,3 +81,18 @@ def test_far_tokens_take_few_sums(sigma: float, ramped: bool, monkeypatch: pytes
         document, begins = meter.near(token)
         assert len(asked) <= most, (place, asked)
         assert begins == meter.tokens(document) <= token < meter.tokens(document + 512 * (1 + (sigma > 1)))
+
+
+@pytest.mark.parametrize("order", ["skip", "limit", "slice"])
+def test_what_holds_a_token_of_a_part_lies_close_before_it(order: str) -> None:
+    """Also far behind what is left out, and in every pass."""
+    sizes = np.random.default_rng(5).integers(1, 9, 20_000)
+    ds = ps.from_tokens(np.zeros(int(sizes.sum()), np.int32), np.cumsum([0, *sizes]))
+    part = {"skip": ds.skip(9_001), "limit": ds.limit(9_001), "slice": ds[4_999:17_003]}[order]
+    flow = part.repeat().flow
+    builder = Builder(flow)
+    op, lengths = builder.op(flow), builder.lengths
+    meter = Metered(op, lengths)
+    for token in range(7, 4 * meter.tokens(len(part)), 20_011):
+        document, begins = op.holding(token, lengths)
+        assert begins == meter.tokens(document) <= token < begins + 8 * 3 * NEAR
