@@ -525,3 +525,14 @@ def test_what_comes_later_in_a_pass_may_be_another(was: ps.Dataset, now: ps.Data
         loader.load_state_dict(state, on_mismatch="adopt")
         run = past + keys_of(loader, 200)
     assert len(set(run)) == len(run) == len(now)
+
+
+@pytest.mark.parametrize("wrapped", [lambda ds: ds, lambda ds: ds.batch(2)])
+def test_a_source_of_another_name_goes_on(wrapped: Callable[[ps.Dataset], ps.Dataset]) -> None:
+    was, now = (wrapped(ps.from_sequence(range(40), name=name)) for name in "ab")
+    with ps.Loader(was) as loader:
+        past, state = keys_of(loader, 7), loader.state_dict()
+    with ps.Loader(now) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        rest = keys_of(loader, 100)
+    assert sorted(index for _, _, index in past + rest) == list(range(40))

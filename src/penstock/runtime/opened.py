@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,25 +74,31 @@ class Opened:
 
     def last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
         """Digests of what came last before a cursor, by lane."""
-        return {lane: None if rows is None else self._digest(rows) for lane, rows in self.came(epoch, cursor).items()}
+        return {
+            lane: None if rows is None else self._digest(rows, {}) for lane, rows in self.came(epoch, cursor).items()
+        }
 
-    def require_last(self, epoch: int, cursor: Json, last: Mapping[str, Any]) -> None:
-        """Refuse to adopt where something else came last than these digests tell. A window of whole documents that was
-        given in full may be in another order.
+    def require_last(self, epoch: int, cursor: Json, last: Mapping[str, Any], known: Collection[str]) -> None:
+        """Refuse to adopt where something else came last than these digests tell, from sources `known` by name. One may
+        have another name now, and a window of whole documents that was given in full another order.
         """
         if isinstance(cursor, int) and packs_over(self._rows, cursor) is False:
             return
-        if any(key is not None and last.get(lane) != key for lane, key in self.last(epoch, cursor).items()):
+        names = {leaf.name for leaf in self.builder.leaves}
+        spellings = [{}, *(dict.fromkeys(names - {*known}, gone) for gone in {*known} - names)]
+        came = {lane: rows for lane, rows in self.came(epoch, cursor).items() if rows is not None}
+        if any(last.get(lane) not in [self._digest(rows, each) for each in spellings] for lane, rows in came.items()):
             raise StateError(
                 "adopt: what was given last in this pass is not what the present pipeline has there, so samples would "
                 "be given again or never: what orders or counts them is another one (a shuffle, or one over a source "
-                "that grew, skip, limit, concat, repeat, the name of a source), or rows that were given already would "
-                "be packed again, otherwise or with what is left of a pass that ends elsewhere; keep that as it was "
-                "until the end of a pass and adopt there, and give new rows as an input of their own"
+                "that grew or has another name, skip, limit, concat, repeat), or rows that were given already would be "
+                "packed again, otherwise or with what is left of a pass that ends elsewhere; keep that as it was until "
+                "the end of a pass and adopt there, and give new rows as an input of their own"
             )
 
-    def _digest(self, rows: Rows) -> str | None:
+    def _digest(self, rows: Rows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
+        names = [called.get(name, name) for name in names]
         return content([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
     @property

@@ -256,7 +256,7 @@ class Session:
         cursor = self._cursor_in(body, cursors)
         opened, out = self._reached(cursor, None if adopt else body["last"])
         if adopt:
-            opened.require_last(self.epoch, cursor, body["last"])
+            opened.require_last(self.epoch, cursor, body["last"], body["data"])
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
