@@ -81,7 +81,8 @@ def test_lognormal_samples_stay_within_the_bound() -> None:
                 most = max(most, sum(shares(loader)) - idle)
     done["MiB under a bound of 64"] = most // MIB
     assert given == many - 2 * workers
-    assert most <= BOUND + workers * LARGEST, f"{most / MIB:.1f} MiB over what it held idle"
+    # Beside what is made ahead there is a sample at each worker, and the one that we look at here.
+    assert most <= BOUND + (workers + 1) * LARGEST, f"{most / MIB:.1f} MiB over what it held idle"
 
 
 def test_a_sample_larger_than_the_bound_passes_alone() -> None:
