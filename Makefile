@@ -64,10 +64,11 @@ soak: .venv/.dev
 # The tools that the tests of formats do without; the last two come without their lists, as above.
 formats: .venv/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lance,vortex]' \
-	    brotli python-snappy xxhash lightning-utilities tifffile tfrecord crc32c zstd
+	    brotli catalogue python-snappy xxhash lightning-utilities tifffile tfrecord crc32c zstd
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	    litdata==0.2.76 mosaicml-streaming==0.13.0 boto3 s3transfer
-	$(BIN)/python -m pytest -q tests/sources/test_formats.py tests/sources/test_lance.py tests/sources/test_vortex.py
+	$(BIN)/python -m pytest -q tests/sources/test_formats.py tests/sources/test_lance.py tests/sources/test_vortex.py \
+	    tests/sources/test_litdata.py tests/sources/test_mds.py
 
 bench: .venv/.bench
 	$(BIN)/python -m bench

@@ -17,7 +17,7 @@ import others
 from others import Made, Row
 
 
-def _streaming() -> Any:
+def streaming() -> Any:
     """MosaicML's package, with an empty torchvision where there is none that can be loaded: it is for other helpers."""
     pytest.importorskip("torch")
     names = ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional")
@@ -33,8 +33,8 @@ def _streaming() -> Any:
 
 
 def _mds(folder: Path, name: str, **options: Any) -> Made:
-    streaming, rows = _streaming(), others.mds_rows(20)
-    with streaming.MDSWriter(out=str(folder / name), columns=others.MDS, size_limit=900, **options) as writer:
+    tool, rows = streaming(), others.mds_rows(20)
+    with tool.MDSWriter(out=str(folder / name), columns=others.MDS, size_limit=900, **options) as writer:
         for row in rows:
             writer.write(row)
     assert len([*folder.glob(f"{name}/shard.*")]) > 2
