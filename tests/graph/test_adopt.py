@@ -487,6 +487,7 @@ PAIR = {"a": unshuffled(60), "b": unshuffled(60)}
         (unshuffled(40).shuffle(seed=1), unshuffled(40).shuffle(seed=2)),
         (unshuffled(40).shuffle(seed=1), unshuffled(40).shuffle(seed=1, window=8)),
         (unshuffled(40).shuffle(seed=1), unshuffled(50).shuffle(seed=1)),
+        (unshuffled(40).shuffle(seed=1), ps.from_sequence(range(40), name="other").shuffle(seed=1)),
         (unshuffled(10).repeat(3), unshuffled(12).repeat(3)),
         (unshuffled(40).limit(10).repeat(), unshuffled(40).limit(20).repeat()),
         (ps.zip(unshuffled(40), unshuffled(50)).skip(3), ps.zip(unshuffled(40), unshuffled(50)).skip(4)),

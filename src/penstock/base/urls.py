@@ -69,6 +69,11 @@ def before_glob(path: str) -> str:
     return found[0] if found else ""
 
 
+def is_glob(path: str) -> bool:
+    """Whether a path has a wildcard."""
+    return before_glob(path) != path
+
+
 def local(path: str | Path) -> Path:
     """The path of this machine that a user names. URLs are refused by name: nothing is written to stores.
 

@@ -201,13 +201,12 @@ def packed_before(op: Op, position: int) -> range:
     return range(max(position - many, 0), position)
 
 
-def packs_over(op: Op, position: int) -> bool | None:
-    """Whether rows are packed such that those before a position decide on those after it; None where none is packed."""
+def window_ends(op: Op, position: int) -> bool:
+    """Whether a window of whole documents ends at a position: those before it decide on nothing after it."""
     if isinstance(op, PackedOp):
-        return not op.together or op.under_way(position)
-    below = op.before(position) if isinstance(op, OneInput) else ()
-    found = [packs for each in below if (packs := packs_over(each.op, each.position)) is not None]
-    return any(found) if found else None
+        return bool(op.together) and not op.under_way(position)
+    below = [*op.before(position)] if isinstance(op, OneInput) else []
+    return bool(below) and all(window_ends(each.op, each.position) for each in below)
 
 
 def lapped(rows: Rows, laps: Ints) -> Rows:

@@ -17,7 +17,7 @@ from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
 from ..ops.limit import FirstPass
 from ..ops.op import Op
-from ..ops.packed import packed_before, packs_over
+from ..ops.packed import packed_before, window_ends
 from ..ops.tally import Tally
 from ..sources.identity import content
 from ..streams.balance import Balanced
@@ -82,7 +82,7 @@ class Opened:
         """Refuse to adopt where something else came last than these digests tell, from sources `known` by name. One may
         have another name now, and a window of whole documents that was given in full another order.
         """
-        if isinstance(cursor, int) and packs_over(self._rows, cursor) is False:
+        if isinstance(cursor, int) and window_ends(self._rows, cursor):
             return
         names = {leaf.name for leaf in self.builder.leaves}
         spellings = [{}, *(dict.fromkeys(names - {*known}, gone) for gone in {*known} - names)]

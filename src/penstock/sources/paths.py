@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from ..base import seams
 from ..base.hints import chosen
 from ..base.seams import Entry
-from ..base.urls import before_glob, parted, scheme_of
+from ..base.urls import is_glob, parted, scheme_of
 from ..errors import ConfigError, StorageError
 from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
@@ -232,7 +232,7 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
 def look_at(given: Iterable[str | Path]) -> None:
     """Ask for all objects of stores that are named, at once; what is not there is said when its turn comes."""
     far = [one for each in given if is_far(each) for one in _names(each)]
-    store, names = seams.world.store, [one for one in far if before_glob(one) == one]
+    store, names = seams.world.store, [one for one in far if not is_glob(one)]
     if names and isinstance(store, Stores):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
             store.look(names)
@@ -246,7 +246,7 @@ def _names(pattern: str | Path) -> list[str]:
 def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
     """The same, of what lies in a store."""
     names = _names(pattern)
-    globs = [one for one in names if before_glob(one) != one]
+    globs = [one for one in names if is_glob(one)]
     plain = [one for one in names if one not in set(globs)]
     if globs and scheme_of(pattern) in ("http", "https"):
         raise ConfigError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ..base import seams
-from ..base.urls import before_glob, is_url, local, open_name, parted, refused, scheme_of, spelled_out, without_digest
+from ..base.urls import is_glob, is_url, local, open_name, parted, refused, scheme_of, spelled_out, without_digest
 from ..errors import ConfigError
 from .file import FarFile
 
@@ -32,7 +32,7 @@ def _named(found: re.Match[str]) -> str:
 
 def _many(name: str) -> bool:
     """Whether a name may mean several."""
-    return "{" in name or before_glob(name) != name
+    return "{" in name or is_glob(name)
 
 
 class Far(_Local):
