@@ -320,7 +320,7 @@ def test_a10_numbers_are_equal_however_they_are_written() -> None:
 # ---------------------------------------------------------------- functions
 
 
-def plus(n: int) -> Callable[[int], int]:
+def plus(n: Any) -> Callable[[int], int]:
     return lambda x: x + n
 
 
@@ -347,6 +347,10 @@ def test_c9_another_body_of_a_function_is_told() -> None:
 
 def test_c9_what_a_function_closes_over_and_what_partial_holds_count() -> None:
     assert code_digest(plus(1)) == code_digest(plus(1)) != code_digest(plus(2))
+    assert code_digest(plus({"x": {"y": 1}})) != code_digest(plus({"x": {"y": 2}}))
+    within: dict[str, Any] = {}
+    within["itself"] = within
+    assert code_digest(plus(within)) == code_digest(plus(within))
     assert code_digest(partial(pow, 2)) == code_digest(partial(pow, 2)) != code_digest(partial(pow, 3))
 
     class Adds:

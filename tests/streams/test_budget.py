@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.streams.budget import Budget, Weight, bytes_of, bytes_of_all
+from penstock.streams.work import Pace
 
 
 def test_bytes_of_what_people_give() -> None:
@@ -80,3 +81,28 @@ def test_a_sample_larger_than_the_bound_passes_alone() -> None:
     ds = ps.from_sequence(range(20)).map(lambda x: np.full(1_000_000, x))
     with ps.Loader(ds, workers=2, prefetch_bytes=1_000) as loader:
         assert [int(item[0]) for item in loader] == list(range(20))
+
+
+def test_the_pace_grows_while_that_makes_items_cheaper_and_shrinks_where_they_are_dear() -> None:
+    pace = Pace(16)
+    for size in (2, 4, 8, 16, 16):
+        pace.took(pace.size, 0.001)
+        assert pace.size == size
+    pace.took(16, 0.003)  # 0.19 ms each
+    assert pace.size == 16
+    pace.took(16, 0.009)
+    assert pace.size == 8
+    pace.took(8, 0.003)  # cheaper than it was
+    assert pace.size == 16
+    pace = Pace()
+    pace.took(1, 0.003)
+    pace.took(2, 0.0035)
+    assert pace.size == 4
+    pace.took(4, 0.0071)  # neither cheap nor dear
+    assert pace.size == 4
+    pace.took(4, 0.0039)
+    pace.took(8, 0.0079)
+    assert pace.size == 8
+    for _ in range(5):
+        pace.took(pace.size, 0.1)
+    assert pace.size == 1

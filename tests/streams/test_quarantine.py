@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 import penstock as ps
 from penstock.base.seams import world
 from penstock.graph.nodes import Read
+from penstock.streams.journal import SampleDraw
+from penstock.streams.quarantine import LeafPlace
 from penstock.types import Ints, Json
 from trees import begun
 
@@ -348,3 +351,12 @@ def test_a_stream_is_opened_again_where_storage_failed(monkeypatch: pytest.Monke
     monkeypatch.setattr(world.sched, "sleep", lambda _: None)
     with ps.Loader(ps.from_iterable(stream_that_fails_once(), name="s"), lanes=1) as run:
         assert list(run) == list(range(20))
+
+
+@pytest.mark.parametrize("since, first", [(0, 0), (1, 10), (10, 10), (11, 20)])
+def test_what_takes_a_place_is_of_the_first_pass_that_was_not_begun(since: int, first: int) -> None:
+    """The pass in which a mixture took over is not whole."""
+    among: Any = SimpleNamespace(size=10, since=since)
+    draws = [SampleDraw("a", 0, index) for index in range(50)]
+    found = {LeafPlace(among, 0, ()).choice(draw, 0) for draw in draws}
+    assert found == set(range(first, first + 10))

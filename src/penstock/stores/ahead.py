@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -99,7 +99,13 @@ class Ahead:
         if len(items) < 2:
             return [fn(item) for item in items]
         futures = [self._submit(fn, item) for item in items]
-        return [future.result() for future in futures]
+        found = list[U]()
+        for item, future in zip(items, futures, strict=True):
+            try:
+                found.append(future.result())
+            except CancelledError:  # `close`, from another thread
+                found.append(fn(item))
+        return found
 
     def forget(self, name: str) -> None:
         """Let go of what is on its way of an object."""
@@ -121,9 +127,10 @@ class Ahead:
             self.__init__(self._ask)
 
     def _submit(self, fn: Callable[[T], U], item: T) -> Future[Any]:
-        if self._hands is None:
-            self._hands = machine.process(), seams.world.sched.spawn(_MANY)
-        return self._hands[1].submit(lambda: fn(item))
+        with self._lock:
+            if self._hands is None:
+                self._hands = machine.process(), seams.world.sched.spawn(_MANY)
+            return self._hands[1].submit(lambda: fn(item))
 
     def _put(self, part: Range) -> None:
         piece = _Piece(part, self._submit(self._ask, part))
