@@ -244,3 +244,11 @@ def test_a_state_that_tells_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     body["changes"][0]["event"] |= wrong
     with pytest.raises(ps.StateError):
         ps.Loader(ds).load_state_dict(seal(body))
+
+
+def test_weights_move_on_only_with_the_draws_of_the_mixture_itself() -> None:
+    ramp = ps.Schedule([(0, {"a": 1, "b": 0, "c": 0}), (20, {"a": 0, "b": 1, "c": 0})])
+    mix = Mixture(NAMES, ramp, (None, None, None), key=5)
+    drawing = Corrected(mix, MadeUp(0, {}, ((3, "c"), (7, "c"), (8, "a"))))
+    for position, own in ((0, 0), (3, 3), (4, 3), (7, 6), (8, 6), (9, 6), (12, 9), (30, 27)):
+        assert drawing.weights_at(position) == mix.weights_at(own), position

@@ -104,3 +104,25 @@ def test_sums_equal_those_of_lengths_in_memory() -> None:
     flow.tokens(7_777, ds.compiled.builder.lengths, found)
     flow.tokens(7_777, Lengths([source.length_of(np.arange(5_000))]), want)
     assert found == want
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_progress_over_chunks_ends_where_all_are_done(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[int]()
+
+    class Counted:
+        def __init__(self, what: str, total: int, unit: str) -> None:
+            assert total == 100
+
+        def __enter__(self) -> Counted:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def more(self, many: int) -> None:
+            done.append(many)
+
+    monkeypatch.setattr(kept, "Progress", Counted)
+    monkeypatch.setattr(kept.machine, "cores", lambda: cores)
+    assert list(kept.in_order("count", 100, lambda a, b: (a, b), 30)) == [(0, 30), (30, 60), (60, 90), (90, 100)]
+    assert len(done) == 4 and (cores > 1 or done == [30, 30, 30, 10])
