@@ -73,15 +73,15 @@ def in_order(what: str, many: int, work: Callable[[int, int], T], chunk: int = _
                 yield work(start, min(start + chunk, many))
                 progress.more(min(chunk, many - start))
             return
-        hands, waiting = seams.world.sched.spawn(workers), deque[Any]()
+        hands, waiting, given = seams.world.sched.spawn(workers), deque[Any](), iter(starts)
         try:
             for start in starts:
                 waiting.append(hands.submit(lambda a=start: work(a, min(a + chunk, many))))
                 if len(waiting) > 2 * workers:
                     yield waiting.popleft().result()
-                    progress.more(chunk)
+                    progress.more(min(chunk, many - next(given)))
             while waiting:
                 yield waiting.popleft().result()
-                progress.more(chunk)
+                progress.more(min(chunk, many - next(given)))
         finally:
             hands.close()
