@@ -537,3 +537,28 @@ def test_a_source_of_another_name_goes_on(wrapped: Callable[[ps.Dataset], ps.Dat
         loader.load_state_dict(state, on_mismatch="adopt")
         rest = keys_of(loader, 100)
     assert sorted(index for _, _, index in past + rest) == list(range(40))
+
+
+@pytest.mark.parametrize("left_out", [[7], [2, 7], [1, 4, 8]])
+def test_an_input_that_grew_and_of_which_samples_are_left_out_goes_on_or_is_refused(left_out: list[int]) -> None:
+    def mixed(n: int) -> ps.Dataset:
+        return ps.mix({"a": unshuffled(n)}, {"a": 1}, seed=2)
+
+    with ps.Loader(mixed(10)) as loader:
+        plan = mixed(10).plan.after(loader.state_dict())
+    began = plan.exclude([(plan.sources[0], index) for index in left_out]).state
+    order = [(epoch, index) for epoch in range(9) for index in range(13) if index not in left_out]
+    refused = list[int]()
+    for many in range(1, 31):
+        with ps.Loader(mixed(10)) as loader, ps.Loader(mixed(13)) as grown:
+            loader.load_state_dict(began)
+            given = [loader.keys()[0] for _ in islice(loader, many)]
+            try:
+                grown.load_state_dict(loader.state_dict(), on_mismatch="adopt")
+            except ps.StateError as error:
+                assert "what was given last" in str(error)
+                refused.append(many)
+                continue
+            place = order.index(given[-1][1:]) + 1
+            assert [grown.keys()[0][1:] for _ in islice(grown, 15)] == order[place : place + 15]
+    assert refused and refused[0] == 11 - len(left_out), "the first pass is free"

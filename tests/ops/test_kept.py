@@ -92,8 +92,11 @@ def test_without_a_place_they_are_held_in_memory(home: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_work_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[int]()
     monkeypatch.setattr("penstock.base.machine.cores", lambda: threads)
+    monkeypatch.setattr(kept.Progress, "tell", lambda _, done: told.append(done))
     assert list(kept.in_order("add", 25, lambda a, b: (a, b), 10)) == [(0, 10), (10, 20), (20, 25)]
+    assert told == [10, 20, 25]
 
 
 def test_sums_equal_those_of_lengths_in_memory() -> None:
@@ -104,25 +107,3 @@ def test_sums_equal_those_of_lengths_in_memory() -> None:
     flow.tokens(7_777, ds.compiled.builder.lengths, found)
     flow.tokens(7_777, Lengths([source.length_of(np.arange(5_000))]), want)
     assert found == want
-
-
-@pytest.mark.parametrize("cores", [1, 3])
-def test_progress_over_chunks_ends_where_all_are_done(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = list[int]()
-
-    class Counted:
-        def __init__(self, what: str, total: int, unit: str) -> None:
-            assert total == 100
-
-        def __enter__(self) -> Counted:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def more(self, many: int) -> None:
-            done.append(many)
-
-    monkeypatch.setattr(kept, "Progress", Counted)
-    monkeypatch.setattr(kept.machine, "cores", lambda: cores)
-    assert list(kept.in_order("count", 100, lambda a, b: (a, b), 30)) == [(0, 30), (30, 60), (60, 90), (90, 100)]
-    assert done == [30, 30, 30, 10]

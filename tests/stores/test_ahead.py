@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -169,28 +168,23 @@ def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_another_thread_let_go_of_is_asked_for_again() -> None:
     """The last dataset over a store may be collected by a thread while another one opens the next."""
-    ahead, began, many = Ahead(lambda wanted: b""), threading.Barrier(65), 200
+    ahead = Ahead(lambda wanted: b"")
 
-    def there(item: int) -> int:
-        if item < 64:
-            began.wait(60)  # all hands are busy, and what comes after these waits
-        return 2 * item
+    class LetGo(Pool):
+        def submit(self, task: Any, /) -> Future[Any]:
+            ahead.close()
+            found: Future[Any] = Future()
+            assert found.cancel()
+            return found
 
-    found = list[list[int]]()
-    asking = threading.Thread(target=lambda: found.append(ahead.each(there, range(many))))
-    asking.start()
-    while not began.n_waiting == 64:
-        time.sleep(0.001)
-    closing = threading.Thread(target=ahead.close)
-    closing.start()
-    while ahead._hands is not None:  # pyright: ignore[reportPrivateUsage]
-        time.sleep(0.001)
-    time.sleep(0.05)  # what waits is cancelled
-    began.wait(60)
-    asking.join(60)
-    closing.join(60)
-    assert found == [[2 * item for item in range(many)]]
-    ahead.close()
+    pools = iter([LetGo(), LetGo(), Pool()])
+
+    class Pools(seams.LocalSched):
+        def spawn(self, workers: int, /) -> Any:
+            return next(pools)
+
+    with seams.pretend(sched=Pools()):
+        assert ahead.each(lambda item: 2 * item, range(5)) == [0, 2, 4, 6, 8]
 
 
 def test_ranges_are_joined() -> None:

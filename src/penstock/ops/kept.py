@@ -65,23 +65,25 @@ def _origin(text: bytes) -> Path | None:
 
 def in_order(what: str, many: int, work: Callable[[int, int], T], chunk: int = _CHUNK) -> Iterator[T]:
     """The results of work on samples, a chunk after the other, on all cores, with progress."""
-    starts = range(0, many, chunk)
-    workers = min(machine.cores(), _THREADS, len(starts))
+    chunks = [(start, min(start + chunk, many)) for start in range(0, many, chunk)]
+    workers = min(machine.cores(), _THREADS, len(chunks))
     with Progress(what, many, "samples") as progress:
         if workers < 2:
-            for start in starts:
-                yield work(start, min(start + chunk, many))
-                progress.more(min(chunk, many - start))
+            for start, stop in chunks:
+                yield work(start, stop)
+                progress.tell(stop)
             return
-        hands, waiting, given = seams.world.sched.spawn(workers), deque[Any](), iter(starts)
+        hands, waiting = seams.world.sched.spawn(workers), deque[Any]()
         try:
-            for start in starts:
-                waiting.append(hands.submit(lambda a=start: work(a, min(a + chunk, many))))
+            for start, stop in chunks:
+                waiting.append((stop, hands.submit(lambda a=start, b=stop: work(a, b))))
                 if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-                    progress.more(min(chunk, many - next(given)))
+                    done, under_way = waiting.popleft()
+                    yield under_way.result()
+                    progress.tell(done)
             while waiting:
-                yield waiting.popleft().result()
-                progress.more(min(chunk, many - next(given)))
+                done, under_way = waiting.popleft()
+                yield under_way.result()
+                progress.tell(done)
         finally:
             hands.close()

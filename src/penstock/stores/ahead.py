@@ -99,13 +99,10 @@ class Ahead:
         if len(items) < 2:
             return [fn(item) for item in items]
         futures = [self._submit(fn, item) for item in items]
-        found = list[U]()
-        for item, future in zip(items, futures, strict=True):
-            try:
-                found.append(future.result())
-            except CancelledError:  # `close`, from another thread
-                found.append(fn(item))
-        return found
+        try:
+            return [future.result() for future in futures]
+        except CancelledError:  # `close`, from another thread
+            return self.each(fn, items)
 
     def forget(self, name: str) -> None:
         """Let go of what is on its way of an object."""
