@@ -52,3 +52,17 @@ def test_weights_of_streams_may_be_set_for_where_some_lanes_have_ended(lanes: in
             given = list(islice(loader, taken))
             other.load_state_dict(loader.state_dict())
             assert sorted([*given, *other]) == want
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_weights_of_a_mixture_of_which_a_beginning_is_left_out(lanes: int) -> None:
+    a, b = ps.from_sequence(range(300), name="a"), ps.from_sequence(range(1000, 1300), name="b")
+    ds = ps.mix({"a": a, "b": b}, {"a": 1, "b": 1}).skip(5).filter(lambda x: x % 5)
+    with ps.Loader(ds, lanes=lanes) as loader, ps.Loader(ds, lanes=lanes) as other:
+        given = list(islice(loader, 40))
+        at = loader.set_weights({"a": 0, "b": 1})
+        given += islice(loader, 60)
+        assert any(x < 1000 for x in given[:40])
+        assert all(x >= 1000 for x in given[60:])
+        other.set_weights({"a": 0, "b": 1}, at=at)
+        assert list(islice(other, 100)) == given

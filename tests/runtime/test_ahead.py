@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import sleep
 from typing import Any
 
 import pytest
@@ -77,6 +78,21 @@ def test_never_more_than_n_ahead() -> None:
             next(it)
             assert len(reads) <= 2 * (i + 1) + 260
         it.close()
+
+
+def test_two_units_a_worker_are_under_way_and_no_more() -> None:
+    begun = list[int]()
+
+    def slow(x: int) -> int:
+        begun.append(x)
+        sleep(0.05)  # so that a unit is one item
+        return x
+
+    it = DatasetIterator(ps.from_sequence(range(1000)).map(slow), workers=3)
+    assert [next(it) for _ in range(12)] == list(range(12))
+    sleep(1)
+    assert 12 < len(begun) <= 12 + 6
+    it.close()
 
 
 def test_iterators_with_workers_give_the_same() -> None:
