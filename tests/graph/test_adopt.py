@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
@@ -562,3 +563,21 @@ def test_an_input_that_grew_and_of_which_samples_are_left_out_goes_on_or_is_refu
             place = order.index(given[-1][1:]) + 1
             assert [grown.keys()[0][1:] for _ in islice(grown, 15)] == order[place : place + 15]
     assert refused and refused[0] == 11 - len(left_out), "the first pass is free"
+
+
+@pytest.mark.parametrize("taken", range(38, 118, 16))
+def test_inputs_come_within_passes_of_packs_that_had_to_be_fitted(taken: int) -> None:
+    """The first pass says how many rows all have: a later one may be closed only when all of it was seen."""
+
+    def made(names: str) -> ps.Dataset:
+        stores = {name: docs(40 + 50 * i, i).shuffle(seed=i) for i, name in enumerate(names)}
+        weights = {name: 1 + i for i, name in enumerate(names)}
+        return ps.mix(stores, weights, stop="first_exhausted", seed=2).pack(16, method="first_fit").repeat()
+
+    with ps.Loader(made("ab")) as loader:
+        past, state = keys_of(loader, taken), loader.state_dict()
+    with ps.Loader(made("abc")) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        run = dict.fromkeys(past + keys_of(loader, 300))
+    laps = Counter(lap for name, lap, _ in run if name == "a")
+    assert max(laps) > 4 and {laps[lap] for lap in range(max(laps))} == {40}, "nothing of it has to be left out here"
