@@ -30,6 +30,21 @@ def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:
     assert blocks.lengths(255, 511).tolist() == plain.lengths(255, 511).tolist()
 
 
+def test_tokens_of_a_shuffle_whose_passes_hold_other_documents() -> None:
+    sizes = {name: np.random.default_rng(n).integers(0, 50, n) for name, n in {"a": 30, "b": 20}.items()}
+    flows = {
+        name: ps.from_tokens(np.zeros(int(each.sum()), np.int32), np.concatenate([[0], np.cumsum(each)])).shuffle()
+        for name, each in sizes.items()
+    }
+    ds = ps.mix(flows, {"a": 1, "b": 2}, stop="first_exhausted").shuffle(seed=4)
+    samples, op, lengths = ds.repeat().plan.at(slice(0, 110)), ds.compiled.op, ds.compiled.builder.lengths
+    held = [sizes["ab"[source]][index] for source, index in zip(samples.source, samples.index, strict=True)]
+    for position in range(110):
+        found, want = np.zeros(2, np.int64), np.bincount(samples.source[:position], held[:position], minlength=2)
+        op.tokens(position, lengths, found)
+        assert found.tolist() == want.tolist()
+
+
 @pytest.mark.parametrize("extra", [0, 1, 2, 3])
 def test_tokens_that_every_document_has_besides_are_counted(extra: int) -> None:
     sizes = np.random.default_rng(0).integers(0, 9, 300)

@@ -130,6 +130,14 @@ def test_packed_rows_name_the_tokens_they_hold() -> None:
     ]
 
 
+def test_what_is_drawn_of_a_shuffled_input_is_counted_pass_by_pass() -> None:
+    """Every pass draws the first samples of a new order, which are of other sources than those of the last."""
+    two = ps.from_sequence(range(30)).concat(ps.from_sequence(range(50))).shuffle(seed=4)
+    plan = ps.mix({"two": two, "one": numbers(20, "one")}, stop="first_exhausted", seed=3).repeat().plan
+    for position in range(0, 440, 10):
+        assert plan.counts(position) == begun(plan, position)
+
+
 def test_a_pass_of_other_documents_is_no_pass_of_more_rows() -> None:
     """A mixture that takes part of an input in each pass gives other documents in each, in as many rows."""
     flows = {name: documents(7, name).shuffle() for name in "ab"}
