@@ -581,3 +581,27 @@ def test_inputs_come_within_passes_of_packs_that_had_to_be_fitted(taken: int) ->
         run = dict.fromkeys(past + keys_of(loader, 300))
     laps = Counter(lap for name, lap, _ in run if name == "a")
     assert max(laps) > 4 and {laps[lap] for lap in range(max(laps))} == {40}, "nothing of it has to be left out here"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("taken", [1, 2])
+def test_a_pass_is_not_over_while_its_last_sample_is_given(nested: bool, taken: int) -> None:
+    """Even where that is its only one: what takes over goes on within the pass, and with the first lap of an input."""
+
+    def made(names: str) -> ps.Dataset:
+        flows = {name: numbers(1 + i) for i, name in enumerate(names)}
+        mix = ps.mix(flows, dict.fromkeys(names, 1), stop="first_exhausted", seed=2)
+        if nested:
+            mix = ps.mix({"m": mix, "z": numbers(5)}, {"m": 3, "z": 1}, stop="first_exhausted", seed=3)
+        return mix.repeat_each(3).repeat()
+
+    with ps.Loader(made("a")) as loader:
+        past, state = keys_of(loader, taken), loader.state_dict()
+    with ps.Loader(made("ab")) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        run = past + keys_of(loader, 60)
+    laps = {
+        end: [lap for lap, _ in dict.fromkeys((key[1], key[2]) for key in run if key[0][-1] == end)] for end in "ab"
+    }
+    assert laps["a"] == [*range(len(laps["a"]))] and len(laps["a"]) > 3
+    assert laps["b"][0] == 0 and {*laps["b"]} == {*range(max(laps["b"]) + 1)}
