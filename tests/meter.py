@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def open_files() -> list[str]:
     return sorted(found)
 
 
+def all_at() -> str:
+    """What every thread is at, each once where several are at the same: one that collects keeps the garbage of all."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    at = dict[str, list[str]]()
+    for ident, frame in sys._current_frames().items():
+        at.setdefault("".join(traceback.format_stack(frame)), []).append(names.get(ident, "?"))
+    return "\n".join(f"{', '.join(threads)}:\n{stack}" for stack, threads in at.items())
+
+
 @pytest.fixture(autouse=True)
 def meter() -> Iterator[None]:
     """Fail a test after which a thread of ours is alive or a file is open that was not before."""
@@ -45,7 +55,7 @@ def meter() -> Iterator[None]:
         gc.collect()  # does nothing while another thread collects, which may wait for a loader to close
         for thread in left:
             thread.join(max(0.0, min(1.0 / len(left), patience - time.monotonic())))
-    assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}"
+    assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}\n{all_at()}"
     gc.collect()  # what the threads held as well
     opened = set(open_files()) - set(files)
     assert not opened, f"files left open: {sorted(opened)}"

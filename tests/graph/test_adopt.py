@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.testing import recipes
 
 Make = Callable[..., ps.Dataset]
 Key = tuple[str, int, int]
@@ -510,6 +511,65 @@ def test_another_order_is_not_adopted_within_a_pass(was: ps.Dataset, now: ps.Dat
             loader.load_state_dict(state, on_mismatch="adopt")
         loader.load_state_dict(begin, on_mismatch="adopt")  # nothing was given yet
         assert keys_of(loader, 5)
+
+
+PAIRED = [ps.mix(PAIR, {"a": 2, "b": i}, seed=i, stop="all_exhausted") for i in range(1, 3)]
+IN_LANES: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "filter": lambda ds: ds.filter(recipes.most),
+    "filter, map, batch": lambda ds: ds.filter(recipes.most).map(str).batch(2),
+    "filter, repeat": lambda ds: ds.filter(recipes.most).repeat(),
+    "flat map": lambda ds: ds.flat_map(twice),
+    "may skip": lambda ds: ds.map(recipes.most, may_skip=True),
+    "shuffle buffer": lambda ds: ds.filter(recipes.most).shuffle_buffer(6),
+    "pack": lambda ds: ds.map(several).filter(len).pack(8),
+}
+
+
+def twice(x: int) -> list[int]:
+    return [x, x]
+
+
+def several(x: int) -> list[int]:
+    return [x] * (1 + x % 5)
+
+
+@pytest.mark.parametrize("name", IN_LANES)
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (unshuffled(200).shuffle(seed=1), unshuffled(200).shuffle(seed=2)),
+        (unshuffled(200).skip(5), unshuffled(200).skip(9)),
+        (PAIRED[0].skip(5), PAIRED[0].skip(9)),
+        (PAIRED[0].shuffle(seed=1), PAIRED[0].shuffle(seed=2)),
+    ],
+)
+def test_another_order_in_lanes_is_not_adopted(name: str, lanes: int, was: ps.Dataset, now: ps.Dataset) -> None:
+    """Which samples a filter leaves is not known, but which it was given."""
+    with ps.Loader(IN_LANES[name](was), lanes=lanes) as loader:
+        keys_of(loader, 13)
+        state = loader.state_dict()
+    with ps.Loader(IN_LANES[name](now), lanes=lanes) as loader:
+        with pytest.raises(ps.StateError, match="what was given last in this pass"):
+            loader.load_state_dict(state, on_mismatch="adopt")
+    with ps.Loader(IN_LANES[name](was), lanes=lanes) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        rest = keys_of(loader, 5)
+    with ps.Loader(IN_LANES[name](was), lanes=lanes) as loader:
+        loader.load_state_dict(state)
+        assert keys_of(loader, 5) == rest
+
+
+@pytest.mark.parametrize("name", [name for name in IN_LANES if "repeat" not in name])
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_other_weights_and_names_in_lanes_are_adopted(name: str, lanes: int) -> None:
+    for was, now in [PAIRED, (unshuffled(200), ps.from_sequence(range(200), name="other"))]:
+        with ps.Loader(IN_LANES[name](was), lanes=lanes) as loader:
+            keys_of(loader, 13)
+            state = loader.state_dict()
+        with ps.Loader(IN_LANES[name](now), lanes=lanes) as loader:
+            loader.load_state_dict(state, on_mismatch="adopt")
+            assert keys_of(loader, 5)
 
 
 @pytest.mark.parametrize(

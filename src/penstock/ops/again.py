@@ -41,6 +41,10 @@ class Repeated:
     def cursor(self) -> Json:
         return self._start
 
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        done, below = (0, None) if cursor is None else as_list(cursor)
+        return self._tap.stream, pass_of(self._epochs, epoch, as_int(done)), below
+
     def seek(self, epoch: int, cursor: Json, /) -> None:
         done, below = (0, None) if cursor is None else as_list(cursor)
         self._epoch, self._done = epoch, as_int(done)

@@ -31,6 +31,9 @@ class Batches:
     def cursor(self) -> Json:
         return self.tap.cursor()
 
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        return self.tap.stream, epoch, cursor
+
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self.tap.seek(epoch, cursor)
 

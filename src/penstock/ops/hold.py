@@ -86,6 +86,9 @@ class Holding:
     def cursor(self) -> Json:
         return cursor_of(self._moment())
 
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        return self.tap.stream, epoch, None if cursor is None else as_list(cursor, 6)[0]
+
     def _moment(self) -> Moment:
         return Moment(self._carry, self._ready, self._given, self._number, self._flushed, self._log, self.tap.behind())
 
@@ -95,8 +98,7 @@ class Holding:
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._reset(epoch)
         if cursor is None:
-            self.tap.seek(epoch, None)
-            return
+            return self.tap.seek(epoch, None)
         below, first, number, carry, pending, flushed = as_list(cursor, 6)
         self.tap.seek(epoch, below)
         self._number = as_int(first)
@@ -282,9 +284,8 @@ def encode(tree: Any) -> Json:
     if tree is None or isinstance(tree, bool | int | str) or (isinstance(tree, float) and isfinite(tree)):
         return tree
     raise TypeError(
-        f"a fold keeps {_shown(tree)} in its carry; carries are made of items, parts, tuples, lists, "
-        "dicts and "
-        "plain numbers or strings, so that they can be saved as JSON"
+        f"a fold keeps {_shown(tree)} in its carry; carries are made of items, parts, tuples, lists, dicts and plain "
+        "numbers or strings, so that they can be saved as JSON"
     )
 
 

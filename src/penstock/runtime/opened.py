@@ -25,7 +25,7 @@ from ..streams.barren import Barren
 from ..streams.deal import Spread
 from ..streams.feed import Listed
 from ..streams.lanes import InTurns, Lanes
-from ..streams.opening import Opening
+from ..streams.opening import Opening, last
 from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
 from ..streams.work import Hired, Work
@@ -152,7 +152,7 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Sett
     def undrawn(path: Path, epoch: int) -> list[int]:
         return [opening.undrawn(path, epoch)]
 
-    return Opened(stream, builder, undrawn, lambda epoch, at: {"0": opening.last(epoch, at)}, size, first)
+    return Opened(stream, builder, undrawn, lambda epoch, at: {"0": last(stream, epoch, at)}, size, first)
 
 
 def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stream:
@@ -165,7 +165,8 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
     """Any other flow: the lanes of this rank in turn, and over them the tail. The tree is compiled once for all."""
     if setting.cost is not None:
         require_indexed(builder.root, "Loader(balance=...)", "pack from known lengths, or leave it out")
-    found, parts, rank, ranks = laned(builder.root), dict[int, Opening](), setting.rank, setting.world_size
+    found, rank, ranks = laned(builder.root), setting.rank, setting.world_size
+    parts, streams = dict[int, Opening](), dict[int, Stream]()
     top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
     mine, readers, barren = range(rank, lanes, ranks), dict[int, Reader](), Barren(lanes // ranks, endless(found.flow))
     here = len(mine)
@@ -175,7 +176,8 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
     def opened(lane: int) -> Stream:
         of = LaneOf(lane, lanes, mine, readers, barren)
         parts[lane] = Opening(builder.leaves, each, Spread(), of, rows=rows)
-        return parts[lane].open(rows, ONCE)
+        streams[lane] = parts[lane].open(rows, ONCE)
+        return streams[lane]
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
@@ -188,7 +190,8 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
     def came(epoch: int, at: Any) -> dict[str, Rows | None]:
         """None of a lane that gave nothing, and was perhaps not opened."""
         given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
-        return {**dict.fromkeys(at["at"]), **{lane: parts[int(lane)].last(epoch, given[lane]) for lane in given}}
+        epoch = epoch if limit is None else 0
+        return {**dict.fromkeys(at["at"]), **{lane: last(streams[int(lane)], epoch, given[lane]) for lane in given}}
 
     tail = Opening(builder.leaves, hired, Spread(), given=(rows, stream if limit is None else FirstPass(stream)))
     given = tail.open(top, ONCE)

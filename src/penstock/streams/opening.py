@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..base.cursors import as_int
 from ..base.rows import Rows
 from ..errors import ConfigError, StateError
 from ..types import Json, Path
@@ -16,7 +17,7 @@ from .feed import Positions
 from .reader import Dealt, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .step import Leaf
-from .stream import Stream
+from .stream import Above, Stream
 from .work import Hired, Positioned, Work
 
 
@@ -105,16 +106,19 @@ class Opening:
         """The positions of a pass of an indexed flow that ends."""
         return self.feed.op.size if self.feed else None
 
-    def last(self, epoch: int, cursor: Json) -> Rows | None:
-        """What the last position before a cursor is made of; None where only reading could tell."""
-        while isinstance(cursor, list) and cursor:
-            cursor = cursor[0]
-        if self.feed is None or not isinstance(cursor, int) or cursor < 1:
-            return None
-        try:
-            return self.feed.rows_at(np.asarray([cursor - 1]), epoch)
-        except StateError:  # it came from an input that the mixture which took over does not have
-            return None
+
+def last(stream: object, epoch: int, cursor: Json) -> Rows | None:
+    """What the last position that a stream had taken before a cursor is made of; None where it has none, or not one
+    indexed flow alone lies under it.
+    """
+    while isinstance(stream, Above):
+        stream, epoch, cursor = stream.below(epoch, cursor)
+    if not isinstance(stream, Positions | Rounds) or cursor is None or not as_int(cursor):
+        return None
+    try:
+        return stream.rows_at(np.asarray([as_int(cursor) - 1]), epoch)
+    except StateError:  # it came from an input that the mixture which took over does not have
+        return None
 
 
 def _untold() -> Any:

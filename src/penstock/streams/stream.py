@@ -7,7 +7,7 @@ cursors come from trails. Nor does any put things right after an exception: whoe
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,15 @@ class Stream(Protocol):
     def cursor(self) -> Json: ...
     def seek(self, epoch: int, cursor: Json, /) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Above(Protocol):
+    """A stream over one other. `below` is that, and in which pass and at which cursor it stands where this one stands
+    at a cursor of a pass.
+    """
+
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]: ...
 
 
 class Tap:

@@ -100,6 +100,9 @@ class Work:
         """Whether some pieces of the next item were given already."""
         return self._skip > 0
 
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        return self.feed, epoch, as_list(cursor)[0] if self.many and cursor is not None else cursor
+
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._drop()
         below = cursor
