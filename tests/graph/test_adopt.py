@@ -572,6 +572,44 @@ def test_other_weights_and_names_in_lanes_are_adopted(name: str, lanes: int) -> 
             assert keys_of(loader, 5)
 
 
+WRAPPED: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "indexed": lambda ds: ds,
+    "batch": lambda ds: ds.batch(2),
+    "filter": lambda ds: ds.filter(recipes.most),
+    "shuffle buffer": lambda ds: ds.filter(recipes.most).shuffle_buffer(6),
+}
+
+
+@pytest.mark.parametrize(("name", "nested"), [*((name, False) for name in WRAPPED), ("indexed", True), ("batch", True)])
+def test_a_light_source_in_another_order_is_not_adopted_either(name: str, nested: bool) -> None:
+    """Wherever the run stands, and whichever source came last."""
+
+    def made(grown: int = 0, seed: int = 1, weight: int = 1) -> ps.Dataset:
+        flows = {"a": numbers(40), "b": numbers(25), "c": ps.from_sequence(range(20 + grown)).shuffle(seed=seed)}
+        mix = ps.mix(flows, {"a": 6, "b": 3, "c": weight}, seed=2)
+        return WRAPPED[name](ps.mix({"m": mix, "z": numbers(5)}, {"m": 4, "z": 1}, seed=3) if nested else mix)
+
+    refused = list[int]()
+    for taken in range(1, 40):
+        with ps.Loader(made(), lanes=1) as loader:
+            begun = keys_of(loader, taken)
+            state = loader.state_dict()
+        for other in (made(grown=4), made(seed=2)):
+            with ps.Loader(other, lanes=1) as loader:
+                try:
+                    loader.load_state_dict(state, on_mismatch="adopt")
+                except ps.StateError as error:
+                    assert "what was given last in this pass" in str(error) and "c)" in str(error)
+                    refused.append(taken)
+                    continue
+                run = begun + keys_of(loader, 20)
+            mine = [key for key in run if key[0].endswith("c")]
+            assert len(set(mine)) == len(mine), "nothing is given twice"
+        with ps.Loader(made(weight=3), lanes=1) as loader:
+            loader.load_state_dict(state, on_mismatch="adopt")
+    assert len(refused) > 25
+
+
 @pytest.mark.parametrize(
     ("was", "now"),
     [

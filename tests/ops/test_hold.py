@@ -236,8 +236,8 @@ def test_the_state_of_an_indexed_pipeline_is_tiny_wherever_it_stands() -> None:
     ds = ps.from_sequence(range(1 << 40)).shuffle(seed=1).map(recipes.double).batch(32)
     sizes = state_sizes(ds.limit(1000), 100)
     assert max(sizes) < 1024
-    # The first state has no last item, and no digest of its keys.
-    assert max(sizes) - min(sizes[1:]) < 8, "only digits of a position"
+    # The first state has no last item, and no digest of its keys; at the end of a pass no source stands within one.
+    assert max(sizes) - min(sizes[1:-2]) < 8, "only digits of a position"
     assert len(json.dumps(iter(ds.limit(1 << 30)).state_dict())) < 1024
 
 

@@ -79,15 +79,15 @@ class Holding:
         self._key = key_of_pass(self.key, epoch)
         self._carry: Any = self.fold.init(self._key)
         self._ready: tuple[Group, ...] = ()
-        self._given: int = 0
-        self._number, self._flushed = 0, False
+        self._given, self._number, self._flushed = 0, 0, False
         self._log, self._limit = list[Stretch](), 64
 
     def cursor(self) -> Json:
         return cursor_of(self._moment())
 
     def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
-        return self.tap.stream, epoch, None if cursor is None else as_list(cursor, 6)[0]
+        at, first, number, *_ = (None, 0, 0) if cursor is None else as_list(cursor, 6)
+        return self.tap.stream, epoch, at + as_int(number) - as_int(first) if isinstance(at, int) else at
 
     def _moment(self) -> Moment:
         return Moment(self._carry, self._ready, self._given, self._number, self._flushed, self._log, self.tap.behind())

@@ -15,6 +15,7 @@ from ..graph.ends import endless
 from ..graph.indexed import require_indexed
 from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
+from ..ops.latest import latest
 from ..ops.limit import FirstPass
 from ..ops.op import Op
 from ..ops.packed import packed_before, window_ends
@@ -25,7 +26,7 @@ from ..streams.barren import Barren
 from ..streams.deal import Spread
 from ..streams.feed import Listed
 from ..streams.lanes import InTurns, Lanes
-from ..streams.opening import Opening, last
+from ..streams.opening import Came, Opening, last
 from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
 from ..streams.work import Hired, Work
@@ -65,7 +66,7 @@ class Opened:
     stream: Stream
     builder: Builder
     undrawn: Callable[[Path, int], list[int]]
-    came: Callable[[int, Any], dict[str, Rows | None]]
+    came: Callable[[int, Any], dict[str, Came | None]]
     """For a pass and a cursor: what came last, by lane; None where only reading could tell."""
     rows: int | None = None
     """The positions of a pass, where they are shared out and it ends."""
@@ -75,25 +76,53 @@ class Opened:
     def last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
         """Digests of what came last before a cursor, by lane."""
         return {
-            lane: None if rows is None else self._digest(rows, {}) for lane, rows in self.came(epoch, cursor).items()
+            lane: None if one is None or one.rows is None else self._digest(one.rows, {})
+            for lane, one in self.came(epoch, cursor).items()
         }
 
-    def require_last(self, epoch: int, cursor: Json, last: Mapping[str, Any], known: Collection[str]) -> None:
-        """Refuse to adopt where something else came last than these digests tell, from sources `known` by name. One may
-        have another name now, and a window of whole documents that was given in full another order.
+    def latest(self, epoch: int, cursor: Json, lanes: Collection[str] | None = None) -> dict[str, dict[str, str]]:
+        """Digests of what came last of every source before a cursor, of one lane: the order of a source is that of the
+        run. Or of some lanes.
+        """
+        found = dict[str, dict[str, str]]()
+        for lane, one in self.came(epoch, cursor).items():
+            if one is not None and (lane in lanes if lanes is not None else not found):
+                told = latest(one.op, one.position, one.lap)
+                found[lane] = {self.builder.leaves[leaf].name: (content(each) or "")[:8] for leaf, each in told.items()}
+        return found
+
+    def require_same(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+        """Refuse to go on where another item came last than a state tells."""
+        if any(body["last"].get(lane) != key for lane, key in self.last(epoch, cursor).items()):
+            raise StateError(
+                "the state stands at a position of this pipeline, but other samples lead up to it: it is of another "
+                "pipeline, or of another version of Penstock"
+            )
+
+    def require_last(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+        """Refuse to adopt where something else came last, of all or of a source, than the digests in a state tell. A
+        source may have another name now, and a window of whole documents that was given in full another order.
         """
         if isinstance(cursor, int) and window_ends(self._rows, cursor):
             return
-        names = {leaf.name for leaf in self.builder.leaves}
-        spellings = [{}, *(dict.fromkeys(names - {*known}, gone) for gone in {*known} - names)]
-        came = {lane: rows for lane, rows in self.came(epoch, cursor).items() if rows is not None}
-        if any(last.get(lane) not in [self._digest(rows, each) for each in spellings] for lane, rows in came.items()):
+        names, known = {leaf.name for leaf in self.builder.leaves}, {*body["data"]}
+        spellings = [dict[str, str](), *(dict.fromkeys(names - known, str(gone)) for gone in known - names)]
+        came = {lane: one.rows for lane, one in self.came(epoch, cursor).items() if one}
+        last, was = body["last"], body["latest"]
+        other = any(
+            rows is not None and last.get(lane) not in [self._digest(rows, each) for each in spellings]
+            for lane, rows in came.items()
+        )
+        now = self.latest(epoch, cursor, was)
+        moved = {name for lane in now for name in now[lane] if was[lane].get(name, now[lane][name]) != now[lane][name]}
+        if other or moved:
+            what = f" (of {', '.join(sorted(moved))})" if moved else ""
             raise StateError(
-                "adopt: what was given last in this pass is not what the present pipeline has there, so samples would "
-                "be given again or never: what orders or counts them is another one (a shuffle, or one over a source "
-                "that grew or has another name, skip, limit, concat, repeat), or rows that were given already would be "
-                "packed again, otherwise or with what is left of a pass that ends elsewhere; keep that as it was until "
-                "the end of a pass and adopt there, and give new rows as an input of their own"
+                f"adopt: what was given last in this pass{what} is not what the present pipeline has there, so samples "
+                "would be given again or never: what orders or counts them is another one (a shuffle, or one over a "
+                "source that grew or has another name, skip, limit, concat, repeat), or rows that were given already "
+                "would be packed again, otherwise or with what is left of a pass that ends elsewhere; keep that as it "
+                "was until the end of a pass and adopt there, and give new rows as an input of their own"
             )
 
     def _digest(self, rows: Rows, called: Mapping[str, str]) -> str | None:
@@ -187,7 +216,7 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
         stream.open_all()
         return [part.undrawn(path, epoch) for part in parts.values()]
 
-    def came(epoch: int, at: Any) -> dict[str, Rows | None]:
+    def came(epoch: int, at: Any) -> dict[str, Came | None]:
         """None of a lane that gave nothing, and was perhaps not opened."""
         given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
         epoch = epoch if limit is None else 0

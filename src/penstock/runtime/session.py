@@ -42,7 +42,7 @@ from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions, sa
 from .setting import Setting
 from .settling import Ledger
 from .sizes import Size, logged, size_of, sizes_from_json
-from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another, out_of_order
+from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another
 
 _ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What comes of a cursor of another shape."""
@@ -84,17 +84,17 @@ class Session:
         """Open the current tree, and go where the cursor says."""
         self._go_on(*self._reached(cursor))
 
-    def _reached(self, cursor: Json, last: Mapping[str, Any] | None = None) -> tuple[Opened, Delivery]:
-        """The current tree, opened where the cursor says; an error where `last` tells of other items before that."""
+    def _reached(self, cursor: Json, check: Callable[[Opened], None] | None = None) -> tuple[Opened, Delivery]:
+        """The current tree, opened where the cursor says; `check` looks at what came before that."""
         opened = self._opened(self.setting.window, self.executor)
         wide = max(256, SINGLE // self.group) if self.group else 256 * (self.lanes // self.setting.world_size)
         most, room, form = self.setting.most, self.budget.most // 4, self.setting.form
         out = Delivery(opened.stream, opened.builder.leaves, wide, most, room, form)
         out.seek(self.epoch, opened.first if cursor is None else cursor)
+        if check:
+            check(opened)
         if not stands_at(out.cursor(), cursor):
             raise bad_cursor(cursor, "a position of this pipeline")
-        if last is not None and any(last.get(lane) != key for lane, key in opened.last(self.epoch, cursor).items()):
-            raise out_of_order()
         return opened, out
 
     def _go_on(self, opened: Opened, out: Delivery) -> None:
@@ -200,6 +200,7 @@ class Session:
                 "adopted": [*before],
                 **({"at": at} if self.group else cast("dict[str, Json]", at)),
                 "last": opened.last(epoch, at),
+                "latest": opened.latest(epoch, at),
                 "data": base.data,
                 "code": base.code,
                 "mixtures": told_of(opened.builder),
@@ -254,9 +255,8 @@ class Session:
         noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
-        opened, out = self._reached(cursor, None if adopt else body["last"])
-        if adopt:
-            opened.require_last(self.epoch, cursor, body["last"], body["data"])
+        require = Opened.require_last if adopt else Opened.require_same
+        opened, out = self._reached(cursor, lambda opened: require(opened, self.epoch, cursor, body))
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)

@@ -179,7 +179,10 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     left = Ledger(sorted(address for each in told for address in [*each.open, *each.not_taken(epoch, at)]))
     left.lost = sorted({item for each in told for item in each.lost})
     settling = left.told(Spread(0, 1, one.spread.group), one.rows, one.items)
-    return [{**body, "epoch": epoch, "at": at, "last": last["last"], "settling": settling} for body in bodies]
+    return [
+        {**body, "epoch": epoch, "at": at, "last": last["last"], "latest": last["latest"], "settling": settling}
+        for body in bodies
+    ]
 
 
 def ledger_from(body: Mapping[str, Any], spread: Spread, takes: bool) -> Ledger:

@@ -21,8 +21,8 @@ MISMATCHES: tuple[OnMismatch, ...] = get_args(OnMismatch)
 _LOG = logging.getLogger("penstock")
 
 NEEDED = (
-    "fingerprint", "pipeline", "epoch", "step", "adopted", "at", "last", "data", "code", "mixtures", "given", "changes",
-    "journal",
+    "fingerprint", "pipeline", "epoch", "step", "adopted", "at", "last", "latest", "data", "code", "mixtures", "given",
+    "changes", "journal",
 )  # fmt: skip
 LANED = ("lanes", "turn", "ended")
 """What every state has, and what one of a run in lanes has as well."""
@@ -52,13 +52,15 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
     if taken:
         bodies = (lanes_levelled if "lanes" in bodies[0] else levelled)(bodies)
     body = bodies[0]
-    cursors, last = dict[int, Json](), dict[str, Json]()
+    cursors, last, latest = dict[int, Json](), dict[str, Json](), dict[str, Json]()
     for other in bodies:
         needed = (*NEEDED, *LANED) if any(name in other for name in LANED) else NEEDED
         if missing := [name for name in needed if name not in other]:
             raise StateError(f"the state lacks {missing}; it is damaged")
         if isinstance(other["last"], Mapping):
             last |= other["last"]
+        if isinstance(other["latest"], Mapping):
+            latest |= other["latest"]
         for name in (*SHARED, "data"):
             if other.get(name) != body.get(name):
                 raise StateError(
@@ -76,7 +78,7 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             cursors[0] = at
     if not cursors or ("lanes" not in body and cursors[0] is None):
         raise StateError("the state has no cursor; it is damaged, or was never a saved position")
-    body = {**body, "last": last, "step": max(as_int(other["step"]) for other in bodies)}
+    body = {**body, "last": last, "latest": latest, "step": max(as_int(other["step"]) for other in bodies)}
     if "lanes" not in body:
         return body, cursors
     turns = [as_int(other.get("turn")) for other in bodies]
@@ -124,14 +126,6 @@ def of_another(saved: Any, now: Json) -> StateError:
     return StateError(
         f"the state is of another pipeline:\n{shown}\n"
         "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
-    )
-
-
-def out_of_order() -> StateError:
-    """The error for a right position in a wrong order."""
-    return StateError(
-        "the state stands at a position of this pipeline, but other samples lead up to it: it is of another pipeline, "
-        "or of another version of Penstock"
     )
 
 

@@ -151,9 +151,13 @@ class Positions:
         self._unit, self._used, self._told = 0, self._used - gone, max(self._told - gone, 0)
         return True
 
+    def positions(self, places: Ints, epoch: int) -> tuple[Ints, Ints]:
+        """Places of a pass as positions of the op, and in which laps of it these are."""
+        return of_pass(self.op, epoch, places)
+
     def rows_at(self, places: Ints, epoch: int) -> Rows:
         """The samples behind places of a pass."""
-        return self.op.locate(*of_pass(self.op, epoch, places))
+        return self.op.locate(*self.positions(places, epoch))
 
     def close(self) -> None:
         pass

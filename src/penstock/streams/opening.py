@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -107,18 +108,30 @@ class Opening:
         return self.feed.op.size if self.feed else None
 
 
-def last(stream: object, epoch: int, cursor: Json) -> Rows | None:
-    """What the last position that a stream had taken before a cursor is made of; None where it has none, or not one
-    indexed flow alone lies under it.
+class Came(NamedTuple):
+    """What a stream was given last: the samples (None of an input that has left), and the op that they are of, at the
+    position after them, in which lap.
+    """
+
+    rows: Rows | None
+    op: Any
+    position: int
+    lap: int
+
+
+def last(stream: object, epoch: int, cursor: Json) -> Came | None:
+    """What a stream was given last before a cursor; None where that is nothing, or where not one indexed flow alone
+    lies under it.
     """
     while isinstance(stream, Above):
         stream, epoch, cursor = stream.below(epoch, cursor)
     if not isinstance(stream, Positions | Rounds) or cursor is None or not as_int(cursor):
         return None
-    try:
-        return stream.rows_at(np.asarray([as_int(cursor) - 1]), epoch)
-    except StateError:  # it came from an input that the mixture which took over does not have
-        return None
+    positions, laps = stream.positions(np.asarray([as_int(cursor) - 1]), epoch)
+    rows = None
+    with suppress(StateError):  # it came from an input that the mixture which took over does not have
+        rows = stream.op.locate(positions, laps)
+    return Came(rows, stream.op, int(positions[0]) + 1, int(laps[0]))
 
 
 def _untold() -> Any:

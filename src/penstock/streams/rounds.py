@@ -105,9 +105,9 @@ class Rounds:
     def _located(self, places: Ints, epoch: int) -> Rows:
         return self.op.locate(*of_pass(self.op, epoch, places))
 
-    def rows_at(self, rounds: Ints, epoch: int) -> Rows:
-        """The samples of rounds of a pass."""
-        return self._located(self._places(rounds, epoch), epoch)
+    def positions(self, rounds: Ints, epoch: int) -> tuple[Ints, Ints]:
+        """Our positions in rounds of a pass, and in which laps of the op these are."""
+        return of_pass(self.op, epoch, self._places(rounds, epoch))
 
     def close(self) -> None:
         pass
