@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
-from ..base.machine import cores
+from ..base.machine import cores, keep_memory
 from ..base.progress import Progress
 from ..base.seams import Stat
 from ..types import Ints
@@ -90,6 +90,7 @@ def offsets_of(path: Path, size: Stat, tell: Callable[[int], None] = lambda done
 def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     """The pieces of a file in their order, some of them worked on ahead."""
     starts, workers = range(0, size, _CHUNK), cores()
+    keep_memory()  # else a piece takes four times as long
     if size < _LARGE or workers < 2:
         yield from (_piece(path, at, size) for at in starts)
         return
