@@ -411,11 +411,13 @@ def test_no_order_of_tasks_changes_the_run(recipe: Any, seed: int) -> None:
 @examples(40)
 @given(pipelines(2, endless=False), st.integers(0, 1000))
 def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(recipe: Any, seed: int) -> None:
+    """In few lanes: a pass ends when all were asked without a failure, which for 48 may not come in 1,000 tries."""
     note(show(recipe))
-    want = run(build(recipe), 0, 500)[0]
     found: list[Any] = []
     state = None
-    with pretend(sched=SimSched(seed, fail=0.2)), ps.Loader(build(recipe), workers=2) as loader:
+    with ps.Loader(build(recipe), lanes=4) as loader:
+        want = list(loader)
+    with pretend(sched=SimSched(seed, fail=0.2)), ps.Loader(build(recipe), workers=2, lanes=4) as loader:
         for _ in range(1000):
             try:
                 if state is not None:  # a load may fail too; it is tried again
@@ -426,8 +428,6 @@ def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(reci
                 break
             except OSError:
                 state = state or through_json(loader.state_dict())
-        else:  # a pass in lanes ends when all were asked without a failure, which may not come
-            want = want[: len(found)]
     assert not difference(found, want)
 
 

@@ -30,7 +30,7 @@ def test_what_came_last_of_each_source_is_what_the_plan_says(name: str) -> None:
     ds = MIXED[name]()
     op, plan, leaves = ds.compiled.op, ds.plan, ds.compiled.builder.leaves
     lengths = {leaf.name: (4 if leaf.name == "z" else 5 + 3 * "abc".index(leaf.name[-1])) for leaf in leaves}
-    last = dict[str, tuple[int, int]]()
+    last, seen = dict[str, tuple[int, int]](), set[str]()
     for position in range(1, 60):
         last |= {sample.source: (sample.epoch, sample.index) for sample in plan.at(position - 1)}
         found: dict[int, Any] = latest(op, position, 0)
@@ -39,6 +39,8 @@ def test_what_came_last_of_each_source_is_what_the_plan_says(name: str) -> None:
         if name != "a pass":
             assert told.keys() == {each for each in last if passed[each] % lengths[each]}
         assert told.items() <= last.items()
+        seen |= told.keys()
+    assert seen == {*lengths}
 
 
 def test_of_sources_that_are_shuffled_together_it_is_the_last_of_all() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,21 +75,24 @@ class Opened:
 
     def last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
         """Digests of what came last before a cursor, by lane."""
-        return {
-            lane: None if one is None or one.rows is None else self._digest(one.rows, {})
-            for lane, one in self.came(epoch, cursor).items()
-        }
+        return self._last(self.came(epoch, cursor))
 
-    def latest(self, epoch: int, cursor: Json, lanes: Collection[str] | None = None) -> dict[str, dict[str, str]]:
-        """Digests of what came last of every source before a cursor, of one lane: the order of a source is that of the
-        run. Or of some lanes.
+    def told(self, epoch: int, cursor: Json) -> dict[str, Json]:
+        """What a state tells of what came last before a cursor: `last` by lane, and the `latest` of every source, of
+        one lane: the order of a source is that of the run.
         """
-        found = dict[str, dict[str, str]]()
-        for lane, one in self.came(epoch, cursor).items():
-            if one is not None and (lane in lanes if lanes is not None else not found):
-                told = latest(one.op, one.position, one.lap)
-                found[lane] = {self.builder.leaves[leaf].name: (content(each) or "")[:8] for leaf, each in told.items()}
-        return found
+        came = self.came(epoch, cursor)
+        first = next(((lane, one) for lane, one in came.items() if one), None)
+        return {"last": {**self._last(came)}, "latest": {first[0]: {**self._latest(first[1])}} if first else {}}
+
+    def _last(self, came: Mapping[str, Came | None]) -> dict[str, str | None]:
+        digests = {lane: self._digest(one.rows, {}) for lane, one in came.items() if one and one.rows is not None}
+        return {**dict.fromkeys(came), **digests}
+
+    def _latest(self, came: Came) -> dict[str, str]:
+        """Digests of what came last of every source."""
+        found = latest(came.op, came.position, came.lap)
+        return {self.builder.leaves[leaf].name: (content(each) or "")[:8] for leaf, each in found.items()}
 
     def require_same(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
         """Refuse to go on where another item came last than a state tells."""
@@ -107,13 +110,13 @@ class Opened:
             return
         names, known = {leaf.name for leaf in self.builder.leaves}, {*body["data"]}
         spellings = [dict[str, str](), *(dict.fromkeys(names - known, str(gone)) for gone in known - names)]
-        came = {lane: one.rows for lane, one in self.came(epoch, cursor).items() if one}
+        came = {lane: one for lane, one in self.came(epoch, cursor).items() if one}
         last, was = body["last"], body["latest"]
         other = any(
-            rows is not None and last.get(lane) not in [self._digest(rows, each) for each in spellings]
-            for lane, rows in came.items()
+            one.rows is not None and last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
+            for lane, one in came.items()
         )
-        now = self.latest(epoch, cursor, was)
+        now = {lane: self._latest(one) for lane, one in came.items() if lane in was}
         moved = {name for lane in now for name in now[lane] if was[lane].get(name, now[lane][name]) != now[lane][name]}
         if other or moved:
             what = f" (of {', '.join(sorted(moved))})" if moved else ""
@@ -173,9 +176,9 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Sett
     if setting.cost is not None:
         spread = replace(spread, balance=Balanced(setting.cost, builder.lengths_of))
     rows = builder.op(tail_of(builder.root).flow)
-    opening = Opening(builder.leaves, hired, spread, rows=rows)
+    opening = Opening(builder.leaves, hired, spread)
     stream = opening.open(builder.op(builder.root), ONCE)
-    size, first = opening.size, setting.turn * spread.size
+    size, first = rows.size, setting.turn * spread.size
     first = first if size is None else min(first, size)
 
     def undrawn(path: Path, epoch: int) -> list[int]:
@@ -204,7 +207,7 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
 
     def opened(lane: int) -> Stream:
         of = LaneOf(lane, lanes, mine, readers, barren)
-        parts[lane] = Opening(builder.leaves, each, Spread(), of, rows=rows)
+        parts[lane] = Opening(builder.leaves, each, Spread(), of)
         streams[lane] = parts[lane].open(rows, ONCE)
         return streams[lane]
 

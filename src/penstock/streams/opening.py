@@ -42,18 +42,13 @@ class Drawable(Positioned, Protocol):
 
 @dataclass
 class Opening:
-    """One opening of a tree, of all of it or of a lane. `given` is an op and the stream that stands for it, `rows` the
-    op of the rows of the run.
-    """
+    """One opening of a tree, of all of it or of a lane. `given` is an op and the stream that stands for it."""
 
     leaves: list[Leaf]
     hired: Hired
     spread: Spread
     lane: LaneOf | None = None
     given: tuple[Openable, Stream] | None = None
-    rows: object = None
-    feed: Positions | Rounds | None = None
-    """What gives the positions of the rows, where they have positions."""
     drawn: dict[Path, Callable[[int], int]] = field(default_factory=dict[Path, Callable[[int], int]])
     """For a mixture, by its place, the first position that nobody has drawn yet in a pass of the run."""
 
@@ -74,8 +69,6 @@ class Opening:
             feed = Positions(op, self.spread)
         else:
             feed = Rounds(op, Share(self.lane.lane, lanes, op.mixed, laps.run))
-        if op is self.rows:
-            self.feed = feed
         work = Work(feed, op, [], self.hired)
         if (place := op.mixture) is not None:
 
@@ -101,11 +94,6 @@ class Opening:
     def undrawn(self, place: Path, epoch: int) -> int:
         """The first position of the mixture at a place that nobody has drawn yet in a pass of the run."""
         return self.drawn[place](epoch) if place in self.drawn else _untold()
-
-    @property
-    def size(self) -> int | None:
-        """The positions of a pass of an indexed flow that ends."""
-        return self.feed.op.size if self.feed else None
 
 
 class Came(NamedTuple):
