@@ -281,6 +281,30 @@ def test_everything_long_tells_how_far_it_is(tmp_path: Path) -> None:
         assert not board.open
 
 
+def test_what_is_read_in_chunks_tells_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    from tests.stores import servers
+
+    from penstock.base import progress
+    from penstock.sources import checked, convert, index_files
+
+    monkeypatch.setattr(progress, "_QUIET", 0)
+    monkeypatch.setattr(convert, "_PIECE", 8 << 10)
+    monkeypatch.setattr(checked.sums, "CHUNK", 8 << 10)
+    table = pa.table({"n": range(10_000)})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    size = (tmp_path / "a.arrow").stat().st_size
+    expected = [f"{at / size:.0%}" for at in range(0, size, 8 << 10)]
+    board = Board(every=0)
+    with servers.site(tmp_path) as site, pretend(screen=board):
+        ps.read(f"{site.url}/a.arrow", cache=tmp_path / "cache")
+        index_files([tmp_path / "a.arrow"], checksum=True)
+    for what in ("fetch a.arrow: ", "checksums of a.arrow: "):
+        told = [line for line in board.lines if line.startswith(what) and " of " in line.removeprefix(what)]
+        assert [line.split(", ")[2] for line in told] == expected, what
+
+
 def test_a_slow_source_is_told_of(tmp_path: Path) -> None:
     """For real: another process, its output no terminal, and nothing set up for logging."""
     code = (

@@ -50,6 +50,12 @@ class Progress:
             self.tell(number)
             yield item
 
+    def chunks(self, size: int) -> Iterator[int]:
+        """Where each chunk of so many bytes begins."""
+        for at in range(0, self._total or 0, size):
+            self.tell(at)
+            yield at
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -148,9 +148,7 @@ def make(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
     def made(_: bool) -> tuple[int, bytes]:
         size = sidecar.stat(path).size
         with Progress(f"checksums of {path.name}", size, "bytes") as progress, sidecar.storage(path):
-            found = sums.of(
-                seams.world.store.read(str(path), at, sums.CHUNK) for at in progress.each(range(0, size, sums.CHUNK))
-            )
+            found = sums.of(seams.world.store.read(str(path), at, sums.CHUNK) for at in progress.chunks(sums.CHUNK))
         return size, found.tobytes()
 
     otherwise = sidecar.index(path, cache, "sums")

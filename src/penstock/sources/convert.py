@@ -54,7 +54,7 @@ def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
     def write(file: BinaryIO) -> None:
         size = sidecar.stat(origin).size
         with Progress(f"fetch {origin.name}", size, "bytes") as progress, sidecar.storage(origin):
-            for at in progress.each(range(0, size, _PIECE)):
+            for at in progress.chunks(_PIECE):
                 file.write(seams.world.store.read(str(origin), at, _PIECE))
 
     return sidecar.copy(sidecar.cached(origin, cache, origin.name), sidecar.UNPACKED, origin, write, rebuild=rebuild)
