@@ -27,8 +27,8 @@ def lent_processes(workers: int = 2) -> Iterator[None]:
     """Within, every loader with executor="processes" has these."""
     owner, hired = Processes(workers), executors.hired
 
-    def lent(executor: Any, workers: int, timeout: float | None = None) -> Any:
-        return Lent(owner) if executor == "processes" and workers else hired(executor, workers, timeout)
+    def lent(executor: Any, workers: int, *more: Any) -> Any:
+        return Lent(owner) if executor == "processes" and workers else hired(executor, workers, *more)
 
     try:
         with pytest.MonkeyPatch.context() as patch:

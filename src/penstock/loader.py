@@ -134,7 +134,7 @@ class Loader(Shows):
         form = form_of(to, device, pin_memory)
         rank, world_size = place_of(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers
-        self._executor = hired(executor, self._workers, timeout)
+        self._executor = hired(executor, self._workers, timeout, prefetch_bytes)
         window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)

@@ -48,6 +48,19 @@ def test_a_budget_comes_back() -> None:
     assert budget.used == 0 and budget.fits(5)
 
 
+def test_a_budget_begins_more_only_with_what_was_seen() -> None:
+    budget = Budget(1 << 30)
+    budget.weight.learn(1, 1)  # the others may be larger
+    while budget.fits(1):
+        budget.begin(1)
+    assert budget.units == 65
+    for _ in range(35):
+        budget.weight.learn(1, 1)
+    while budget.fits(1):
+        budget.begin(1)
+    assert budget.units == 100
+
+
 @pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"workers": 2, "lanes": 4}])
 def test_what_is_made_ahead_stays_within_bounds(options: Any) -> None:
     """Samples of 100 kB, at most 2 MB ahead: few are alive at any moment."""

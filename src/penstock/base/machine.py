@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from weakref import WeakSet
 
 from ..errors import ConfigError
 
+_HIRED, ends = threading.local(), threading.Event()  # set when the program ends
 _LARGE = 16 << 20
 _LATE = 10.0  # seconds after which it is told for whom we wait
 _LAUNCHERS = (
@@ -142,6 +144,17 @@ def lock() -> contextlib.AbstractContextManager[Any]:
     return threading.RLock()
 
 
+def works_for(closed: threading.Event) -> None:
+    """This thread computes for others, who may let go of it: they set this then."""
+    _HIRED.closed = closed
+
+
+def given_up() -> bool:
+    """Whether nobody waits any more for what this thread computes: who hired it let go of it, or the program ends."""
+    closed: threading.Event | None = getattr(_HIRED, "closed", None)
+    return ends.is_set() or (closed is not None and closed.is_set())
+
+
 def hold(handle: int, path: Path) -> None:
     """Lock a file that is open, for this process alone. Who keeps it from us is told of after a while."""
     import fcntl
@@ -149,7 +162,7 @@ def hold(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        late = threading.Timer(_LATE, lambda: warnings.warn(_waits(path), stacklevel=1))
+        late = threading.Timer(_LATE, _tell_who, (path,))
         late.daemon = True
         late.start()
         try:
@@ -158,14 +171,26 @@ def hold(handle: int, path: Path) -> None:
             late.cancel()
 
 
-def _waits(path: Path) -> str:
-    """For whom we wait who want to lock a file, as far as the system tells."""
+def _tell_who(path: Path) -> None:
+    """Say for whom we wait who want to lock a file, as far as the system tells; of another thread of ours, nothing."""
     who = "another process"
     with contextlib.suppress(OSError, StopIteration):
         locks, number = Path("/proc/locks").read_text(), path.stat().st_ino
         pid = next(line.split()[4] for line in locks.splitlines() if "->" not in line and f":{number} " in line)
+        if int(pid) == os.getpid():
+            return
         who = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
-    return f"waiting for {who}, which has locked {path}: if that is none of yours, end it, or give cache=FOLDER"
+    said = f"waiting for {who}, which has locked {path}: if that is none of yours, end it, or give cache=FOLDER"
+    warnings.warn(said, stacklevel=1)
+
+
+def readable(connection: Any, seconds: float) -> bool:
+    """Whether something came in on a socket within so many seconds, or its other end is gone."""
+    if getattr(connection, "pending", int)():  # decrypted already
+        return True
+    with getattr(selectors, "PollSelector", selectors.SelectSelector)() as found:
+        found.register(connection, selectors.EVENT_READ)
+        return bool(found.select(seconds))
 
 
 def one_thread_at_a_time() -> bool:

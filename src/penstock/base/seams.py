@@ -7,6 +7,7 @@ A lint test holds that nothing else touches them.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import math
@@ -22,9 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from .machine import environment, hold, keep_memory, place
+from .machine import ends, environment, hold, keep_memory, place, works_for
 
 _ONE = 1 << 30  # bytes that the system gives at once
+
+# What `atexit` is told comes after threads were waited for, and these would wait for a store that is down.
+getattr(threading, "_register_atexit", atexit.register)(ends.set)
 
 
 class Stat(NamedTuple):
@@ -239,13 +243,14 @@ def _named(handle: int, target: Path, name: Path) -> bool:
 
 class _Threads:
     def __init__(self, workers: int) -> None:
-        self._name = f"penstock-{id(self):x}"
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=self._name)
+        self._name, self._closed = f"penstock-{id(self):x}", threading.Event()
+        self._pool = ThreadPoolExecutor(workers, self._name, works_for, (self._closed,))
 
     def submit(self, task: Callable[[], Any], /) -> Future[Any]:
         return self._pool.submit(task)
 
     def close(self, seconds: float | None = None, /) -> None:
+        self._closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         # What is let go of without being closed may be collected on one of these threads, which cannot wait for itself.
         if not threading.current_thread().name.startswith(f"{self._name}_"):

@@ -110,13 +110,13 @@ class Ahead:
             for piece in list(self._pieces.get(name, [])):
                 self._drop(piece)
 
-    def close(self) -> None:
-        """Let go of all that is on its way, and of the threads."""
+    def close(self, seconds: float | None = None) -> None:
+        """Let go of all that is on its way, and of the threads, for which at most so many seconds are waited."""
         with self._lock:
             hands, self._hands = self._hands, None
             self._pieces, self._order, self._spent, self._held, self._kept = {}, {}, {}, 0, 0
         if hands is not None and hands[0] == machine.process():
-            hands[1].close()
+            hands[1].close(seconds)
 
     def _own(self) -> None:
         """Have nothing of another process, from which this one was forked."""

@@ -6,6 +6,7 @@ import errno
 import re
 import zlib
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from typing import TypeVar
 
 from ..base import machine, seams
@@ -111,7 +112,7 @@ class Asking:
     def _patiently(self, url: str, ask: Callable[[], T]) -> T:
         sched, tries = seams.world.sched, 0
         began, most = sched.now(), seconds()
-        while True:
+        while not machine.given_up():
             tries += 1
             try:
                 return ask()
@@ -131,6 +132,7 @@ class Asking:
                     "store is up and can be reached"
                 )
             sched.sleep(pause)
+        raise CancelledError  # who waits after all, for another one's thread, asks again
 
 
 def changed(pinned: Found, now: Found) -> GivenUpError:

@@ -21,6 +21,7 @@ from ..base import machine, seams
 from .client import Answer, Denied, Found, Later, judged, seconds
 
 _SECONDS = 30.0  # until a request is taken for lost
+_LOOK = 0.5  # after which it is seen whether anybody still waits
 _SLOWEST = 4 << 10  # bytes a second for which there is more time: 64 answers at once on a link of 2 Mbit/s
 _IDLE = 64  # connections that are kept
 _REDIRECTS = 5
@@ -58,9 +59,11 @@ class _Timely(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        if (left := self._until - seams.world.sched.now()) <= 0:
+        left = min(self._until - seams.world.sched.now(), _SECONDS)
+        while left > 0 and not machine.readable(self._socket, min(left, _LOOK)):
+            left = 0 if machine.given_up() else left - _LOOK
+        if left <= 0:
             raise TimeoutError
-        self._socket.settimeout(min(left, _SECONDS))
         many = self._raw.readinto(buffer) or 0
         self._until += many / _SLOWEST
         return many

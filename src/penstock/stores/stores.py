@@ -100,11 +100,13 @@ class Stores:
             self._owners -= 1
             last = not self._owners
         if last:
-            self.close()
+            self.close(0)  # whoever's thread this is waits for no store
 
-    def close(self) -> None:
-        """Let go of threads and connections; they come again when they are needed."""
-        self._ahead.close()
+    def close(self, seconds: float | None = None) -> None:
+        """Let go of threads, for which at most so many seconds are waited, and of connections; they come again when
+        they are needed.
+        """
+        self._ahead.close(seconds)
         self._asking.close()
 
     # ------------------------------------------------------------ what is there

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from ..base.columnar import Columnar
 
+_BLIND = 64  # units that may be under way before any was seen; with each that was seen, one more
 _LOOKED_AT = 4  # items of many that are bytes_of
 _DEEPER = 3  # and of what they hold
 _DEEP = 6
@@ -20,10 +21,11 @@ class Weight:
     """How many bytes an item takes, about: what was seen last counts most, and more at once."""
 
     def __init__(self) -> None:
-        self.mean = 0.0
+        self.mean, self.seen = 0.0, 0
 
     def learn(self, size: float, items: int) -> None:
         """So many items took so many bytes."""
+        self.seen += 1
         if size and items:
             found = size / items
             self.mean += (found - self.mean) * (0.1 if found < self.mean else 0.5 if self.mean else 1.0)
@@ -40,8 +42,8 @@ class Budget:
         self.most, self.weight, self.used, self.units = most, Weight(), 0.0, 0
 
     def fits(self, items: int) -> bool:
-        """Whether so many items more may be begun."""
-        return self.used + items * self.weight.mean <= self.most / 2
+        """Whether so many items more may be begun. What few have shown of sizes holds for few."""
+        return self.units < _BLIND + self.weight.seen and self.used + items * self.weight.mean <= self.most / 2
 
     def begin(self, items: int) -> float:
         """So many items are begun; the bytes that they count as, until they are given back."""

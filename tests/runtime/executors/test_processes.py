@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples, rounds
+from penstock.errors import ConfigError
 from penstock.runtime.executors.processes import Crew, Processes
 from penstock.runtime.executors.worker import Arena
 
@@ -174,15 +176,18 @@ def test_memory_is_used_again() -> None:
 @examples(6)  # each collects all garbage, which takes long beside other tests
 @given(st.lists(st.tuples(st.integers(1, 1 << 20), st.integers(0, 5)), max_size=60))
 def test_ranges_of_an_arena_never_overlap(asked: list[tuple[int, int]]) -> None:
-    arena, taken = Arena(0), dict[int, int]()
+    arena, taken = Arena(0, 1 << 20), dict[int, int]()
     for size, drop in asked:
         start = arena.take(size)
         assert start is not None
         assert all(start >= a + n or start + size <= a for a, n in taken.items())
+        arena.memory[start : start + size] = bytes([len(taken) + 1]) * size
         taken[start] = size
         for old in list(taken)[: drop if drop < 3 else 0]:
             arena.give_back(old)
             del taken[old]
+            assert arena.held() <= sum(-(-size // 4096) * 4096 for size in taken.values()) + (1 << 20)
+        assert all(arena.memory[start] == arena.memory[start + size - 1] > 0 for start, size in taken.items())
     for old in taken:
         arena.give_back(old)
     assert arena._free == [(0, arena.size)]
@@ -578,6 +583,19 @@ def test_a_crew_is_a_plain_executor() -> None:
     crew.close()
     with pytest.raises(RuntimeError, match="gone"):
         crew.submit(None, None, None)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_function_that_workers_cannot_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("nowhere")
+    exec("def f(x): return x + 1", module.__dict__)
+    monkeypatch.setitem(sys.modules, "nowhere", module)
+    with (
+        ps.Loader(ps.from_sequence(range(10)).map(module.f), workers=2, executor="processes") as loader,
+        pytest.raises(
+            ConfigError, match="cannot make the functions .*No module named 'nowhere'.*imports their modules"
+        ),
+    ):
+        next(iter(loader))
 
 
 def test_objects_of_the_script_itself_come_back_as_its_own() -> None:

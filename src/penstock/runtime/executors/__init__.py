@@ -13,8 +13,10 @@ ExecutorName: TypeAlias = Literal["inline", "threads", "processes", "ray"]
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
 
-def hired(executor: ExecutorName, workers: int, timeout: float | None = None) -> Executor | None:
-    """So many workers; None where there are none."""
+def hired(
+    executor: ExecutorName, workers: int, timeout: float | None = None, room: int | None = None
+) -> Executor | None:
+    """So many workers; None where there are none. `room` is how many bytes may be made ahead."""
     if timeout is not None and (timeout <= 0 or not workers):
         raise ConfigError(
             f"timeout={timeout}: more than 0 seconds, after which a worker of 'processes' or 'ray' is replaced and one "
@@ -30,4 +32,4 @@ def hired(executor: ExecutorName, workers: int, timeout: float | None = None) ->
         return Cluster(workers, timeout)
     from .processes import Processes
 
-    return Processes(workers, timeout)
+    return Processes(workers, timeout, room)

@@ -20,8 +20,8 @@ from .wire import Descriptor, Packed, Whole, Wire, shared_memory
 _LOOK = 1.0  # seconds between two looks at workers that say nothing
 
 BOOT = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[4]); from penstock.runtime.executors.worker import main; "
-    "main(*map(int, sys.argv[1:4]))"
+    "import sys, json; sys.path[:] = json.loads(sys.argv[5]); from penstock.runtime.executors.worker import main; "
+    "main(*map(int, sys.argv[1:5]))"
 )
 
 
@@ -100,12 +100,12 @@ class Member:
             return False
 
 
-def begun(life: int) -> Member:
-    """A new worker. It ends when nobody holds the other end of `life` open any more."""
+def begun(life: int, idle: int) -> Member:
+    """A new worker. It ends when nobody holds the other end of `life` open any more; see `worker.main` for `idle`."""
     here, there = socket.socketpair()
     here.setblocking(False)
     fds = there.fileno(), life
-    arguments = [*map(str, (*fds, os.getpid())), json.dumps(sys.path)]
+    arguments = [*map(str, (*fds, os.getpid(), idle)), json.dumps(sys.path)]
     # A Ctrl-C is for this process alone; until the worker says so itself it is held back.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

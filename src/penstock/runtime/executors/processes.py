@@ -25,6 +25,7 @@ from .known import DEATHS, Deadly, Lessons, cannot_be_sent
 from .member import Member, Sent, Taught, begun
 from .wire import Descriptor, Packed, heard, packed, unpacked, views
 
+_ROOM = 1 << 62
 _JOBS = 1024  # that workers remember
 _STILLBORN = 10  # times in a row that all workers are killed before they begin; one that ends by itself counts thrice
 
@@ -40,8 +41,8 @@ def sendable(value: Any) -> Packed:
 class Crew:
     """The workers, and what is under way."""
 
-    def __init__(self, workers: int, timeout: float | None) -> None:
-        self.owner, self.timeout = os.getpid(), timeout
+    def __init__(self, workers: int, timeout: float | None, idle: int) -> None:
+        self.owner, self.timeout, self._idle = os.getpid(), timeout, idle
         self._number, self._stillborn, self._dirty, self._closed = 0, 0, False, False
         self._known, self._bad = Lessons(_JOBS, self._taught, self._forget), Deadly()
         self._life = os.pipe()  # its end is that of this process
@@ -50,7 +51,7 @@ class Crew:
         _crews.add(self)
 
     def _started(self) -> Member:
-        worker = begun(self._life[0])
+        worker = begun(self._life[0], self._idle)
         self._poll.register(worker.wire.end, select.POLLIN)
         return worker
 
@@ -286,11 +287,12 @@ os.register_at_fork(after_in_child=_forked)
 class Processes:
     """So many worker processes. They end with `close`, with this object, and with the process that began them.
 
-    `timeout`: a sample that takes so many seconds costs its worker; after three, it is bad.
+    `timeout`: a sample that takes so many seconds costs its worker; after three, it is bad. `room`: of so many bytes
+    that may be made ahead, a quarter may be held by workers and lie idle.
     """
 
-    def __init__(self, workers: int, timeout: float | None = None) -> None:
-        crew = self._crew = Crew(workers, timeout)
+    def __init__(self, workers: int, timeout: float | None = None, room: int | None = None) -> None:
+        crew = self._crew = Crew(workers, timeout, (room or _ROOM) // 4 // workers)
         self._finish = weakref.finalize(self, crew.close)
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:

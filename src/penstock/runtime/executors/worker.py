@@ -28,6 +28,7 @@ import numpy as np
 
 from ...base.room import rooms
 from ...base.rows import Rows
+from ...errors import ConfigError
 from ...streams.job import Job
 from ...streams.step import Failed
 from .wire import INLINE, Descriptor, Packed, Whole, Wire, packed, packed_here, shared_memory, unpacked, views
@@ -35,13 +36,15 @@ from .wire import INLINE, Descriptor, Packed, Whole, Wire, packed, packed_here, 
 ARENA = 1 << 36
 """How much may lie in one arena; of memory it takes what is written to."""
 IDLE = 1 << 26
-"""So many bytes that nobody uses are kept for what is to come, and twice as many as were used of late."""
+"""So many bytes that nobody uses are kept for what is to come, or twice as many as were used of late; never more than
+the loader allows.
+"""
 
 
 class Arena:
     """Shared memory that results are written to, in ranges that are taken and given back."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, idle: int) -> None:
         size = ARENA
         while True:
             try:
@@ -51,10 +54,9 @@ class Arena:
                 size //= 2
                 if size < IDLE:
                     raise
-        self.number, self.size = number, size
+        self.number, self.size, self._idle = number, size, idle
         self._free: list[tuple[int, int]] = [(0, size)]
         self._taken = dict[int, int]()  # start and length of ranges
-        self._high = 0  # nothing behind this takes memory
         self._used, self._peak = 0, 0.0
         self.holders = dict[int, int]()  # of ranges that arrays lie in: how many still use them, here and there
         self._dropped = deque[int]()
@@ -66,7 +68,7 @@ class Arena:
         for i, (start, length) in enumerate(self._free):
             if length >= size:
                 self._free[i : i + 1] = [(start + size, length - size)] if length > size else []
-                self._taken[start], self._high = size, max(self._high, start + size)
+                self._taken[start] = size
                 self._used += size
                 self._peak = max(self._used, 0.99 * self._peak)
                 return start
@@ -109,21 +111,23 @@ class Arena:
             before, more = self._free.pop(i)
             start, length = before, length + more
         self._free.insert(i, (start, length))
-        last, end = self._free[-1]
-        keep = last + max(IDLE, int(2 * self._peak)) // mmap.PAGESIZE * mmap.PAGESIZE
-        if last + end == self.size and self._high > keep:
-            with contextlib.suppress(OSError, AttributeError):  # where memory cannot be given back it is kept
-                self.memory.madvise(mmap.MADV_REMOVE, keep, self._high - keep)
-            self._high = keep
+        if self.held() - self._used > min(max(IDLE, int(2 * self._peak)), self._idle):
+            for start, length in self._free:
+                with contextlib.suppress(OSError, AttributeError):  # where memory cannot be given back it is kept
+                    self.memory.madvise(mmap.MADV_REMOVE, start, length)
+
+    def held(self) -> int:
+        """The bytes of memory that this takes, whether they are used or not."""
+        return 512 * os.fstat(self.fd).st_blocks
 
 
 class Toil:
     """What a worker knows: the jobs, the memory, and what there is to do."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
+    def __init__(self, wire: Wire, idle: int) -> None:
+        self.wire, self._idle = wire, idle
         self.arenas: list[Arena] = []
-        self.jobs, self.todo = dict[int, Job](), deque[tuple[Any, ...]]()
+        self.jobs, self.todo = dict[int, Job | str](), deque[tuple[Any, ...]]()
 
     def run(self) -> None:
         rooms.append(self.array)
@@ -147,7 +151,10 @@ class Toil:
                 head, *buffers = views(
                     [(mmap.mmap(fd.fileno(), size), 0, size)], [(0, *span) for span in spans], _nothing
                 )
-                self.jobs[number] = unpacked(head, buffers)
+                try:
+                    self.jobs[number] = unpacked(head, buffers)
+                except Exception as error:
+                    self.jobs[number] = f"{type(error).__name__}: {error}"
             case "forget":
                 self.jobs.pop(told[0], None)
             case "cancel":
@@ -161,6 +168,11 @@ class Toil:
         try:
             values = None if packed_values is None else unpacked(*packed_values)
             work = self.jobs[job]
+            if isinstance(work, str):
+                raise ConfigError(
+                    f"a worker process cannot make the functions that it was sent ({work}): it imports their modules "
+                    "anew, so have them where this program imports its own from, or in the script itself"
+                )
             done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
             found = packed_here(done)
         except BaseException as error:
@@ -197,8 +209,8 @@ class Toil:
 
     def _new(self) -> Arena:
         """One more arena, which the other side is told of."""
-        self.arenas.append(arena := Arena(len(self.arenas)))
-        self._say("arena", arena.number, arena.size, fd=arena.fd)
+        self.arenas.append(arena := Arena(len(self.arenas), self._idle))
+        self._say("arena", arena.number, arena.size, fd=os.dup(arena.fd))
         return arena
 
     def array(self, size: int) -> Any:
@@ -254,14 +266,14 @@ def _end_with(parent: int, life: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main(fd: int, life: int, parent: int) -> None:
-    """The life of a worker, over an open socket."""
+def main(fd: int, life: int, parent: int, idle: int) -> None:
+    """The life of a worker, over an open socket; it keeps at most so many bytes of memory that nobody uses."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _end_with(parent, life)
     gc.freeze()
     try:
-        Toil(Wire(socket.socket(fileno=fd))).run()
+        Toil(Wire(socket.socket(fileno=fd)), idle).run()
     except (BrokenPipeError, ConnectionError):
         pass
     finally:

@@ -12,6 +12,7 @@ from weakref import finalize
 from ...base.seams import world
 from ..delivery import Delivery
 
+_PATIENCE = 0.5  # seconds that closing waits for a copy under way
 _AHEAD = 2  # items beside the one that is given: one on its way while another waits
 
 
@@ -23,7 +24,7 @@ class Copies:
 
     def __init__(self, copy: Callable[[Any], Callable[[], Any]]) -> None:
         self._copy, self._hands = copy, world.sched.spawn(1)
-        self._finish = finalize(self, self._hands.close)
+        self._finish = finalize(self, self._hands.close, _PATIENCE)
         self._of: Delivery | None = None
         self._begun = deque[tuple[int, "Future[Callable[[], Any]]"]]()  # with the number of the item
 
