@@ -104,7 +104,7 @@ class Pool:
             found.set_exception(error)
         return found
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None, /) -> None:
         pass
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import penstock as ps
 from penstock.base import seams
-from penstock.stores import Range
+from penstock.stores import Range, Stores
 
 from . import servers
 
@@ -86,7 +86,9 @@ def test_letting_go_waits_for_no_store(site: servers.Site, tmp_path: Path, monke
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "600")
     ds = ps.read(f"{site.url}/x.parquet", cache=tmp_path / "cache")
     whole = (tmp_path / "x.parquet").stat().st_size
-    seams.world.store.ahead([Range(f"{site.url}/x.parquet", at, at + 1_000) for at in range(0, whole, 1 << 20)])
+    store = seams.world.store
+    assert isinstance(store, Stores)
+    store.ahead([Range(f"{site.url}/x.parquet", at, at + 1_000) for at in range(0, whole, 1 << 20)])
     until_silent(site)
     began = time.monotonic()
     del ds
