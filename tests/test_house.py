@@ -46,7 +46,7 @@ LIMIT = 350
 # What touches the world. Only the seams and what a person runs by hand (the command line, the demo) may.
 WORLD = {"time", "os", "threading", "random", "secrets", "pickle", "marshal", "multiprocessing", "subprocess", "socket"}
 FREE = ("cli", "demo")
-SEAMS = {SOURCE / "base" / f"{name}.py" for name in ("seams", "machine")}
+SEAMS = {SOURCE / "base" / f"{name}.py" for name in ("seams", "machine", "hands")}
 # Processes, sockets and shared memory are what these are about; nothing in them decides on an item.
 PROCESSES = {SOURCE / "runtime" / "executors" / f"{name}.py" for name in ("processes", "member", "worker", "wire")}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

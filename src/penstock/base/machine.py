@@ -19,7 +19,6 @@ from weakref import WeakSet
 
 from ..errors import ConfigError
 
-_HIRED, ends = threading.local(), threading.Event()  # set when the program ends
 _LARGE = 16 << 20
 _LATE = 10.0  # seconds after which it is told for whom we wait
 _LAUNCHERS = (
@@ -142,17 +141,6 @@ def addresses(host: str) -> list[str]:
 def lock() -> contextlib.AbstractContextManager[Any]:
     """One thread at a time; the same one may enter again."""
     return threading.RLock()
-
-
-def works_for(closed: threading.Event) -> None:
-    """This thread computes for others, who may let go of it: they set this then."""
-    _HIRED.closed = closed
-
-
-def given_up() -> bool:
-    """Whether nobody waits any more for what this thread computes: who hired it let go of it, or the program ends."""
-    closed: threading.Event | None = getattr(_HIRED, "closed", None)
-    return ends.is_set() or (closed is not None and closed.is_set())
 
 
 def hold(handle: int, path: Path) -> None:

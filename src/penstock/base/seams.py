@@ -7,7 +7,6 @@ A lint test holds that nothing else touches them.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import math
@@ -18,17 +17,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from .machine import ends, environment, hold, keep_memory, place, works_for
+from .hands import Pool
+from .machine import environment, hold, keep_memory, place
 
 _ONE = 1 << 30  # bytes that the system gives at once
-
-# What `atexit` is told comes after threads were waited for, and these would wait for a store that is down.
-getattr(threading, "_register_atexit", atexit.register)(ends.set)
 
 
 class Stat(NamedTuple):
@@ -241,24 +238,6 @@ def _named(handle: int, target: Path, name: Path) -> bool:
     return True
 
 
-class _Threads:
-    def __init__(self, workers: int) -> None:
-        self._name, self._closed = f"penstock-{id(self):x}", threading.Event()
-        self._pool = ThreadPoolExecutor(workers, self._name, works_for, (self._closed,))
-
-    def submit(self, task: Callable[[], Any], /) -> Future[Any]:
-        return self._pool.submit(task)
-
-    def close(self, seconds: float | None = None, /) -> None:
-        self._closed.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        # What is let go of without being closed may be collected on one of these threads, which cannot wait for itself.
-        if not threading.current_thread().name.startswith(f"{self._name}_"):
-            wait = threading.Thread(target=self._pool.shutdown, name=self._name, daemon=True)
-            wait.start()
-            wait.join(seconds)  # to a pool no limit can be said
-
-
 class LocalSched:
     """Threads of this process, and its monotonic clock."""
 
@@ -269,7 +248,7 @@ class LocalSched:
         time.sleep(seconds)
 
     def spawn(self, workers: int, /) -> Hands:
-        return _Threads(workers)
+        return Pool(workers)
 
 
 class LocalScreen:

@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from typing import TypeVar
 
 from ..base import machine, seams
+from ..base.hands import given_up
 from ..base.urls import redacted, scheme_of
 from ..errors import GivenUpError, PenstockError
 from .client import DEADLINE, Client, Denied, Found, Gone, Later, Mismatch, Odd, seconds
@@ -112,7 +113,7 @@ class Asking:
     def _patiently(self, url: str, ask: Callable[[], T]) -> T:
         sched, tries = seams.world.sched, 0
         began, most = sched.now(), seconds()
-        while not machine.given_up():
+        while not given_up():
             tries += 1
             try:
                 return ask()
