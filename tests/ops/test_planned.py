@@ -399,11 +399,12 @@ class Planned(RuleBasedStateMachine):
         try:
             self.go_to(states, on_mismatch="adopt")
         except PenstockError as error:
+            moved = "shuffle" in self.above() and self.rows.plan.size != before[1].plan.size
             self.tree, self.rows, self.adopted, self.loaders, self.its, self.size = before
             packs = any(part[0] == "pack" for part in self.parts())
             # A mixture that is gone through again is not changed in a later pass, and an input of which samples are
-            # left out grows in its first.
-            passes = "repeat" in self.above() or (self.excluded and change == "grown")
+            # left out grows in its first. What is shuffled stands elsewhere where the mixture ends elsewhere.
+            passes = "repeat" in self.above() or (self.excluded and change == "grown") or moved
             allowed = (*NOT_ADOPTED, *["packed"] * packs, *["what was given last in this pass"] * passes)
             assert any(why in str(error) for why in allowed), error
             return
