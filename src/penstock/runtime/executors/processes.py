@@ -288,11 +288,11 @@ class Processes:
     """So many worker processes. They end with `close`, with this object, and with the process that began them.
 
     `timeout`: a sample that takes so many seconds costs its worker; after three, it is bad. `room`: of so many bytes
-    that may be made ahead, a quarter may be held by workers and lie idle.
+    that may be made ahead, half may be held by workers and lie idle.
     """
 
     def __init__(self, workers: int, timeout: float | None = None, room: int | None = None) -> None:
-        crew = self._crew = Crew(workers, timeout, (room or _ROOM) // 4 // workers)
+        crew = self._crew = Crew(workers, timeout, (room or _ROOM) // 2 // workers)
         self._finish = weakref.finalize(self, crew.close)
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:
