@@ -5,6 +5,9 @@ import fcntl
 import gzip
 import os
 import pickle
+import subprocess
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -177,20 +180,57 @@ def test_a_lock_of_others_is_waited_for_by_name_and_not_at_all_with_a_cache(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = list[str]()
-    with data.open() as theirs:
-        fcntl.flock(theirs, fcntl.LOCK_EX)
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as theirs:
+        assert theirs.stdin is not None and theirs.stdout is not None
+        theirs.stdout.readline()
 
         def warn(text: str, **_: object) -> None:
             said.append(text)
-            fcntl.flock(theirs, fcntl.LOCK_UN)
+            theirs.kill()
 
         monkeypatch.setattr(warnings, "warn", warn)
-        assert whole(data, tmp_path / "cache") == list(range(100)) and not said
-        monkeypatch.setattr(machine, "_LATE", 0.0)
-        assert whole(data) == list(range(100))
+        try:
+            assert whole(data, tmp_path / "cache") == list(range(100)) and not said
+            monkeypatch.setattr(machine, "_LATE", 0.0)
+            assert whole(data) == list(range(100))
+        finally:
+            theirs.kill()
     assert len(said) == 1 and str(data) in said[0] and "cache=FOLDER" in said[0]
     if (locks := Path("/proc/locks")).exists() and locks.read_text():  # no sandbox that tells none
-        assert f"process {os.getpid()} (" in said[0]
+        assert f"process {theirs.pid} (" in said[0]
+
+
+def test_another_thread_that_indexes_a_file_is_waited_for_without_a_word(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of a warning would be an error here; where the system tells no locks nobody knows whose they are."""
+    waited = threading.Event()
+
+    def tell(path: Path, whole: Callable[[Path], None] = machine._tell_who) -> None:
+        whole(path)
+        waited.set()
+
+    monkeypatch.setattr(machine, "_LATE", 0.0)
+    monkeypatch.setattr(machine, "_tell_who", tell)
+    said = list[str]()
+    monkeypatch.setattr(warnings, "warn", lambda text, **_: said.append(text))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    with data.open() as ours:
+        fcntl.flock(ours, fcntl.LOCK_EX)
+        if not (locks := Path("/proc/locks")).exists() or not locks.read_text():  # a sandbox that tells none
+            return
+        index = threading.Thread(target=index_lines, args=(data,))
+        index.start()
+        assert waited.wait(60)
+    index.join()
+    assert not said and whole(data) == list(range(100))
 
 
 def test_a_read_only_folder_uses_the_cache(data: Path, home: Path) -> None:
