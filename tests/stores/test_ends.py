@@ -24,8 +24,9 @@ from penstock.stores import Range, Stores
 from . import servers
 
 PROGRAM = """
-import sys, penstock as ps
+import signal, sys, penstock as ps
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run with Ctrl-C ignored
     ds = ps.read(sys.argv[1], cache=sys.argv[2]).shuffle().batch(4)
     with ps.Loader(ds, workers=2) as loader:
         for _ in loader:
