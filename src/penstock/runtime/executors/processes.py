@@ -25,7 +25,7 @@ from .known import DEATHS, Deadly, Lessons, cannot_be_sent
 from .member import Member, Sent, Taught, begun
 from .wire import Descriptor, Packed, heard, packed, unpacked, views
 
-_ROOM = 1 << 62
+_ROOM = 1 << 62  # bytes, where no bound was said: as many as workers like to keep
 _JOBS = 1024  # that workers remember
 _STILLBORN = 10  # times in a row that all workers are killed before they begin; one that ends by itself counts thrice
 
