@@ -27,7 +27,7 @@ MARK = b"\xef\xbb\xbf"
 NEWLINE = 10
 
 _CHUNK = 4 << 20  # bytes a pass over the file reads at once: with less, threads mostly wait for each other
-_TURN = 4  # of these that are one task: to hand out each by itself costs a twentieth of the time
+_TURN = 32  # of these that are one task, at most: threads mostly wait for who collects what few of them found
 _FEW = 16  # lines that begin with white space, up to which each is looked at by itself
 _LARGE = 32 << 20  # bytes of a file from which on it pays to hire helpers
 
@@ -57,7 +57,9 @@ def make_index(
 
 
 class _Piece(NamedTuple):
-    """A stretch of a file: where lines begin in it (its own start first), which of them hold anything, its sums."""
+    """A stretch of a file: its beginning, then those of lines in it that hold anything, and of its last; which of them
+    do (what comes before the first newline belongs to a line of the stretch before); its checksums; where it stops.
+    """
 
     begins: Ints
     holds: npt.NDArray[np.bool_]
@@ -69,22 +71,26 @@ def offsets_of(path: Path, size: Stat, tell: Callable[[int], None] = lambda done
     """Where each row begins, and the size of the file: int64[rows + 1]; and the checksums of its blocks. One pass, in
     pieces, however long the lines; a large file by all processors.
     """
-    rows: list[Ints] = []
-    sums: list[Sums] = [of([])]
-    begun, filled = 0, False  # whether the line that begins at `begun` holds anything yet
-    for begins, holds, found, stop in _pieces(path, size.size):
-        sums.append(found)
-        if len(rows) == 0:
-            begun = stop if not len(begins) else int(begins[0])  # the first line may follow a mark
-        if not len(begins):
-            continue
-        begins[0] = begun
-        holds[0] |= filled
-        rows.append(begins[:-1][holds[:-1]])
-        begun, filled = int(begins[-1]), bool(holds[-1])
-        tell(stop)
-    offsets = np.concatenate([*rows, np.asarray([begun, size.size] if filled else [size.size], np.int64)])
-    return offsets, np.concatenate(sums)
+    pieces: list[_Piece] = []
+    for piece in _pieces(path, size.size):
+        pieces.append(piece)
+        tell(piece.stop)
+    if not pieces:
+        return np.zeros(1, np.int64), of([])
+    whole = _joined(pieces)
+    return np.append(whole.begins[whole.holds], size.size), whole.sums
+
+
+def _joined(pieces: list[_Piece]) -> _Piece:
+    """Pieces that follow each other as one."""
+    more = False
+    for piece in reversed(pieces):  # its last line holds what it goes on with
+        piece.holds[-1] |= more
+        more = piece.holds[0]
+    first, *others = pieces
+    begins = np.concatenate([first.begins, *(piece.begins[1:] for piece in others)])
+    holds = np.concatenate([first.holds, *(piece.holds[1:] for piece in others)])
+    return _Piece(begins, holds, np.concatenate([piece.sums for piece in pieces]), pieces[-1].stop)
 
 
 def _pieces(path: Path, size: int) -> Iterator[_Piece]:
@@ -92,42 +98,46 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     starts, workers = range(0, size, _CHUNK), cores()
     keep_memory()  # else a piece takes four times as long
     if size < _LARGE or workers < 2:
-        yield from (_piece(path, at, size) for at in starts)
+        yield from (_some(path, starts[at : at + 1], size) for at in range(len(starts)))
         return
-    hands, ahead = seams.world.sched.spawn(workers), deque[Future[list[_Piece]]]()
+    turn = max(1, min(_TURN, len(starts) // (8 * workers)))
+    hands, ahead = seams.world.sched.spawn(workers), deque[Future[_Piece]]()
     try:
-        for turn in range(0, len(starts), _TURN):
-            ahead.append(hands.submit(partial(_some_pieces, path, starts[turn : turn + _TURN], size)))
+        for at in range(0, len(starts), turn):
+            ahead.append(hands.submit(partial(_some, path, starts[at : at + turn], size)))
             if len(ahead) > 2 * workers:
-                yield from ahead.popleft().result()
+                yield ahead.popleft().result()
         while ahead:
-            yield from ahead.popleft().result()
+            yield ahead.popleft().result()
     finally:
         hands.close()
 
 
-def _some_pieces(path: Path, starts: range, size: int) -> list[_Piece]:
-    return [_piece(path, at, size) for at in starts]
+def _some(path: Path, starts: range, size: int) -> _Piece:
+    """The pieces of one task, joined here, as it would keep the threads waiting where they are collected."""
+    room = np.empty(min(_CHUNK, size), np.bool_)  # new memory for each takes as long as to look for newlines
+    return _joined([_piece(path, at, size, room) for at in starts])
 
 
-def _piece(path: Path, at: int, size: int) -> _Piece:
+def _piece(path: Path, at: int, size: int, room: npt.NDArray[np.bool_]) -> _Piece:
     with sidecar.storage(path):
         piece = seams.world.store.read(str(path), at, min(_CHUNK, size - at))
     sums, stop = of([piece]), at + len(piece)
     chunk = np.frombuffer(piece, np.uint8)
     if at == 0 and piece.startswith(MARK):
         chunk, at = chunk[len(MARK) :], len(MARK)
-    if not chunk.size:
-        return _Piece(np.zeros(0, np.int64), np.zeros(0, np.bool_), sums, stop)
-    begins = np.concatenate([np.zeros(1, np.int64), _newlines(chunk) + 1])
-    return _Piece(begins + at, _holds(chunk, begins), sums, stop)
+    begins = np.concatenate([np.zeros(1, np.int64), _newlines(chunk, room[: chunk.size]) + 1])
+    holds = _holds(chunk, begins)
+    keep = holds.copy()
+    keep[[0, -1]] = True
+    return _Piece(begins[keep] + at, holds[keep], sums, stop)
 
 
-def _newlines(chunk: npt.NDArray[np.uint8]) -> Ints:
+def _newlines(chunk: npt.NDArray[np.uint8], marks: npt.NDArray[np.bool_]) -> Ints:
     """Where newlines are. Lines are mostly longer than a word of eight bytes: words with one are looked for, and which
     byte of a word it is tells the word's logarithm.
     """
-    marks = chunk == NEWLINE
+    np.equal(chunk, NEWLINE, out=marks)
     whole = len(marks) // 8 * 8
     words = marks[:whole].view("<u8")
     some = np.flatnonzero(words != 0)
