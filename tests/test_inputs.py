@@ -360,7 +360,7 @@ def test_numbers_of_arrays_are_plain_and_rows_are_views() -> None:
 
 
 @pytest.mark.parametrize(
-    "thing,words", [({"a": 1}, ["dict", "mapping"]), (3, ["int", "no __len__"]), (None, ["None"])], ids=repr
+    "thing,words", [({1, 2}, ["set", "no __getitem__"]), (3, ["int", "no __len__"]), (None, ["None"])], ids=repr
 )
 def test_what_is_no_sequence_is_refused(thing: Any, words: list[str]) -> None:
     refused(lambda: ps.from_sequence(thing), *words, "from_iterable")
@@ -577,6 +577,59 @@ WRONG_TYPES: list[tuple[Callable[[Any], Any], Any, str]] = [
 @pytest.mark.parametrize("call,wrong,words", WRONG_TYPES, ids=[words for _, _, words in WRONG_TYPES])
 def test_an_argument_of_the_wrong_type_is_named(call: Callable[[Any], Any], wrong: Any, words: str) -> None:
     refused(lambda: call(wrong), words)
+
+
+@pytest.mark.parametrize("call", [call for call, _, _ in WRONG_TYPES], ids=[words for _, _, words in WRONG_TYPES])
+@pytest.mark.parametrize(
+    "wrong", [[{"a": "b" * 900}] * 90, "c" * 9000, {"d": np.ones(99)}], ids=["list", "text", "dict"]
+)
+def test_no_message_quotes_all_of_what_was_given(call: Callable[[Any], Any], wrong: Any) -> None:
+    try:
+        call(wrong)
+    except (ps.PenstockError, TypeError) as error:
+        assert len(str(error)) < 2700
+    else:
+        assert isinstance(wrong, str), "a long name is a name"
+
+
+def test_a_long_message_keeps_its_ends() -> None:
+    for kind in (ps.ConfigError, ps.StorageError, ps.DataError):
+        for error in (
+            kind("first" + 9000 * "." + "last"),
+            pickle.loads(pickle.dumps(kind("first" + 9000 * "." + "last"))),
+        ):
+            assert str(error).startswith("first") and str(error).endswith("last") and "7,009 char" in str(error), error
+    assert str(ps.Skip()) == "" and str(ps.DataError("x" * 2400, where="y")) == f"y: {'x' * 2400}"
+
+
+@pytest.mark.parametrize(
+    "given,words",
+    [
+        ([{"a": 1}], "read([...]): {'a': 1} is no path"),
+        ({"a": [1, 2]}, "read({'a': [1, 2]}): {'a': [1, 2]} is no path"),
+        (pa.table({"a": [1]}), "is no path; give texts or pathlib.Path, one or a list of them; of samples in memory"),
+        ({"a.jsonl", "b.jsonl"}, "a set has no order, which differs from process to process; give sorted(paths)"),
+        (b"a.jsonl", "read(b'a.jsonl'): b'a.jsonl' is no path"),
+        ("a\0b.jsonl", "'a\\x00b.jsonl': no file can have this name"),
+        (["x.jsonl", Path("a\ud800")], "'a\\ud800': no file can have this name"),
+    ],
+    ids=["samples", "columns", "table", "set", "bytes", "zero", "half a character"],
+)
+def test_what_is_no_path_is_refused_with_what_to_do(given: Any, words: str) -> None:
+    refused(lambda: ps.read(given), words)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_names_that_no_file_can_have_are_refused_everywhere(name: str, tmp_path: Path) -> None:
+    good, mixture = tmp_path / "a.jsonl", tmp_path / "mix.yaml"
+    good.write_text('{"a": 1}\n')
+    said = "no file can have this name"
+    refused(lambda: ps.read(good, cache=name), said)
+    refused(lambda: ps.write(ps.read(good), name), said)
+    refused(lambda: ps.load(name), said)
+    for path, more in ((name, {}), ("a.jsonl", {"include": name})):
+        mixture.write_text(json.dumps({"sources": {"a": {"path": path, "weight": 1}}} | more))
+        refused(lambda: ps.load(mixture), said if name == "a\0b" else "found invalid Unicode")
 
 
 def test_weights_and_caps_of_numpy_are_numbers() -> None:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+_HEAD, _TAIL = 1400, 600
+
 
 class PenstockError(Exception):
-    """The root of all errors raised on purpose."""
+    """The root of all errors raised on purpose. A message that quotes much (a list of samples, say, where a number
+    belongs) loses its middle.
+
+    >>> print(str(ConfigError(f"batch({[0] * 100_000}): give a whole number"))[1397:1440])
+    0, 0 [... 298,028 characters ...] 0, 0, 0, 0,
+    """
+
+    def __init__(self, *told: object) -> None:
+        super().__init__(*(_short(each) if isinstance(each, str) else each for each in told))
 
 
 class ConfigError(PenstockError, ValueError):
@@ -52,6 +62,11 @@ class Skip(PenstockError):
     >>> list(ps.from_sequence(range(6)).map(even, may_skip=True))
     [0, 2, 4]
     """
+
+
+def _short(text: str) -> str:
+    left_out = len(text) - _HEAD - _TAIL
+    return text if left_out < _TAIL else f"{text[:_HEAD]} [... {left_out:,} characters ...] {text[-_TAIL:]}"
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> ImportError:

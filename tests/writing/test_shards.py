@@ -145,6 +145,13 @@ def test_a_folder_of_somebody_elses_is_refused(tmp_path: Path) -> None:
         write(documents(3), tmp_path, format="tar")
 
 
+def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for name, words in (("file", "file: Not a directory"), ("n" * 300, "nnn: File name too long")):
+        with pytest.raises(ps.StorageError, match=words):
+            ps.write(ps.from_sequence([{"a": 1}]), tmp_path / name)
+
+
 def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ps.IndexedError):
         write(documents(9).repeat(), tmp_path, format="tar")

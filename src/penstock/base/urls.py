@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -80,7 +82,7 @@ def local(path: str | Path) -> Path:
     >>> local("file:///a/b"), local("a/b")
     (PosixPath('/a/b'), PosixPath('a/b'))
     """
-    text = str(path)
+    text = spellable(path)
     if not is_url(text):
         try:
             return Path(path).expanduser()
@@ -91,6 +93,21 @@ def local(path: str | Path) -> Path:
     raise ConfigError(
         refused(text) or f"{without_secrets(spelled_out(text))} is not on this machine: name a local path"
     )
+
+
+def spellable(path: str | Path) -> str:
+    """A path as a text; what no file can be called is refused.
+
+    >>> spellable("a\\0b")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: 'a\\x00b': no file can have this name
+    """
+    text = str(path)
+    with contextlib.suppress(UnicodeEncodeError):
+        if b"\0" not in os.fsencode(text):
+            return text
+    raise ConfigError(f"{without_secrets(text)!r}: no file can have this name")
 
 
 def open_name(path: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import reprlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Iterable as Iterables
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..base import machine, seams
 from ..base.progress import Progress
-from ..base.urls import local
+from ..base.urls import local, spellable
 from ..errors import ConfigError
 from ..stores import Stores, told
 from . import catalog, csv, folders, lines, prepared, sidecar
@@ -127,12 +128,15 @@ def _opened(
 
 
 def _given(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    many = not isinstance(paths, str | Path)
-    if many and (isinstance(paths, bytes) or not isinstance(paths, Iterables)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"read({paths!r}): paths are texts or pathlib.Path, one or a list of them")
-    given = list(paths) if many else [paths]
-    if wrong := [path for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"read({paths!r}): {wrong[0]!r} is no path; give texts or pathlib.Path")
+    if isinstance(paths, set | frozenset):
+        raise ConfigError("read({...}): a set has no order, which differs from process to process; give sorted(paths)")
+    many = isinstance(paths, Iterables) and not (isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns"))
+    given = list(cast("Iterables[str | Path]", paths)) if many else [cast("str | Path", paths)]
+    if wrong := [reprlib.repr(path) for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
+        remedy = "give texts or pathlib.Path, one or a list of them; of samples in memory, ps.from_sequence(samples)"
+        raise ConfigError(f"read({'[...]' if many else wrong[0]}): {wrong[0]} is no path; {remedy}")
+    for path in given:
+        spellable(path)
     return given
 
 

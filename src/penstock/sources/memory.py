@@ -42,9 +42,12 @@ class Memory:
     def __init__(self, seq: Any) -> None:
         asked = ("__len__",) if _reads(seq) else ("__len__", "__getitem__")
         lacks = [name for name in asked if not callable(getattr(seq, name, None))]
-        if lacks or isinstance(seq, Mapping):
-            reason = f"it has no {' and no '.join(lacks)}" if lacks else "it is a mapping, without an order"
-            raise ConfigError(f"{_name(seq)} is no sequence: {reason}. For iterators use from_iterable")
+        if lacks:
+            reason = f"it has no {' and no '.join(lacks)}. For iterators use from_iterable"
+            raise ConfigError(f"{_name(seq)} is no sequence: {reason}")
+        if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
+            reason = "its keys are names or labels. For columns give pyarrow.table(columns), for a series its to_list()"
+            raise ConfigError(f"{_name(seq)} is no sequence of samples: {reason}")
         self._seq = seq
         self._read = _reader(seq)
         self._rows = len(seq)

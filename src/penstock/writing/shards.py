@@ -25,6 +25,7 @@ from ..graph.digests import code_notes
 from ..graph.recipe import describe, difference
 from ..runtime.engine import compute
 from ..runtime.executors import EXECUTORS, ExecutorName
+from ..sources.sidecar import storage
 from ..sources.store import MANIFEST
 from .arrow import columns_of
 from .shard import SHARD_FORMATS, ShardFormat, Writer, Written
@@ -63,6 +64,7 @@ def write(
         IndexedError: for a dataset that is not indexed, or has no end.
         ConfigError: for one without samples, and a folder that holds other shards.
         DataError: for a sample that the format cannot hold; it names the sample.
+        StorageError: where the folder cannot be written to.
 
     >>> import tempfile, penstock as ps
     >>> ds = ps.from_sequence(["a cat", "a dog", "a fox"]).map(lambda text: {"text": text})
@@ -80,7 +82,8 @@ def write(
         raise ConfigError("write: the dataset is empty")
     columns = columns_of(dataset) if format == "arrow" else None
     writer = Writer(dataset, local(folder).absolute(), format, samples, per, most, columns)
-    manifest = _begun(writer, _plan(writer))
+    with storage(writer.folder):
+        manifest = _begun(writer, _plan(writer))
     done = _done(writer, manifest)
     todo = [number for number in range(writer.shards()) if number not in done]
     try:
