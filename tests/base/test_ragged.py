@@ -68,7 +68,7 @@ def test_a_set_length_holds_for_every_batch() -> None:
         (ps.pad({"x": 0}), [{"x": "text"}], "'x' of sample 0 in the batch is no list or array of numbers"),
         (ps.pad({"x": 0}), [{"x": 3}], "is no list or array of numbers"),
         (ps.pad({"x": 0}), [{"x": np.ones((1, 2))}, {"x": np.ones((1, 3))}], "differs along more than its first axis"),
-        (ps.pad({"x": -100}), [{"x": np.ones(2, np.uint16)}], "'x' is uint16, which does not have -100"),
+        (ps.pad({"x": -100}), [{"x": np.ones(2, np.uint16)}], "'x': uint16 does not have -100"),
         (ps.pad({"x": 0.5}), [{"x": [1]}], "does not have 0.5"),
         (ps.jagged("x"), [{"x": "text"}], "is no list or array of numbers"),
         (ps.jagged(["x"]), [{"x": [[1]]}, {"x": [[1, 2]]}], "differs along more than its first axis"),

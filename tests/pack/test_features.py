@@ -177,9 +177,16 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: 
         ([{"a": [1], "b": [2]}], r"no length for \['b'\]"),
         ([{"a": [1]}, {"a": [1.5]}], r"'a' is float64\[1\]"),
         ([{"a": np.ones(2, np.uint8)}], "'a' cannot hold its padding -1"),
+        ([{"a": np.ones(2, np.int16)}, {"a": np.array([70_000])}], "segment 2 of a row: feature 'a': int16 does not"),
         ([[1, 2]], "dicts of features, not a list"),
     ],
 )
 def test_documents_that_cannot_be_packed_are_named(documents: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(ps.from_sequence(documents).pack_features({"a": 4}, "first_fit", pad=-1))
+
+
+def test_padding_of_numpy_is_held_to_the_dtype_too() -> None:
+    for pad in (np.int64(-1), np.int64(300), 0.5):
+        with pytest.raises(DataError, match=f"'a' cannot hold its padding {pad}"):
+            list(ps.from_sequence([{"a": np.ones(2, np.uint8)}]).pack_features({"a": 4}, "first_fit", pad=pad))  # pyright: ignore[reportArgumentType]

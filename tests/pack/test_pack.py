@@ -428,6 +428,14 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
         ([np.array([1], np.uint16), np.array([-1])], {}, r"feature 'tokens' does not fit into one row \(see dtype="),
         ([np.array([1], np.uint16)], {"pad": -1}, r"feature 'tokens' does not fit into one row \(see dtype= and pad="),
         ([np.array([1], np.uint16)], {"eos": -1}, r"feature 'tokens' does not fit into one row"),
+        ([np.array([1], np.uint8)], {"eos": np.int64(300)}, "uint8 does not have 300"),
+        ([np.array([1], np.uint16)], {"pad": np.int32(-100)}, "uint16 does not have -100"),
+        ([np.array([1])], {"bos": 1.5}, "int64 does not have 1.5"),
+        ([np.array([1])], {"pad": float("nan")}, "int64 does not have nan"),
+        ([np.array([True])], {"pad": 2}, "bool does not have 2"),
+        ([np.array([70_000])], {"dtype": "int16"}, "int16 does not have 70000"),
+        ([np.array([70_000], np.uint32)], {"dtype": "uint16"}, "uint16 does not have 70000"),
+        ([[5], [-1]], {"dtype": "uint16"}, "uint16 does not have -1"),
         ([np.array([1.5])], {"dtype": "int32"}, r"feature 'tokens' does not fit into one row"),
         ([np.zeros((1, 2)), np.zeros((1, 3))], {}, r"feature 'tokens' does not fit into one row"),
     ],
@@ -691,3 +699,19 @@ def test_a_pass_of_fewer_tokens_is_cut_into_as_many_rows(sizes: list[int], lengt
     assert len(made) == rows and (made.stop > made.start).all()
     given = [(i, t) for i, a, b in zip(made.item, made.start, made.stop, strict=True) for t in range(a, b)]
     assert sorted(given) == [(i, t) for i, size in enumerate(sizes) for t in range(size)]
+
+
+@pytest.mark.parametrize("method", ["first_fit", "best_fit"])
+def test_rows_of_a_token_store_are_narrowed_where_they_fit(method: Any) -> None:
+    """Many rows at once are made elsewhere than one."""
+    tokens, offsets = np.arange(69_990, 70_040, dtype=np.uint32), np.arange(0, 51, 5)
+    for dtype, least in (("uint16", 70_000), ("int32", None)):
+        rows = ps.from_tokens(tokens, offsets).pack(10, method, dtype=dtype).batch(5)
+        if least is None:
+            assert sorted(np.concatenate([row["tokens"].reshape(-1) for row in rows])) == tokens.tolist()
+        else:
+            with pytest.raises(DataError, match="uint16 does not have"):
+                list(rows)
+    low = ps.from_tokens(tokens - 69_990, offsets).pack(10, method, dtype="uint16").batch(5)
+    found = np.concatenate([row["tokens"].reshape(-1) for row in low])
+    assert found.dtype == np.uint16 and sorted(found) == list(range(50))

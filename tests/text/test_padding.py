@@ -89,6 +89,12 @@ def test_tensors_are_rows_of_numbers() -> None:
     assert batch["tokens"].tolist() == [[0, 1, 2], [0, 1, 0]] and isinstance(batch["tokens"], np.ndarray)
 
 
+def test_padding_that_rows_do_not_have_is_refused() -> None:
+    for pad, dtype in ((np.int64(-100), np.uint8), (0.5, np.int32), (float("nan"), np.int64)):
+        with pytest.raises(DataError, match=f"'x' cannot hold its padding {pad}"):
+            pad_columns([{"x": np.ones(2, dtype)}, {"x": np.ones(1, dtype)}], pad)
+
+
 def test_parts_of_it() -> None:
     assert pad_rows(["a"]) is None and pad_rows([[1], [[2]]]) is None and pad_rows([1, 2]) is None
     assert pad_columns([{"x": np.ones((2, 2))}] * 3)["x"].shape == (3, 2, 2)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ConfigError
 from ..types import Ints
@@ -45,6 +47,43 @@ def whole(value: Any, where: str, least: int | None = None) -> int:
         bound = "" if least is None else f" of at least {least}"
         raise ConfigError(f"{where.format(repr(value))}: a whole number{bound}")
     return number
+
+
+@lru_cache(1024, typed=True)
+def held(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A number that fills an array, if this dtype has it; NumPy checks that of Python's integers alone.
+
+    >>> held(np.int64(3), np.dtype("uint8")), held(2.0, np.dtype("int32")), held(1.5, np.dtype("float32"))
+    (3, 2, 1.5)
+    >>> held(np.int64(300), np.dtype("uint8"))
+    Traceback (most recent call last):
+    ...
+    OverflowError: uint8 does not have 300
+    """
+    number = cast("float", value.item() if isinstance(value, np.generic) else value)  # pyright: ignore[reportUnknownMemberType]
+    if dtype.kind not in "biu":
+        return number
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not (low <= number <= high and number == int(number)):  # NaN is nowhere
+        raise OverflowError(f"{dtype} does not have {value}")
+    return int(number)
+
+
+def narrowed(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Integers as those of another dtype, if it has them all; NumPy would keep their lower bits. Others as they are.
+
+    >>> narrowed(np.array([1, 2]), np.dtype("uint16")).dtype, narrowed(np.array([1.5]), np.dtype("uint16")).dtype
+    (dtype('uint16'), dtype('float64'))
+    >>> narrowed(np.array([1, 70_000]), np.dtype("uint16"))
+    Traceback (most recent call last):
+    ...
+    OverflowError: uint16 does not have 70000
+    """
+    if values.dtype.kind not in "iu" or dtype.kind not in "iu" or np.can_cast(values.dtype, dtype) or not values.size:
+        return values
+    held(values.min(), dtype)
+    held(values.max(), dtype)
+    return values.astype(dtype)
 
 
 def places(values: Any, where: str) -> Ints:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..errors import ConfigError, DataError
 from ..types import Ints
 from .hints import guided
-from .ints import whole
+from .ints import held, whole
 from .tree import collate
 
 Array = npt.NDArray[Any]
@@ -164,7 +164,7 @@ def _joined(rows: Sequence[Array], name: str) -> Array:
 
 def _filling(fill: float, dtype: np.dtype[Any], name: str) -> float:
     """What a field is filled with; an error where its dtype does not have it."""
-    info = np.iinfo(dtype) if dtype.kind in "iu" else None
-    if info is not None and not (info.min <= fill <= info.max and int(fill) == fill):
-        raise DataError(f"field {name!r} is {dtype}, which does not have {fill}, with which pad() is to fill it")
-    return fill
+    try:
+        return held(fill, dtype)
+    except OverflowError as error:
+        raise DataError(f"field {name!r}: {error}, with which pad() is to fill it") from None

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.hints import chosen
-from ..base.ints import whole
+from ..base.ints import held, narrowed, whole
 from ..errors import ConfigError, DataError
 from ..folds.bins import Bins, EndToEnd, FeatureRoom, length_of, pieces_of
 from ..types import Fold, Item, Part
@@ -103,10 +103,7 @@ class FeatureRows:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         name, size = self.room.names[i], self.room.sizes[i]
         first = np.asarray(values[0])
-        try:
-            column = np.full((size, *first.shape[1:]), self.padding[i], first.dtype)
-        except OverflowError as error:
-            raise DataError(f"feature {name!r} cannot hold its padding {self.padding[i]}: {error}") from None
+        column = np.full((size, *first.shape[1:]), self._held(i, self.padding[i], first.dtype), first.dtype)
         ids, places = np.zeros(size, np.int32), np.zeros(size, np.int32)
         begin = 0
         for segment, (value, span) in enumerate(zip(values, spans, strict=True), 1):
@@ -122,9 +119,19 @@ class FeatureRows:
                     f"{first.dtype}{[*first.shape]}: all must have one dtype and one shape behind the first axis",
                     where=f"segment {segment} of a row",
                 )
-            column[begin:end] = piece
+            try:
+                column[begin:end] = narrowed(piece, first.dtype)
+            except OverflowError as error:
+                raise DataError(f"feature {name!r}: {error}", where=f"segment {segment} of a row") from None
             if name in self.bos and length:
-                column[begin] = self.bos[name]
+                column[begin] = self._held(i, self.bos[name], first.dtype)
             ids[begin:end], places[begin:end] = segment, np.arange(length)
             begin = end
         return column, ids, places
+
+    def _held(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
+        """Padding, or what stands before a document; an error where the dtype of the feature does not have it."""
+        try:
+            return held(value, dtype)
+        except OverflowError as error:
+            raise DataError(f"feature {self.room.names[i]!r} cannot hold its padding {value}: {error}") from None

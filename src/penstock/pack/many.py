@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..base.ints import narrowed
 from ..base.spans import Spans
 from ..folds.pack import Piece
 from ..types import Ints
@@ -47,8 +48,8 @@ def build_plain(
     for edges in _blocks(sizes, length):
         rows = edges[-1]
         a, b = found.bounds[row], found.bounds[row + rows]
-        tokens = np.empty(rows * length, kind)
-        np.concatenate(found.tokens[a:b], out=tokens, casting="same_kind")
+        if (tokens := _together(found.tokens[a:b], rows * length, kind)) is None:
+            return None
         columns: tuple[Array, ...] = (
             tokens,
             found.number[a:b].repeat(found.counts[a:b]),
@@ -139,6 +140,18 @@ def _pieces(values: Sequence[Any], some: slice, starts: Ints, stops: Ints) -> li
     if [doc.dtype for doc in docs].count(docs[0].dtype) < len(docs) or [doc.ndim for doc in docs].count(1) < len(docs):
         return None
     return [doc[start:stop] for doc, start, stop in zip(docs, starts.tolist(), stops.tolist(), strict=True)]
+
+
+def _together(pieces: list[Array], size: int, kind: np.dtype[Any]) -> Array | None:
+    """The tokens of all pieces, as those of a dtype; None where it does not have them."""
+    tokens = np.empty(size, kind)
+    try:
+        if not np.can_cast(pieces[0].dtype, kind):
+            pieces = [narrowed(np.concatenate(pieces), kind)]
+        np.concatenate(pieces, out=tokens, casting="same_kind")
+    except OverflowError:
+        return None
+    return tokens
 
 
 def _holds(kind: np.dtype[Any], pad: Any) -> bool:

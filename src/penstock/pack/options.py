@@ -45,7 +45,8 @@ class Packing:
     - `pad_to_multiple` fills what a row has of each document up to a multiple of it, which counts as tokens; a row is
       as long as several of them.
     - Documents of which the key `group_by` has different values are in different rows; `__source__` is their source.
-    - `dtype` is one for all or `{feature: dtype}`; without it, that of the first document in the row.
+    - `dtype` is one for all or `{feature: dtype}`; without it, that of the first document in the row. A token that it
+      does not have is an error.
 
     >>> packing = Packing(6, eos=0, dtype="int32")
     >>> packing.size([5, 6, 7]), packing.extra

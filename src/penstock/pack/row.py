@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..base.ints import held, narrowed
 from ..errors import DataError
 from ..folds.pack import Piece
 from ..types import Part
@@ -108,7 +109,7 @@ def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: l
     for i in holes:
         where = slice(ends[i] - takes[i], ends[i])
         for name, fill in (*fills.items(), ("segment_ids", 0), ("positions", 0)):
-            row[name][where] = fill
+            row[name][where] = held(fill, row[name].dtype)
         row["segment_ids"][ends[i] :] -= row["segment_ids"][ends[i] :] > 0
     for name, listed in row.items():
         if isinstance(listed, list):
@@ -183,14 +184,16 @@ def _packed(
         if ends == (None, None):
             pieces = [[v if j - i >= n else v[i:j]] for v, (i, j), n in zip(values, spans, sizes, strict=True)]
         else:
-            before, behind = (None if end is None else np.full((1, *shape), end, kind) for end in ends)
+            before, behind = (None if end is None else np.full((1, *shape), held(end, kind), kind) for end in ends)
             pieces = _with_ends(values, spans, sizes, before, behind)
         if any(tails):
-            pieces = _with_tails(pieces, tails, np.full((1, *shape), pad, kind))
+            pieces = _with_tails(pieces, tails, np.full((1, *shape), held(pad, kind), kind))
         out = np.empty((length, *shape) if shape else length, kind)
+        flat = [piece for some in pieces for piece in some]
         # The dtype of the first document must hold all others; asked for by name, it may be narrower.
-        casting = "safe" if dtype is None else "same_kind"
-        np.concatenate([piece for some in pieces for piece in some], out=out, casting=casting)
+        if dtype is not None:
+            flat = [narrowed(np.concatenate(flat), kind)]
+        np.concatenate(flat, out=out, casting="safe" if dtype is None else "same_kind")
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise _no_numbers(name, values, error) from error
     return out

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.ints import whole
+from ..base.ints import held, whole
 from ..base.tree import collate
 from ..errors import DataError
 from ..pack.row import OWN
@@ -106,7 +106,8 @@ def pad_rows(values: Sequence[Any], pad: float = 0, multiple: int = 1) -> Array 
         rows.append(row)
     lengths = np.asarray([len(row) for row in rows])
     width = -(-int(lengths.max()) // multiple) * multiple
-    out = np.full((len(rows), width), pad, np.result_type(*rows))
+    dtype = np.result_type(*rows)
+    out = np.full((len(rows), width), held(pad, dtype), dtype)
     out[np.arange(width) < lengths[:, None]] = np.concatenate(rows)
     return out
 
