@@ -853,7 +853,7 @@ class Dataset(Shows):
             pad: fills the row: one value, or {feature: value}; give labels the value that the loss skips, often -100.
             bos: a token before every document; {feature: value} gives each feature its own.
             eos: a token after every document, in the same way; both count as tokens.
-            dtype: of the rows, one or {feature: dtype}; that of the first document when not given. It must have all tokens.
+            dtype: of the rows, and has all tokens: one or {feature: dtype}; else that of the first document.
             open_rows: rows that are filled at a time: 64 for `first_fit`, 4 for `best_fit`.
             window: for `best_fit`: documents that are looked at together, 1,000 when not given.
             overflow: for `best_fit` over known lengths: "split" packs `rows` rows at a time and cuts the rare document

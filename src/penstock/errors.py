@@ -9,8 +9,8 @@ class PenstockError(Exception):
     """The root of all errors raised on purpose. A message that quotes much (a list of samples, say, where a number
     belongs) loses its middle.
 
-    >>> print(str(ConfigError(f"batch({[0] * 100_000}): give a whole number"))[1397:1440])
-    0, 0 [... 298,028 characters ...] 0, 0, 0, 0,
+    >>> print(str(ConfigError(f"batch({'ab' * 5_000}): give a whole number"))[1390:1440])
+    ababababab [... 8,028 characters ...] abababababab
     """
 
     def __init__(self, *told: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 from pathlib import Path
 
@@ -105,7 +104,7 @@ def spellable(path: str | Path) -> str:
     """
     text = str(path)
     with contextlib.suppress(UnicodeEncodeError):
-        if b"\0" not in os.fsencode(text):
+        if b"\0" not in text.encode("utf-8", "surrogateescape"):
             return text
     raise ConfigError(f"{without_secrets(text)!r}: no file can have this name")
 
