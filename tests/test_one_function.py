@@ -43,10 +43,20 @@ def through_json(state: Any) -> Any:
     return json.loads(json.dumps(state, allow_nan=False))
 
 
+@contextmanager
+def packable() -> Iterator[None]:
+    """Passes that cannot be packed into as many rows as the first are refused by name: that is told, not lost."""
+    try:
+        yield
+    except ps.errors.DataError as error:
+        assume("pack passes that hold the same documents" not in str(error))
+        raise
+
+
 def delivered(ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0, **options: Any) -> tuple[list[Any], Any]:
     """The next items and their keys, over as many passes as it takes, and the state after some of them."""
     out = list[Any]()
-    with ps.Loader(ds, **options) as loader:
+    with packable(), ps.Loader(ds, **options) as loader:
         if state is not None:
             loader.load_state_dict(state)
         saved, empty = loader.state_dict(), 0  # passes in a row; the first may be the end of one
@@ -58,16 +68,6 @@ def delivered(ds: ps.Dataset, steps: int, state: Any = None, save_at: int = 0, *
                 if len(out) == save_at:
                     saved = loader.state_dict()
     return out, through_json(saved)
-
-
-@contextmanager
-def packable() -> Iterator[None]:
-    """Passes that cannot be packed into as many rows as the first are refused by name: that is told, not lost."""
-    try:
-        yield
-    except ps.errors.DataError as error:
-        assume("pack passes that hold the same documents" not in str(error))
-        raise
 
 
 @examples(1000)

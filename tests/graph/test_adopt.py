@@ -703,3 +703,27 @@ def test_a_pass_is_not_over_while_its_last_sample_is_given(nested: bool, taken: 
     }
     assert laps["a"] == [*range(len(laps["a"]))] and len(laps["a"]) > 3
     assert laps["b"][0] == 0 and {*laps["b"]} == {*range(max(laps["b"]) + 1)}
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["at once", "behind another"])
+@pytest.mark.parametrize(
+    "above", [lambda mix: mix.repeat_each(3)[1:20], lambda mix: mix.repeat_each(3).batch(2)], ids=["slice", "batch"]
+)
+def test_an_input_that_is_given_in_part_is_not_removed(above: Callable[[Any], Any], between: bool) -> None:
+    """It was found out at the next sample, when no earlier state may be at hand."""
+
+    def mixed(names: str) -> ps.Loader:
+        flows = {name: ps.from_sequence(range(40), name=name) for name in names}
+        return ps.Loader(above(ps.mix(flows, {name: 90 if name == "a" else 1 for name in names}, seed=1)))
+
+    one = mixed("ab")
+    next(iter(one))
+    state = one.state_dict()
+    if between:
+        other = mixed("abc")
+        other.load_state_dict(state, on_mismatch="adopt")
+        state = other.state_dict()
+    for kept in ("bc", "b"):
+        with pytest.raises(ps.StateError, match="no longer in the mixture is still needed.*give it weight 0 instead"):
+            mixed(kept).load_state_dict(state, on_mismatch="adopt")
+    mixed("abc").load_state_dict(state, on_mismatch="adopt")

@@ -40,10 +40,10 @@ NOT_ADOPTED = (
     "lengths of the samples, which are not known",
     "a window of documents",
     "in its first pass only",
+    "no longer in the mixture is still needed",
 )
 HOPELESS = (
     "tried in its place, are bad too",
-    "no longer in the mixture is still needed",
     "pack passes that hold the same documents",
 )
 NOT_CHANGED = (

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from ..base.ints import FAR
 from ..base.rows import Rows
 from ..errors import ConfigError, StateError
 from ..graph.build import Builder
@@ -39,6 +42,7 @@ PACKED_AGAIN = (
 """What a change may not do to the past of rows that are packed some at a time."""
 
 LANES = 48
+_SOON = 1024  # rows of which is known at once that they are still there
 
 
 def lanes_for(world_size: int) -> int:
@@ -106,8 +110,10 @@ class Opened:
         """Refuse to adopt where something else came last, of all or of a source, than the digests in a state tell. A
         source may have another name now, and a window of whole documents that was given in full another order.
         """
-        if isinstance(cursor, int) and window_ends(self._rows, cursor):
-            return
+        if isinstance(cursor, int):
+            self._require_next(epoch, cursor)
+            if window_ends(self._rows, cursor):
+                return
         names, known = {leaf.name for leaf in self.builder.leaves}, {*body["data"]}
         spellings = [dict[str, str](), *(dict.fromkeys(names - known, str(gone)) for gone in known - names)]
         came = {lane: one for lane, one in self.came(epoch, cursor).items() if one}
@@ -127,6 +133,13 @@ class Opened:
                 "would be packed again, otherwise or with what is left of a pass that ends elsewhere; keep that as it "
                 "was until the end of a pass and adopt there, and give new rows as an input of their own"
             )
+
+    def _require_next(self, epoch: int, cursor: int) -> None:
+        """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an input that left."""
+        size = self._rows.size
+        first, end = (0, FAR) if size is None else (epoch * size, (epoch + 1) * size)
+        soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
+        self._rows.locate(soon, np.zeros_like(soon))
 
     def _digest(self, rows: Rows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
