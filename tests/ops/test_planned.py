@@ -399,7 +399,7 @@ class Planned(RuleBasedStateMachine):
         try:
             self.go_to(states, on_mismatch="adopt")
         except PenstockError as error:
-            moved = "shuffle" in self.above() and self.rows.plan.size != before[1].plan.size
+            moved = "shuffle" in self.above() and (self.excluded or self.rows.plan.size != before[1].plan.size)
             self.tree, self.rows, self.adopted, self.loaders, self.its, self.size = before
             packs = any(part[0] == "pack" for part in self.parts())
             # A mixture that is gone through again is not changed in a later pass, and an input of which samples are
