@@ -2,8 +2,8 @@
 
 The server is a process of its own that waits before each answer, as a far one would, and speaks as much of S3 as the
 readers ask. Every reader goes once through all samples in a process of its own, with a cache that is empty, and with as
-many bytes to fetch; rounds alternate. Ours reads MDS shards with and without a cache on disk, and one sample after the
-other, without anything asked for ahead.
+many bytes to fetch; rounds alternate. Ours reads MDS shards with and without a cache on disk, shuffled within blocks,
+and one sample after the other, without anything asked for ahead.
 """
 
 from __future__ import annotations
