@@ -138,3 +138,15 @@ def test_the_report_names_what_is_absent_and_what_does_not_hold(tmp_path: Path) 
     verdicts = {promise: verdict for promise, *_, verdict in promises(results)}
     assert next(v for p, v in verdicts.items() if "best peer (torch" in p) == "**does not hold**"
     assert verdicts["Per-sample overhead: times grain"] == "?"
+
+
+def test_the_state_of_a_far_step_leads_to_its_batch() -> None:
+    """It was one that was saved at the start with another position, which is refused by now."""
+    from bench.peers.penstock import PEER
+
+    far = [each for each in PEER.rows if each.case == "resume" and each.make().jump]
+    for each in far:
+        held, other = each.make(), each.make()
+        other.load_state_dict(held.jump(held, 10**9))
+        assert np.array_equal(next(other), held.want(10**9))
+    assert far
