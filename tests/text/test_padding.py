@@ -90,7 +90,8 @@ def test_tensors_are_rows_of_numbers() -> None:
 
 
 def test_padding_that_rows_do_not_have_is_refused() -> None:
-    for pad, dtype in ((np.int64(-100), np.uint8), (0.5, np.int32), (float("nan"), np.int64)):
+    given: list[tuple[Any, Any]] = [(np.int64(-100), np.uint8), (0.5, np.int32), (float("nan"), np.int64)]
+    for pad, dtype in given:
         with pytest.raises(DataError, match=f"'x' cannot hold its padding {pad}"):
             pad_columns([{"x": np.ones(2, dtype)}, {"x": np.ones(1, dtype)}], pad)
 
