@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -222,6 +224,9 @@ def dying(folder: str) -> Any:
 
     class Killing:
         def result(self, timeout: float | None = None) -> None:
+            until = time.monotonic() + 60  # the other process ends with this one, and may not have written yet
+            while len(list(Path(folder).glob("2*/data*/process_*-of-2.json"))) < 2 and time.monotonic() < until:
+                time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
 
     class Kills(ocp.JsonCheckpointHandler):
