@@ -49,7 +49,6 @@ def whole(value: Any, where: str, least: int | None = None) -> int:
     return number
 
 
-@lru_cache(1024, typed=True)
 def held(value: Any, dtype: np.dtype[Any]) -> Any:
     """A number that fills an array, if this dtype has it; NumPy checks that of Python's integers alone.
 
@@ -60,9 +59,12 @@ def held(value: Any, dtype: np.dtype[Any]) -> Any:
     ...
     OverflowError: uint8 does not have 300
     """
+    return _whole_in(value, dtype) if dtype.kind in "biu" else value
+
+
+@lru_cache(1024, typed=True)
+def _whole_in(value: Any, dtype: np.dtype[Any]) -> int:
     number = cast("float", value.item() if isinstance(value, np.generic) else value)  # pyright: ignore[reportUnknownMemberType]
-    if dtype.kind not in "biu":
-        return number
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if not (low <= number <= high and number == int(number)):  # NaN is nowhere
         raise OverflowError(f"{dtype} does not have {value}")

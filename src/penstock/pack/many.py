@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..base.ints import narrowed
+from ..base.ints import held, narrowed
 from ..base.spans import Spans
 from ..folds.pack import Piece
 from ..types import Ints
@@ -103,7 +104,9 @@ def _laid(groups: Sequence[Sequence[Piece]], length: int, multiple: int, dtype: 
     tails[bounds[1:] - 1] += left
     if not tails.any():
         return laid
-    return _padded(laid, tails, pad, kind) if _holds(kind, pad) else None
+    with suppress(OverflowError):
+        return _padded(laid, tails, held(pad, kind), kind) if kind.kind in "iu" else None
+    return None
 
 
 def _padded(laid: Laid, tails: Ints, pad: Any, kind: np.dtype[Any]) -> Laid:
@@ -152,8 +155,3 @@ def _together(pieces: list[Array], size: int, kind: np.dtype[Any]) -> Array | No
     except OverflowError:
         return None
     return tokens
-
-
-def _holds(kind: np.dtype[Any], pad: Any) -> bool:
-    """Whether padding is a whole number that arrays of whole numbers take as it is."""
-    return kind.kind in "iu" and isinstance(pad, int) and np.iinfo(kind).min <= pad <= np.iinfo(kind).max

@@ -128,8 +128,6 @@ def _opened(
 
 
 def _given(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    if isinstance(paths, set | frozenset):
-        raise ConfigError("read({...}): a set has no order, which differs from process to process; give sorted(paths)")
     many = isinstance(paths, Iterables) and not (isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns"))
     given = list(cast("Iterables[str | Path]", paths)) if many else [cast("str | Path", paths)]
     if wrong := [reprlib.repr(path) for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -97,14 +97,15 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     """The pieces of a file in their order, some of them worked on ahead."""
     starts, workers = range(0, size, _CHUNK), cores()
     keep_memory()  # else a piece takes four times as long
-    if size < _LARGE or workers < 2:
-        yield from (_some(path, starts[at : at + 1], size) for at in range(len(starts)))
-        return
     turn = max(1, min(_TURN, len(starts) // (8 * workers)))
+    tasks = [partial(_some, path, starts[at : at + turn], size) for at in range(0, len(starts), turn)]
+    if size < _LARGE or workers < 2:
+        yield from (task() for task in tasks)
+        return
     hands, ahead = seams.world.sched.spawn(workers), deque[Future[_Piece]]()
     try:
-        for at in range(0, len(starts), turn):
-            ahead.append(hands.submit(partial(_some, path, starts[at : at + turn], size)))
+        for task in tasks:
+            ahead.append(hands.submit(task))
             if len(ahead) > 2 * workers:
                 yield ahead.popleft().result()
         while ahead:
