@@ -52,6 +52,7 @@ NOTES = {
     "memory": "Resident memory after 1,000 batches: in all, over an interpreter that has imported nothing, and over "
     "what the process held after its imports and a first small pipeline. Streams without a full shuffle are not in "
     "this table.",
+    "index_lines": "By wall time: we work on all cores, `wc -l` on one.",
     "workers": "The end is `close()`, or where there is none the iterator let go of.",
     "start": "A new process each; the import, then the pipeline and its first batch, without workers. "
     "mosaicml-streaming imports torchvision, for which it is given an empty stand-in: its import time is a bound from "

@@ -51,10 +51,10 @@ def above(results: Results, case: str, what: str, how: str = "") -> Line:
     return line(f"{what}: times the best peer{named}", "above 1", value, value is not None and value > 1)
 
 
-def of_floor(results: Results, case: str, what: str, least: float, how: str) -> Line:
-    """So much of the plain loop."""
+def of_floor(results: Results, case: str, what: str, least: float, how: str, floor: str = "the plain loop") -> Line:
+    """So much of the plain loop, or of another floor."""
     share = best(results, case, "penstock", how=how)
-    return line(f"{what}: of the plain loop", f"at least {least:g}", share, share is not None and share >= least)
+    return line(f"{what}: of {floor}", f"at least {least:g}", share, share is not None and share >= least)
 
 
 def promises(results: Results) -> Iterator[Line]:
@@ -78,8 +78,20 @@ def promises(results: Results) -> Iterator[Line]:
         yield line(f"{case}, concat_split of the copy loop", "at least 0.6", share, share is not None and share >= 0.6)
         yield against(results, case, f"{case}, concat_split", "trl", 1, "concat_split")
         yield against(results, case, f"{case}, concat_split", "grain", 10, "concat_split")
+    yield from reading(results)
     yield from resuming(results)
     yield from starting(results)
+
+
+def reading(results: Results) -> Iterator[Line]:
+    for kind in ("Arrow", "Parquet"):
+        yield against(results, "read_random", f"{kind}, batches of 64 at random", "datasets", 2, kind)
+    yield of_floor(results, "read_row", "Arrow, ds[i]", 0.7, "ds[i]", "pyarrow's take")
+    yield of_floor(results, "read_columns", "Parquet in order, as columns", 0.8, "batch", "pyarrow's scan")
+    yield of_floor(results, "read_blocks", "Parquet, the block shuffle", 0.3, "block=", "pyarrow's scan")
+    for case, order in (("read_tars", "shuffled"), ("read_tars_in_order", "in order")):
+        yield of_floor(results, case, f"Tars {order}", 0.9, "batch", "a loop of pread")
+    yield of_floor(results, "index_lines", "JSON lines indexed", 0.7, "", "wc -l")
 
 
 def resuming(results: Results) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from .kit import CHECKS
 from .notes import INTRO, NOTES
 from .pictures import draw
 from .promises import promises
+from .reading import READS
 from .run import Key, Results
 from .table import CASES, peers
 
@@ -114,6 +115,7 @@ BY_OTHERS = "move", "tokenise", "pictures", "waiting"
 COLUMNS: dict[str, list[Column]] = {
     "overhead": [*SPEED, ("first batch, ms", plain("first_batch_s", 1e3))],
     **{case: [*SPEED[1:3], ("first batch, ms", plain("first_batch_s", 1e3))] for case in BY_OTHERS},
+    **dict.fromkeys(READS, SPEED),
     "mix": [
         *SPEED,
         *((f"off at 10^{n}", plain(f"off_1e{n}")) for n in (3, 4, 5, 6)),

@@ -140,6 +140,17 @@ def test_the_report_names_what_is_absent_and_what_does_not_hold(tmp_path: Path) 
     assert verdicts["Per-sample overhead: times grain"] == "?"
 
 
+def test_every_case_has_a_table_in_the_report(tmp_path: Path) -> None:
+    """Those of reading had none: the benchmark failed after its last row."""
+    pytest.importorskip("matplotlib")
+    results = run.Results()
+    for case in table.CASES:
+        results.add({"peer": "penstock", "case": case, "how": "so", "found": {"ratio": 0.125}})
+    text = write(results, {"line": "one core", "versions": {}}, 1, tmp_path).read_text()
+    assert all(f"## {case.title}\n" in text for case in table.CASES.values() if case.kind != "kit")
+    assert text.count("| 0.125 |") >= len([case for case in table.CASES if case.startswith("read_")])
+
+
 def test_the_state_of_a_far_step_leads_to_its_batch() -> None:
     """It was one that was saved at the start with another position, which is refused by now."""
     from bench.peers.penstock import PEER

@@ -89,6 +89,7 @@ class Form:
         self.numbers = [_STACKED.get(kind) for kind in kinds]
         self.lists = [numbers_in_lists(kind) for kind in schema.types]
         self.texts = [place for place, kind in enumerate(kinds) if kind in ("string", "large_string")]
+        self.listed = [kind in _TEXTS for kind in kinds]
         # Values of other types may fail to become Python's, so they are made where an error still names their file.
         self.plain = [
             kind in _STACKED or kind in _TEXTS or lists for kind, lists in zip(kinds, self.lists, strict=True)
@@ -103,7 +104,11 @@ class Form:
 
 
 class Block(Columnar):
-    """Rows of one record batch, in its order. With `views` their arrays share its memory, as `rows_of` says."""
+    """Rows of one record batch, in its order, or of a few. With `views` their arrays share its memory, as `rows_of`
+    says.
+
+    Those of a few are put together where somebody looks, which is at a slice that lies within one of them as a rule.
+    """
 
     def __init__(
         self,
@@ -141,6 +146,8 @@ class Block(Columnar):
         """The rows and no others, as a record batch."""
         if self._places is not None:
             self._batch, self._places = _taken(self._batch, self._places), None
+        elif isinstance(self._batch, arrow().Table):
+            self._batch = together([self._batch])
         return self._batch
 
     def __len__(self) -> int:
@@ -175,6 +182,8 @@ class Block(Columnar):
         if kind is not None and not column.null_count:
             numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
             return numbers.astype(kind)  # a copy, as the values of samples are
+        if self.form.listed[place]:
+            return column.to_pylist()  # as texts are stacked: no look at each of them
         if not self.form.plain[place]:
             return stack([row[name] for row in self.rows()], f".{name}")
         return stack(values_of(column, None, True), f".{name}")  # what stacks arrays copies them
@@ -277,6 +286,8 @@ def of_batches(
         low, high = int(indices[0]), int(indices[-1]) + 1
         begun = [(number, max(low - begin, 0), begin) for number, begin in bounds]
         pieces = [batch(number).slice(first, high - begin - first) for number, first, begin in begun]
+        if len(pieces) <= FEW and form.names and all(isinstance(piece, arrow().RecordBatch) for piece in pieces):
+            return Block.of(arrow().Table.from_batches(pieces), views, form)
         return of_batch(together(pieces), None, form, views=True)
     order = np.argsort(parts, kind="stable")
     sorted_parts = parts[order]
