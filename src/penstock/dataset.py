@@ -432,7 +432,7 @@ class Dataset(Shows):
         >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
         [[0, 2, 4], [1, 3]]
         """
-        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})")
+        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})", 1)
         if not 0 <= index < count:
             raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
         return self._sliced(slice(index, None, count))
@@ -679,6 +679,8 @@ class Dataset(Shows):
         >>> list(ps.from_sequence(range(4)).pipe(lambda ds: ds.limit(2)))
         [0, 1]
         """
+        if not callable(fn):
+            raise ConfigError(f"pipe({fn!r}): give a function of the dataset")
         return fn(self, *args, **kwargs)
 
     def seed(self, seed: int) -> Dataset:
@@ -785,7 +787,7 @@ class Dataset(Shows):
         >>> list(ps.Loader(groups, lanes=1))
         [['a', 'c'], ['bbbb', 'dddd']]
         """
-        if not isinstance(bounds, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(bounds, Iterable) or getattr(bounds, "ndim", 1) == 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"bucket_by_length({bounds!r}): bounds must be ascending sizes such as (64, 256)")
         return self._fold(BucketByLength(tuple(bounds), n), size, _collate(collate))
 

@@ -131,6 +131,7 @@ class Loader(Shows):
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)
         self._placed = rank is not None
+        timeout = None if timeout is None else float(timeout)
         form = form_of(to, device, pin_memory)
         rank, world_size = place_of(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers

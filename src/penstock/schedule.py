@@ -371,10 +371,10 @@ def _sin(t: Floats) -> Floats:
 
 def _laws(given: Any, gaps: int) -> Interpolation | tuple[Interpolation, ...]:
     """One interpolation for all pairs of neighbours, or one for each, where they differ."""
-    laws: list[Any] = [given] if isinstance(given, str) else list(given)
+    laws = list(cast("Sequence[Any]", given)) if isinstance(given, list | tuple) else [given]
     for law in laws:
         chosen(law, INTERPOLATIONS, "Schedule(interpolation={})")
-    if not isinstance(given, str) and len(laws) != gaps:
+    if isinstance(given, list | tuple) and len(laws) != gaps:
         raise ConfigError(
             f"Schedule(interpolation={laws}): {gaps + 1} points have {gaps} gaps between them; give one for each"
         )
@@ -382,7 +382,7 @@ def _laws(given: Any, gaps: int) -> Interpolation | tuple[Interpolation, ...]:
 
 
 def _points(points: Any) -> list[Any]:
-    if isinstance(points, Mapping) or not isinstance(points, Iterable):
+    if getattr(points, "ndim", 1) == 0 or isinstance(points, Mapping) or not isinstance(points, Iterable):
         raise ConfigError(f"Schedule({points!r}): give its points, [(step, {{name: weight, ...}}), ...]")
     return list(cast("Iterable[Any]", points))
 

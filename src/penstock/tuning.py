@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+from .base.hints import guided
 from .base.ints import whole
 from .base.machine import resident
 from .base.seams import world
@@ -57,6 +58,7 @@ class Choice:
         return "\n".join([f"Loader({given}): {self.why}", *(f"  {trial}" for trial in self.trials)])
 
 
+@guided
 def autotune(
     dataset: Dataset | Callable[..., Loader],
     *,

@@ -66,6 +66,10 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no state": (("audit", "FILE", "-o", "OUT.csv", "--state", "EMPTY"), "StateError"),
     "a state that is not there": (("plan", "FILE", "--state", "GONE"), "StateError"),
     "a folder that is none": (("run", "FILE", "--state", "FILE"), "ConfigError"),
+    "states in a store": (("run", "FILE", "--state", "s3://bucket/run"), "UsageError"),
+    "states of a store": (("plan", "FILE", "--state", "s3://bucket/run"), "UsageError"),
+    "shards in a store": (("prepare", "LINES", "-o", "gs://bucket/shards"), "UsageError"),
+    "a cache in a store": (("index", "LINES", "--cache", "s3://bucket/cache"), "UsageError"),
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from ..errors import ConfigError
+from .given import check_given, looked_at
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -167,7 +168,9 @@ def near(word: object, known: Iterable[str]) -> str:
     "; did you mean 'web/text'?"
     """
     names = list(known)
-    found = [name for name in names if name.rpartition("/")[2] == word][:3] or get_close_matches(str(word), names, 3)
+    found = [name for name in names if name.rpartition("/")[2] == str(word)][:3] or get_close_matches(
+        str(word), names, 3
+    )
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
@@ -179,13 +182,14 @@ def chosen(value: object, choices: tuple[str, ...], where: str) -> None:
     ...
     penstock.errors.ConfigError: Schedule(interpolation='lineer'): choose 'step' or 'linear'; did you mean 'linear'?
     """
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         *first, last = map(repr, choices)
         raise ConfigError(f"{where.format(repr(value))}: choose {', '.join(first)} or {last}{near(value, choices)}")
 
 
 def guided(thing: T) -> T:
-    """A function, or a class with its public methods, that says what was meant by a wrong argument or name.
+    """A function, or a class with its public methods, that says what was meant by a wrong argument or name, and what an
+    argument can be that was given something else.
 
     >>> @guided
     ... def ask(workers=0): ...
@@ -234,12 +238,14 @@ def _checked(fn: Any) -> Any:
         return fn
     names = list(code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount])
     shown = fn.__qualname__.removesuffix(".__init__")
+    looked, step = looked_at(fn), shown.rpartition(".")[2]
 
     @wraps(fn)
     def checked(*args: Any, **given: Any) -> Any:
         for word in given:
             if word not in names:
                 raise TypeError(f"{shown}() has no argument {word!r}; {_argument(word, names)}")
+        check_given(step, looked, args, given)
         return fn(*args, **given)
 
     return checked

@@ -43,8 +43,8 @@ def whole(value: Any, where: str, least: int | None = None) -> int:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or (least is not None and number < least):
-        bound = "" if least is None else f" of at least {least}"
+    if number is None or (least is not None and not least <= number <= FAR):
+        bound = "" if least is None else f" of at least {least}" if (number or 0) <= FAR else " of at most 2^62"
         raise ConfigError(f"{where.format(repr(value))}: a whole number{bound}")
     return number
 

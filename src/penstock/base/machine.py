@@ -55,7 +55,7 @@ def place() -> tuple[int, int]:
 def rank_in(group: object) -> tuple[int, int]:
     """This process's rank in a torch `DeviceMesh` or `ProcessGroup`, and how many there are."""
     torch = sys.modules.get("torch.distributed")
-    if torch is not None and group == torch.GroupMember.NON_GROUP_MEMBER:
+    if torch is not None and isinstance(group, int) and group == torch.GroupMember.NON_GROUP_MEMBER:
         ranks = list[int]()
     elif torch is not None and isinstance(group, torch.ProcessGroup):
         ranks = torch.get_process_group_ranks(group)

@@ -27,7 +27,7 @@ from .prepare import prepare
 from .replay import replay
 from .report import report
 from .run import run
-from .say import Json, answer, failed, guarded, say
+from .say import Json, answer, failed, guarded, here, say
 from .seen import leaks, seen
 from .verify import verify
 
@@ -79,7 +79,9 @@ def penstock(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where data, journals and pictures go.")] = Path("demo-data"),
+    out: Annotated[
+        Path, typer.Option(parser=here, metavar="PATH", help="Where data, journals and pictures go.")
+    ] = Path("demo-data"),
     steps: Annotated[int, typer.Option(min=40, help="Steps of the run.")] = 400,
     as_json: Json = False,
 ) -> None:
@@ -109,7 +111,9 @@ def demo(
 def index(
     paths: Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")],
     rebuild: Annotated[bool, typer.Option(help="Make them again, also where they are still right.")] = False,
-    cache: Annotated[Path | None, typer.Option(help="Keep them here; not beside the data.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(parser=here, metavar="PATH", help="Keep them here; not beside the data.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="What raw token ids are kept as: uint16, say.")] = None,
     eos: Annotated[int | None, typer.Option(help="The id that ends a document of tokens, or every text.")] = None,
     checksum: Annotated[bool, typer.Option(help="Keep checksums too, of formats that have none.")] = False,

@@ -10,9 +10,11 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, Steps, answer, guarded, mixture_file, put, say
+from .say import Json, Mixture, State, Steps, answer, guarded, here, mixture_file, put, say
 
-Picture = Annotated[Path | None, typer.Option("-o", "--out", help="Draw it: a .svg, .png or .html file.")]
+Picture = Annotated[
+    Path | None, typer.Option("-o", "--out", parser=here, metavar="PATH", help="Draw it: a .svg, .png or .html file.")
+]
 
 
 Every = Annotated[bool, typer.Option("--all", help="All remarks, not the ten most important ones.")]

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, say, stretch
+from .say import Json, Mixture, State, answer, guarded, here, say, stretch
 
 Stretch = Annotated[str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")]
 
@@ -20,7 +20,14 @@ def audit(
     mixture: Mixture,
     steps: Stretch = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A .parquet, .arrow, .csv or .jsonl file; default: lines here.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            parser=here,
+            metavar="PATH",
+            help="A .parquet, .arrow, .csv or .jsonl file; default: lines here.",
+        ),
     ] = None,
     key: Annotated[
         str | None, typer.Option(help="The column that names samples (url; __key__ in archives): it is read.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .say import Json, answer, guarded, say
+from .say import Json, answer, guarded, here, say
 
 if TYPE_CHECKING:
     from penstock.stores.blocks import Blocks
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 cache = typer.Typer(no_args_is_help=True, help="What this machine keeps of data that lies in stores.")
 
 Folder = Annotated[
-    Path | None, typer.Argument(help="The folder given as cache=; default: PENSTOCK_CACHE, or ~/.cache/penstock.")
+    Path | None,
+    typer.Argument(
+        parser=here, metavar="PATH", help="The folder given as cache=; default: PENSTOCK_CACHE, or ~/.cache/penstock."
+    ),
 ]
 
 

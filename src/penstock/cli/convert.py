@@ -10,13 +10,13 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, answer, guarded, say
+from .say import Json, answer, guarded, here, say
 
 
 @guarded
 def convert(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A mixture of another project.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The mixture file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", parser=here, metavar="PATH", help="The mixture file to write.")],
     kind: Annotated[str | None, typer.Option("--from", help="Its format; default: found from what it holds.")] = None,
     pick: Annotated[
         str | None,

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, answer, guarded, say
+from .say import Json, Mixture, answer, guarded, here, say
 
 
 @guarded
@@ -26,7 +26,10 @@ def edit(
         Path | None, typer.Option(exists=True, help='Samples to leave out: a JSON line ["SOURCE", INDEX] for each.')
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A folder for the new state; default: in its place.")
+        Path | None,
+        typer.Option(
+            "-o", "--out", parser=here, metavar="PATH", help="A folder for the new state; default: in its place."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ import typer
 import penstock as ps
 from penstock.errors import ConfigError, missing_extra
 
-from .say import Json, answer, guarded, say
+from .say import Json, answer, guarded, here, say
 from .verify import Cache, Engine, Format, Workers, engine_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ KINDS = ("auto", "data", "files", "list", "hub")
 @guarded
 def prepare(
     paths: Annotated[list[str], typer.Argument(help="Files, folders, globs; with --from a folder, a list, a name.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder of the shards.")],
+    out: Annotated[Path, typer.Option("-o", "--out", parser=here, metavar="PATH", help="The folder of the shards.")],
     kind: Annotated[
         str, typer.Option("--from", help="data, files (a folder of them), list (of files), hub (datasets); auto.")
     ] = "auto",

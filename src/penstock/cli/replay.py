@@ -13,7 +13,7 @@ import typer
 
 from penstock.errors import ConfigError, DataError
 
-from .say import Json, Mixture, State, answer, guarded, say, stretch
+from .say import Json, Mixture, State, answer, guarded, here, say, stretch
 
 _SHOWN = 10  # ranges
 
@@ -23,7 +23,10 @@ def replay(
     mixture: Mixture,
     steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps to take again.")],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A .jsonl file for the samples; default: lines here.")
+        Path | None,
+        typer.Option(
+            "-o", "--out", parser=here, metavar="PATH", help="A .jsonl file for the samples; default: lines here."
+        ),
     ] = None,
     against: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="What `penstock run --dump` wrote: is it the same?")

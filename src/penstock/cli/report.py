@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from .say import Json, Mixture, State, Steps, answer, guarded, say
+from .say import Json, Mixture, State, Steps, answer, guarded, here, say
 
 
 @guarded
 def report(
     mixture: Mixture,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page: a .html file.")],
+    out: Annotated[Path, typer.Option("-o", "--out", parser=here, metavar="PATH", help="The page: a .html file.")],
     steps: Steps = None,
     state: State = None,
     as_json: Json = False,

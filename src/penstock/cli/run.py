@@ -16,7 +16,7 @@ import typer
 
 import penstock as ps
 
-from .say import Json, Mixture, Steps, answer, guarded, say, stop
+from .say import Json, Mixture, Steps, answer, guarded, here, say, stop
 
 if TYPE_CHECKING:
     from penstock.report import Target
@@ -30,10 +30,15 @@ def run(
     mixture: Mixture,
     steps: Steps = None,
     workers: Annotated[int, typer.Option(min=0, help="Threads that compute ahead.")] = 0,
-    state: Annotated[Path | None, typer.Option(help="Go on from the state in this folder, and save it there.")] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(parser=here, metavar="PATH", help="Go on from the state in this folder, and save it there."),
+    ] = None,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between two saves.")] = 1_000,
     pause: Annotated[float, typer.Option(min=0, help="Seconds that a training step takes, to see stalls.")] = 0.0,
-    dump: Annotated[Path | None, typer.Option(help="Write the keys of every step here, as JSON lines.")] = None,
+    dump: Annotated[
+        Path | None, typer.Option(parser=here, metavar="PATH", help="Write the keys of every step here, as JSON lines.")
+    ] = None,
     on_error: Annotated[str, typer.Option(help="What a bad sample does: raise or quarantine.")] = "raise",
     as_json: Json = False,
 ) -> None:

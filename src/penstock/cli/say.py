@@ -45,11 +45,26 @@ def mixture_file(text: str) -> Path:
     raise typer.BadParameter(f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}.")
 
 
+def here(text: str) -> Path:
+    """A path of this machine. A URL is refused, which would name a folder called `s3:`."""
+    from penstock.base.urls import local
+
+    try:
+        return local(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 Mixture = Annotated[Path, typer.Argument(parser=mixture_file, help="A mixture file, or its URL.")]
 Steps = Annotated[
     int | None, typer.Option("--steps", min=1, help="The length of the run; default: what the file says.")
 ]
-State = Annotated[Path | None, typer.Option("--state", help="As the run has it that saved its states in this folder.")]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state", parser=here, metavar="PATH", help="As the run has it that saved its states in this folder."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 

@@ -9,7 +9,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, mixture_file, put, say
+from .say import Json, Mixture, State, answer, guarded, here, mixture_file, put, say
 
 
 @guarded
@@ -20,7 +20,14 @@ def seen(
     ] = None,
     state: State = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A .parquet, .arrow, .csv or .jsonl file: a line a document.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            parser=here,
+            metavar="PATH",
+            help="A .parquet, .arrow, .csv or .jsonl file: a line a document.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

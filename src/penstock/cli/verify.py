@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from .say import Json, answer, guarded, say
+from .say import Json, answer, guarded, here, say
 
 if TYPE_CHECKING:
     from penstock.runtime.executors import ExecutorName
 
 Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")]
 Format = Annotated[str | None, typer.Option(help="What the files are, where their names do not tell.")]
-Cache = Annotated[Path | None, typer.Option(help="The folder of indexes and copies; default: beside the data.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option(parser=here, metavar="PATH", help="The folder of indexes and copies; default: beside the data."),
+]
 Engine = Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")]
 

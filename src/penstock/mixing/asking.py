@@ -164,5 +164,5 @@ def _exact(number: Any) -> Fraction:
 def _is_number(value: Any) -> bool:
     try:
         return isfinite(value)
-    except TypeError:
+    except (TypeError, OverflowError):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..base.hints import chosen
+from ..base.hints import chosen, guided, no_dataset
 from ..base.urls import local
 from ..dataset import Dataset
 from ..errors import ConfigError
@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 
+@guided
 def load(path: str | Path, part: Part = "train") -> Dataset:
     """The dataset that a mixture file describes; see the page "Mixture files" for all it may say.
 
@@ -81,6 +82,7 @@ def load(path: str | Path, part: Part = "train") -> Dataset:
         raise ConfigError(said(found) if found else f"{told(path)}: {error}") from error
 
 
+@guided
 def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     """Write a mixture file that loads to an equal dataset: the same samples, the same fingerprint.
 
@@ -92,7 +94,7 @@ def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
         path: the file to write.
 
     Raises:
-        ConfigError: for what a file cannot hold.
+        ConfigError: for what a file cannot hold, and for what is no dataset.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -102,6 +104,8 @@ def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     >>> print((folder / "mixture.yaml").read_text().splitlines()[0])
     seed: 3
     """
+    if not isinstance(mixture, Dataset | MixtureFile):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise no_dataset("dump", mixture)
     write(model_of(mixture) if isinstance(mixture, Dataset) else mixture, local(path))
 
 

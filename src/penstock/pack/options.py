@@ -264,5 +264,5 @@ def _check_value(option: str, value: Any) -> None:
         return
     try:
         np.dtype(value)
-    except TypeError:
+    except (TypeError, UnicodeEncodeError):
         raise ConfigError(f"pack: dtype {value!r} is no NumPy dtype") from None

@@ -13,6 +13,7 @@ import numpy as np
 from ..base.ints import within_reach
 from ..base.progress import Progress
 from ..base.rows import Rows, bounds_of
+from ..base.urls import local
 from ..graph.nodes import Flow
 from ..graph.tail import tail_of
 from ..ops.op import Op
@@ -108,7 +109,7 @@ class Audit:
         6
         """
         lines = 0
-        with writer(Path(path), self.schema) as write, Progress("audit", len(self.steps), "steps") as progress:
+        with writer(local(path), self.schema) as write, Progress("audit", len(self.steps), "steps") as progress:
             for taken in self._walk.stretches(progress.more):
                 write(self._batch(taken))
                 lines += len(taken.step)

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ..base.cursors import as_int
+from ..base.hints import guided
 from ..base.ints import whole
 from ..base.seams import world, write_whole
+from ..base.urls import local
 from ..errors import ConfigError, StateError
 from .cursor import unseal
 from .states import OnMismatch, moment_of
@@ -64,6 +66,7 @@ class _Moment(NamedTuple):
         return self._replace(digest=self.digest[:8] + "0" * 8)
 
 
+@guided
 def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None) -> int:
     """Write where a run stands into a folder; every rank calls it after the same step. Returns the step.
 
@@ -91,9 +94,10 @@ def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int |
     (3, 3, [3, 4])
     """
     _check(run)
-    return write_state(Path(path), run.state_dict(), run.rank, run.world_size, step, keep)
+    return write_state(local(path), run.state_dict(), run.rank, run.world_size, step, keep)
 
 
+@guided
 def restore(
     path: str | Path, run: Savable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
 ) -> int | None:
@@ -116,7 +120,7 @@ def restore(
     None
     """
     _check(run)
-    folder = Path(path)
+    folder = local(path)
     if step is None and not _complete(held := _held(folder)):
         if held:
             _LOG.warning(

@@ -9,7 +9,7 @@ from ..base.ints import whole
 from ..base.machine import installed_memory, neighbours, place, rank_in
 from ..errors import ConfigError
 from ..streams.balance import Cost
-from ..streams.deal import Remainder
+from ..streams.deal import REMAINDERS, Remainder
 from ..streams.journal import POLICIES, OnError
 from .forms import Form
 
@@ -40,6 +40,7 @@ class Setting:
                 object.__setattr__(self, name, whole(value, f"{name}={{}}", least))
         if self.rank >= self.world_size:
             raise ConfigError(f"rank {self.rank} of world_size {self.world_size}: a rank is 0 to world_size - 1")
+        chosen(self.remainder, REMAINDERS, "remainder={}")
         if self.remainder == "keep" and self.world_size > 1 and self.form is not None and self.form.place is not None:
             raise ConfigError("remainder='keep' ends ranks at different steps, and a global batch needs all of them")
         if self.cost is not None and self.remainder == "pad":

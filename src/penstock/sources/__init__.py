@@ -129,6 +129,7 @@ def _opened(
 
 def _given(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     many = isinstance(paths, Iterables) and not (isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns"))
+    many = many and getattr(paths, "ndim", 1) > 0  # an array without an axis
     given = list(cast("Iterables[str | Path]", paths)) if many else [cast("str | Path", paths)]
     if wrong := [reprlib.repr(path) for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
         remedy = "give texts or pathlib.Path, one or a list of them; of samples in memory, ps.from_sequence(samples)"

@@ -45,6 +45,8 @@ class Memory:
         if lacks:
             reason = f"it has no {' and no '.join(lacks)}. For iterators use from_iterable"
             raise ConfigError(f"{_name(seq)} is no sequence: {reason}")
+        if getattr(seq, "ndim", None) == 0:
+            raise ConfigError(f"{_name(seq)} is no sequence: it is one value, an array without an axis")
         if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
             reason = "its keys are names or labels. For columns give pyarrow.table(columns), for a series its to_list()"
             raise ConfigError(f"{_name(seq)} is no sequence of samples: {reason}")

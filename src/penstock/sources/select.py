@@ -125,7 +125,11 @@ def normal(where: Where) -> dict[str, Any]:
 
 def _condition(column: str, condition: Any) -> Any:
     if not isinstance(condition, Mapping):
-        return _values(condition)
+        if values := _values(condition):
+            return values
+        raise ConfigError(
+            f"where: {column!r} is none of no values, so no row would be left; give those that it may have"
+        )
     given = cast("Mapping[str, Any]", condition)
     if unknown := sorted(set(given) - {*_RANGES, "not", "hash"}):
         raise ConfigError(f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)}, not and hash")

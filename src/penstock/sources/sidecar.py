@@ -95,7 +95,8 @@ def kept(
     places = [] if rebuild else [path, *([otherwise] if otherwise else [])]
 
     def there() -> Path | None:
-        return next((at for at in places if at.exists() and check(at, kind, data, summed=summed)), None)
+        with storage(path):
+            return next((at for at in places if at.exists() and check(at, kind, data, summed=summed)), None)
 
     def save(now: Stat, total: int, body: bytes, alone: bool) -> Path:
         hidden = rebuild and path.exists()  # what is there would be found first

@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ..base.hints import chosen
 from ..base.random import key_of, permutations, permute, tweaked
 from ..base.rows import Rows
 from ..errors import ConfigError
@@ -157,7 +156,6 @@ class Spread:
 
 def spread_of(rank: int, world_size: int, group: int | None, remainder: Remainder, turns: int = 1) -> Spread:
     """The share of a rank; all of it for lanes, which have no group. Who is alone has the last, short batch too."""
-    chosen(remainder, REMAINDERS, "remainder={}")
     if group is None:
         return Spread()
     return Spread(rank, world_size, group, "keep" if world_size == 1 and remainder == "drop" else remainder, turns)

@@ -14,7 +14,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from ..base.hints import chosen
+from ..base.hints import chosen, guided, no_dataset
 from ..base.ints import whole
 from ..base.machine import place
 from ..base.seams import world, write_whole
@@ -33,6 +33,7 @@ from .shard import SHARD_FORMATS, ShardFormat, Writer, Written
 _VERSION = 2
 
 
+@guided
 def write(
     dataset: Dataset,
     folder: str | Path,
@@ -73,6 +74,8 @@ def write(
     ...     [file.name for file in files], ps.read(folder)[2]
     (['shard-000000.arrow', 'shard-000001.arrow'], {'text': 'a fox'})
     """
+    if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise no_dataset("write", dataset)
     chosen(format, SHARD_FORMATS, "format={}")
     chosen(executor, EXECUTORS, "executor={}")
     if place()[1] > 1:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ...base.machine import place
+from ...base.urls import local
 from ...dataset import Dataset
 from ...errors import ConfigError, missing_extra
 from ...graph.ends import endless
@@ -117,7 +118,7 @@ class Pipeline:
             folder = own.save_path if own and own.save_path else asked.output_dir
             folder = folder if len(data) == 1 or (own and own.save_path) else f"{folder}/{name}"
             kind = own.save_format if own and own.save_format else asked.format
-            files = write_shards(dataset, Path(folder), replace(asked, format=kind), rows_in(dataset))
+            files = write_shards(dataset, local(folder), replace(asked, format=kind), rows_in(dataset))
             data[name] = read(cast("list[str | Path]", files), name=name)
         return self
 
