@@ -23,6 +23,7 @@ def numbers() -> ps.Dataset:
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "columns": (lambda: ps.read("a.jsonl", columns=5), "read(columns=5): give a list of names, or None"),
     "array": (lambda: ps.read("a.jsonl", columns=np.array(["a"])), "give a list of names, or None"),
+    "no order": (lambda: ps.read("a.jsonl", columns={"a", "b"}), "give a list of names, or None"),
     "filters": (lambda: ps.read("a.jsonl", where=[("x", ">", 3)]), "read(where=[('x', '>', 3)]): give a dict by name"),
     "cache": (lambda: ps.read("a.jsonl", cache=3), "read(cache=3): give a path, or None"),
     "by place": (lambda: ps.from_sequence([1], b"a"), "from_sequence(name=b'a'): give a string, or None"),
@@ -56,7 +57,7 @@ def test_what_an_argument_can_be_is_taken(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1, "y": 2}\n')
     path = tmp_path / "a.jsonl"
     wanted = [{"x": 1}]
-    columns: list[Any] = [["x"], ("x",), {"x"}, {"x": 0}, {"x": 0}.keys(), [np.str_("x")]]
+    columns: list[Any] = [["x"], ("x",), {"x": 0}, {"x": 0}.keys(), [np.str_("x")]]
     assert all([dict(row) for row in ps.read(path, columns=names)] == wanted for names in columns)
     assert len(list(numbers().batch(3, drop_remainder=np.bool_(True)))) == 2
     with ps.Loader(numbers(), workers=1, timeout=np.float32(30)) as loader:

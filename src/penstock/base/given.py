@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -24,7 +24,7 @@ class Kind:
 
 
 def _several(value: object) -> bool:
-    return isinstance(value, Sequence | Mapping | Set)
+    return isinstance(value, Sequence | Mapping | KeysView)  # a set has another order in every process
 
 
 def _text(value: Any) -> bool:
