@@ -28,7 +28,7 @@ import signal, sys, penstock as ps
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run with Ctrl-C ignored
     ds = ps.read(sys.argv[1], cache=sys.argv[2]).shuffle().batch(4)
-    with ps.Loader(ds, workers=2) as loader:
+    with ps.Loader(ds, workers=int(sys.argv[3])) as loader:
         for _ in loader:
             pass
 """
@@ -65,9 +65,10 @@ def until_silent(site: servers.Site) -> None:
         time.sleep(0.05)
 
 
-def test_ctrl_c_ends_a_run_whose_store_says_nothing(site: servers.Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_ends_a_run_whose_store_says_nothing(workers: int, site: servers.Site, tmp_path: Path) -> None:
     environment = {**os.environ, "PENSTOCK_STORE_SECONDS": "600"}
-    arguments = [f"{site.url}/x.parquet", str(tmp_path / "cache")]
+    arguments = [f"{site.url}/x.parquet", str(tmp_path / "cache"), str(workers)]
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, env=environment
     ) as run:

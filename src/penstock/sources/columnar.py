@@ -105,8 +105,8 @@ class Parquet(OfColumns):
             for start, stop in _chunks(footer.row_group(group), self.columns):
                 self._data.compare(start, stop)
         # With the footer at hand opening is cheap, and a reader of one's own needs no lock. Threads are the loader's.
-        # A read for each column is faster than one for all, where asking takes no time.
-        options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": is_far(self._path)}
+        # What lies in a store is on its way already, and is waited for by this thread, which Ctrl-C can stop.
+        options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": False}
         with opened(self._path) as raw, pq.ParquetFile(raw, **options) as file:
             table = file.read_row_group(group, columns=self.columns, use_threads=False)
         table = table.select(self.columns)
