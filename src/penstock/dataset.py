@@ -432,7 +432,7 @@ class Dataset(Shows):
         >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
         [[0, 2, 4], [1, 3]]
         """
-        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})", 1)
+        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})", 0)
         if not 0 <= index < count:
             raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
         return self._sliced(slice(index, None, count))

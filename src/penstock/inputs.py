@@ -103,7 +103,7 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
 
 @guided
 def read(
-    paths: str | Path | Sequence[str | Path],
+    paths: str | Path | Iterable[str | Path],
     format: FormatName | str | Callable[[Path], Any] | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import ConfigError
 from penstock.sources.braces import braces
 from penstock.sources.paths import find, format_of, one_format
@@ -154,3 +155,14 @@ def test_a_file_whose_name_begins_with_a_tilde_is_found(tmp_path: Path, monkeypa
     assert find("~nobody.jsonl") == [Path("~nobody.jsonl")]
     with pytest.raises(ConfigError, match="~no-one.jsonl' is missing"):
         find("~no-one.jsonl")
+
+
+def test_paths_may_come_from_an_iterator(tmp_path: Path) -> None:
+    """It was looked at twice, and empty the second time."""
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"x": "{name}"}}\n')
+    wanted = [{"x": "a"}, {"x": "b"}]
+    assert list(ps.read(tmp_path.glob("*.jsonl"))) == wanted
+    assert list(ps.read(str(tmp_path / f"{name}.jsonl") for name in "ba")) == wanted
+    with pytest.raises(ConfigError, match="no paths were given"):
+        ps.read(iter([]))

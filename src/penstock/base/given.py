@@ -54,7 +54,6 @@ _KINDS = {
     ),
     "Long": Kind("a string", _text),
     "Callable[[Any, str, int, int], Any]": Kind("a function", callable),
-    "Callable[[Any], Any]": Kind("a function", callable),
 }
 """The annotations that are looked at, as they are written; what has better words of its own is not among them."""
 

@@ -56,7 +56,7 @@ DECODED = 192 << 20
 
 
 def open_files(
-    paths: str | Path | Sequence[str | Path],
+    paths: str | Path | Iterables[str | Path],
     format: str | Format | None = None,
     columns: Sequence[str] | None = None,
     cache: str | Path | None = None,
@@ -89,8 +89,8 @@ def open_files(
     >>> folder.cleanup()
     """
     with _looking(cache):
-        look_at(_given(paths))  # what is an object is not asked for what may lie in folders
-        return _opened(paths, format, columns, cache, lengths, split, where, dtype, eos)
+        look_at(given := _given(paths))  # what is an object is not asked for what may lie in folders
+        return _opened(given, format, columns, cache, lengths, split, where, dtype, eos)
 
 
 @contextlib.contextmanager
@@ -103,7 +103,7 @@ def _looking(cache: str | Path | None) -> Generator[None]:
 
 
 def _opened(
-    paths: str | Path | Sequence[str | Path],
+    given: list[str | Path],
     format: str | Format | None,
     columns: Sequence[str] | None,
     cache: str | Path | None,
@@ -114,7 +114,6 @@ def _opened(
     eos: int | None,
 ) -> Chain | Selected:
     others = {"columns": columns, "lengths": lengths, "split": split, "where": where, "dtype": dtype, "eos": eos}
-    given = _given(paths)
     if callable(format):
         return open_own(given, format, cache, others)
     if brought := outside(given, format):
@@ -127,9 +126,10 @@ def _opened(
     return source
 
 
-def _given(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    many = isinstance(paths, Iterables) and not (isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns"))
-    many = many and getattr(paths, "ndim", 1) > 0  # an array without an axis
+def _given(paths: str | Path | Iterables[str | Path]) -> list[str | Path]:
+    one = getattr(paths, "ndim", 1) == 0  # an array without an axis
+    one = one or isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns")
+    many = not one and isinstance(paths, Iterables)
     given = list(cast("Iterables[str | Path]", paths)) if many else [cast("str | Path", paths)]
     if wrong := [reprlib.repr(path) for path in given if not isinstance(path, str | Path)]:  # pyright: ignore[reportUnnecessaryIsInstance]
         remedy = "give texts or pathlib.Path, one or a list of them; of samples in memory, ps.from_sequence(samples)"
