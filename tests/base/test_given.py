@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction, unwrap
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.base.given import check_given, looked_at
+from penstock.base.given import _KINDS, check_given, looked_at  # pyright: ignore[reportPrivateUsage]
 
 
 def numbers() -> ps.Dataset:
@@ -37,7 +38,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "dump": (lambda: ps.dump([1], "a.yaml"), "dump: list is not a dataset"),
     "pipe": (lambda: numbers().pipe(cast("Any", 5)), "pipe(5): give a function of the dataset"),
     "choice": (lambda: ps.Loader(numbers(), executor=np.array(["a", "b"])), "choose 'inline', 'threads'"),
-    "none of none": (lambda: ps.read("a.jsonl", where={"x": []}), "'x' is none of no values"),
+    "none of none": (lambda: ps.read("a.jsonl", where={"x": []}), "'x' may have no value at all"),
     "far": (lambda: numbers().batch(10**400), "a whole number of at most 2^62"),
     "no axis": (lambda: ps.from_sequence(np.array(2)), "an array without an axis"),
 }
@@ -62,6 +63,15 @@ def test_what_an_argument_can_be_is_taken(tmp_path: Path) -> None:
     assert len(list(numbers().batch(3, drop_remainder=np.bool_(True)))) == 2
     with ps.Loader(numbers(), workers=1, timeout=np.float32(30)) as loader:
         assert len(list(loader)) == 8
+
+
+def test_every_annotation_that_is_known_is_that_of_an_argument() -> None:
+    """One that is spelled otherwise by now would not be looked at any more."""
+    things = [getattr(ps, name) for name in ps.__all__]
+    methods = [method for kind in (ps.Dataset, ps.Loader, ps.Schedule) for method in vars(kind).values()]
+    functions = [unwrap(thing) for thing in (*things, *methods) if isfunction(thing)]
+    hints = {str(hint).removesuffix(" | None") for fn in functions for hint in fn.__annotations__.values()}
+    assert _KINDS.keys() <= hints
 
 
 def test_arguments_of_many_places_are_not_mistaken() -> None:

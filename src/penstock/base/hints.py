@@ -167,10 +167,8 @@ def near(word: object, known: Iterable[str]) -> str:
     >>> near("text", ["texts", "web/text"])
     "; did you mean 'web/text'?"
     """
-    names = list(known)
-    found = [name for name in names if name.rpartition("/")[2] == str(word)][:3] or get_close_matches(
-        str(word), names, 3
-    )
+    names, word = list(known), str(word)
+    found = [name for name in names if name.rpartition("/")[2] == word][:3] or get_close_matches(word, names, 3)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 

@@ -128,7 +128,7 @@ def _condition(column: str, condition: Any) -> Any:
         if values := _values(condition):
             return values
         raise ConfigError(
-            f"where: {column!r} is none of no values, so no row would be left; give those that it may have"
+            f"where: {column!r} may have no value at all, so that no row would be left; name those that it may have"
         )
     given = cast("Mapping[str, Any]", condition)
     if unknown := sorted(set(given) - {*_RANGES, "not", "hash"}):
