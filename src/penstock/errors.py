@@ -51,6 +51,19 @@ class IndexedError(PenstockError, TypeError):
     """`len(ds)` or `ds[i]` was asked of a pipeline that only a run can measure; the message names the step."""
 
 
+def no_end(error: Exception) -> Exception:
+    """The error of a function, where Python would take it for the end of whoever iterates: what follows would be gone
+    without a word.
+
+    >>> no_end(StopIteration())
+    RuntimeError('it raised StopIteration, as next() does where nothing is left: give next() a default')
+    """
+    if not isinstance(error, StopIteration):
+        return error
+    made = RuntimeError("it raised StopIteration, as next() does where nothing is left: give next() a default")
+    return made.with_traceback(error.__traceback__)
+
+
 class Skip(PenstockError):
     """Raised in the function of `map(fn, may_skip=True)`, it drops the sample. Anywhere else it is an error.
 

@@ -15,7 +15,7 @@ from ..base.random import generator
 from ..base.rows import Rows
 from ..base.seams import world
 from ..base.tree import collate
-from ..errors import ConfigError, Skip
+from ..errors import ConfigError, Skip, no_end
 from ..types import Ints, Shards, Source, Transform, Vectorised
 from .clock import SEVERAL, Clock
 
@@ -45,7 +45,7 @@ def failed(rows: Rows, flat: int, error: Exception, grouped: bool = False) -> Fa
     """The failure of one sample; an error that already names its sample is passed on as it is."""
     if isinstance(error, Failed):
         return error
-    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), error, grouped)
+    return Failed(int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), no_end(error), grouped)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,10 @@ class Step:
 
     def _all(self, values: Sequence[Any], rows: Rows, index: Ints | None) -> Sequence[Any]:
         if self.kind in ("map", "filter", "flat", "may_skip"):
-            return self.many(values) if self.many else list(map(self.fn, values))
+            out = self.many(values) if self.many else list(map(self.fn, values))
+            if len(out) < len(values) and not self.many:
+                raise StopIteration  # which a function raised: to `map` that is the end
+            return out
         calls = self.calls(rows, index)
         return [calls(i)(value) for i, value in enumerate(values)]
 

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from ..base.rows import bounds_of, empty_rows, join_rows
+from ..errors import no_end
 from ..types import Json
 from .trail import After, Chunk, Fixed, Joined, Offset, Trail
 
@@ -57,7 +58,10 @@ class Tap:
         return Offset(*self._end) if self._rest is None else Offset(self._rest.trail, self._used)
 
     def _fill(self, n: int) -> bool:
-        chunk = self.stream.pull(n)
+        try:
+            chunk = self.stream.pull(n)
+        except StopIteration as error:  # of a function that measures, or opens: streams end otherwise
+            raise no_end(error) from error
         if not chunk.values:
             return False
         trail = After(*self._end, chunk.trail)
