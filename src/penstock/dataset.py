@@ -18,7 +18,7 @@ from .base.tree import collate as default_collate
 from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
 from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
-from .graph.batched import Batched, Collated, columnar
+from .graph.batched import Batched, Collated, in_columns
 from .graph.build import COUNTER, name_of
 from .graph.compiled import Compiled
 from .graph.costs import tell_of_shuffle
@@ -565,7 +565,7 @@ class Dataset(Shows):
             raise ConfigError(
                 "map(batched=..., may_skip=True): a list of results drops none; filter before or after it"
             )
-        many = Batched(_function(fn, "map"), whole(batched, "map(batched={})", 1), columnar(self.flow))
+        many = Batched(_function(fn, "map"), whole(batched, "map(batched={})", 1), in_columns(self.flow, "map"))
         return self._each("map", many)
 
     def rename(self, names: Mapping[str, str]) -> Dataset:
@@ -724,7 +724,7 @@ class Dataset(Shows):
         n = whole(n, "batch({})", 1)
         within_reach(n)
         stack = None if collate is None else _collate(collate)
-        if stack is not None and collate not in (list, tuple) and columnar(self.flow):
+        if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
             stack = Collated(stack)
         return self._with(batched(self.flow, Batch(n, drop_remainder), stack))
 

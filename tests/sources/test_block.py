@@ -18,7 +18,7 @@ from penstock.sources.block import Columns
 from tables import WRITERS, arrow_file, parquet, same, table, write
 
 pa: Any = pytest.importorskip("pyarrow")
-pytest.importorskip("pyarrow.parquet")
+pq: Any = pytest.importorskip("pyarrow.parquet")
 N = 400
 FIELDS = ("id", "text", "score", "vector", "nested", "when", "void", "raw", "bits", "map")
 
@@ -208,3 +208,66 @@ def test_views_of_texts_are_read_one_by_one_too(tmp_path: Path, executor: Any) -
         assert [row["text"] for row in ds] == texts
         with ps.Loader(ds.shuffle(seed=1), workers=0 if executor == "inline" else 2, executor=executor) as loader:
             assert sorted(row["text"] for row in loader) == sorted(texts)
+
+
+STORED: dict[str, tuple[pa.DataType, pa.DataType]] = {
+    "a": (pa.string(), pa.list_(pa.int16())),
+    "b": (pa.large_string(), pa.large_list(pa.int16())),
+    "c": (pa.string_view(), pa.list_(pa.int16())),
+    "d": (pa.dictionary(pa.int32(), pa.string()), pa.list_(pa.int16())),
+}
+
+
+def stored(path: Path, text: pa.DataType, numbers: pa.DataType) -> None:
+    texts, lists = pa.array(["a", "b"]).cast(text), pa.array([[1], [2, 3]], numbers)
+    small, exact = pa.array([1, 2], pa.uint8()), pa.array([1, 2], pa.timestamp("ns"))
+    pq.write_table(pa.table({"small": small, "exact": exact, "lists": lists, "text": texts}), path)
+
+
+@pytest.mark.parametrize("files", ["ab", "c", "abcd"])
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_columns_have_their_types_however_texts_are_stored(files: str, seed: int | None, tmp_path: Path) -> None:
+    """Files that store texts in other ways, and texts as polars writes them, were made columns of rows anew: numbers
+    were int64 then, and nanoseconds gone.
+    """
+    for name in files:
+        stored(tmp_path / f"{name}.parquet", *STORED[name])
+    ds = ps.read(tmp_path / "*.parquet", rows="columns")
+    ds = ds if seed is None else ds.shuffle(seed=seed)
+    rows, columns = list(ds), ds.batch(8, collate=lambda columns: columns)[0]
+    assert columns["small"].dtype == np.uint8 and {each.dtype.name for each in columns["lists"]} == {"int16"}
+    assert columns["small"].tolist() == [row["small"] for row in rows]
+    for name in ("exact", "text"):
+        assert columns[name] == [row[name] for row in rows]
+    assert [each.tolist() for each in columns["lists"]] == [row["lists"].tolist() for row in rows]
+
+
+@pytest.mark.parametrize(
+    "one,other,words",
+    [
+        ({"x": [1], "y": ["a"]}, {"x": [1], "z": ["a"]}, "the source 'a' has x, y, and 'b' x, z"),
+        ({"x": pa.array([1], pa.int32())}, {"x": pa.array([1.0], pa.float32())}, "'x' is int32 in the source 'a'"),
+        ({"x": [1]}, {"x": ["a"]}, "'x' is int64 in the source 'a', and string in 'b'"),
+    ],
+)
+def test_a_mixture_of_other_columns_has_no_columns(one: Any, other: Any, words: str, tmp_path: Path) -> None:
+    """The column that the first sample lacked was gone, and types were those of whoever lay beside."""
+    for name, columns in (("a", one), ("b", other)):
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    sources = {name: ps.read(tmp_path / f"{name}.parquet", rows="columns", name=name) for name in "ab"}
+    mixed = ps.mix(sources, seed=1)
+    for make in (lambda: mixed.map(lambda x: x, batched=2), lambda: mixed.batch(2, collate=lambda x: x)):
+        with pytest.raises(ps.ConfigError, match=words):
+            make()
+    assert len(mixed.limit(2).batch(2, collate=list)[0]) == 2
+
+
+def test_a_source_of_nothing_but_nulls_has_the_type_of_the_others(tmp_path: Path) -> None:
+    for name, kind in (("a", pa.null()), ("b", pa.int8())):
+        pq.write_table(
+            pa.table({"x": pa.array([None, None] if name == "a" else [1, 2], kind)}), tmp_path / f"{name}.parquet"
+        )
+    sources = {name: ps.read(tmp_path / f"{name}.parquet", rows="columns") for name in "ab"}
+    columns = ps.mix(sources, seed=1).batch(4, collate=lambda columns: columns)[0]
+    assert columns.arrow.schema.field("x").type == pa.int8()
+    assert sorted(columns["x"], key=str) == [1, 2, None, None]

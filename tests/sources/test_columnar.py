@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import block, columnar, open_files
 from penstock.sources.rows import check
@@ -361,3 +362,22 @@ def test_a_table_without_columns_has_its_rows(tmp_path: Path) -> None:
         writer.write_table(table)
     source = open_files(tmp_path / "x.arrow")
     assert len(source) == 5 and source.read(np.array([0, 1])) == [{}, {}] and source.read(np.arange(5)) == [{}] * 5
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_what_follows_an_arrow_file_is_not_passed_over(kind: str, tmp_path: Path) -> None:
+    """Of two that were put together the second was gone, as pyarrow has it; a word is what is owed."""
+
+    def bytes_of(numbers: list[int]) -> bytes:
+        out, rows = pa.BufferOutputStream(), pa.table({"x": numbers})
+        with (ipc.new_stream if kind == "stream" else ipc.new_file)(out, rows.schema) as writer:
+            writer.write_table(rows)
+        return out.getvalue().to_pybytes()
+
+    path = tmp_path / "x.arrow"
+    path.write_bytes(bytes_of([1, 2]))
+    assert [row["x"] for row in ps.read(path)] == [1, 2]
+    for more in (bytes_of([3, 4]), b"garbage!" * 20):
+        path.write_bytes(bytes_of([1, 2]) + more)
+        with pytest.raises(ps.DataError, match=r"x.arrow"):
+            ps.read(path)

@@ -298,7 +298,10 @@ def test_many_csv_files_have_the_same_types_late_as_early(tmp_path: Path) -> Non
         assert [row["n"] for row in whole(tmp_path / "*.csv")] == rows
 
 
-@pytest.mark.parametrize("body", ['a,b\n1,"x\n2,y\n', 'a,b\n1,x\n2,"y', 'a\n"x""\n', 'a,b\n1,"', 'a,b\n1,"3\n4,5\n'])
+@pytest.mark.parametrize(
+    "body",
+    ['a,b\n1,"x\n2,y\n', 'a,b\n1,x\n2,"y', 'a\n"x""\n', 'a,b\n1,"', 'a,b\n1,"3\n4,5\n', 'a,b\n1,5" disk\n2,"x\n3,y\n'],
+)
 def test_a_quote_that_is_not_closed_is_an_error(tmp_path: Path, body: str) -> None:
     (tmp_path / "x.csv").write_text(body)
     with pytest.raises(DataError, match=r"x\.csv: a quote is not closed"):

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -190,3 +191,24 @@ def test_narrow_unsigned_numbers_are_compared_with_any_number(tmp_path: Path) ->
     pq.write_table(pa.table({"n": pa.array([7, 200], pa.uint8())}), tmp_path / "n.parquet")
     for where, found in (({"n": 300}, []), ({"n": {"min": -1, "max": 300}}, [7, 200]), ({"n": {"above": 7}}, [200])):
         assert [row["n"] for row in ps.read(tmp_path / "n.parquet", where=where)] == found
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("ns"), pa.timestamp("ns", "Europe/Berlin"), pa.duration("ns"), pa.timestamp("s")], ids=str
+)
+def test_what_a_column_gives_selects_its_rows(kind: Any, tmp_path: Path) -> None:
+    """Of the times of pandas the nanoseconds were cut off, and other rows chosen."""
+    pytest.importorskip("pandas")
+    pq.write_table(pa.table({"at": pa.array([10**9 + 1, 10**9 + 2], kind)}), path := tmp_path / "a.parquet")
+    first, last = (row["at"] for row in ps.read(path))
+    for where, wanted in ((last, 1), ([first, last], 2), ({"max": last}, 2), ({"not": last}, 1), ({"below": last}, 1)):
+        assert len(ps.read(path, where={"at": where})) == wanted
+
+
+def test_bounds_and_numbers_of_numpy_are_looked_at(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["1", "2"], "x": [1, 2]}), path := tmp_path / "a.parquet")
+    assert [row["x"] for row in ps.read(path, where={"x": np.int64(2)})] == [2]
+    with pytest.raises(ps.ConfigError, match="holds string and cannot be compared"):
+        list(ps.read(path, where={"text": np.int64(1)}))
+    with pytest.raises(ps.ConfigError, match="'x' has min: None"):
+        ps.read(path, where={"x": {"min": None}})

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.columnar import Columnar, Columnwise, Stack
+from ..errors import ConfigError
 from ..sources import Chain
 from ..sources.block import Columns
+from ..sources.kinds import fits
 from ..sources.select import Selected
 from ..streams.step import Miscounted
 from .build import name_of
@@ -31,6 +33,41 @@ def columnar(flow: Flow) -> bool:
             return columnar(below)
         case _:
             return False
+
+
+def in_columns(flow: Flow, step: str) -> bool:
+    """The same; refused where sources differ in their columns, for a batch has columns of one type each, whichever
+    samples lie in it.
+    """
+    if not columnar(flow):
+        return False
+    (first, types), *others = [(source.name, source.types) for source in _read(flow)]
+    for other, found in others:
+        if {*found} != {*types}:
+            raise ConfigError(
+                f"{step} of columns: the source {first!r} has {', '.join(types)}, and {other!r} {', '.join(found)}: "
+                "read the same ones, columns=[...], or leave out rows='columns'"
+            )
+        for name, kind in found.items():
+            if not (fits(kind, types[name]) or fits(types[name], kind)):
+                raise ConfigError(
+                    f"{step} of columns: {name!r} is {types[name]} in the source {first!r}, and {kind} in {other!r}: "
+                    "write them alike, read columns=[...] without it, or leave out rows='columns'"
+                )
+    return True
+
+
+def _read(flow: Flow) -> list[Chain | Selected]:
+    """The sources of a flow of columns."""
+    match flow:
+        case Read(source):
+            return [source] if isinstance(source, Chain | Selected) else []
+        case Mix(flows):
+            return [source for each in flows for source in _read(each)]
+        case Reorder(below) | Head(below) | Rest(below) | Again(below):
+            return _read(below)
+        case _:
+            return []
 
 
 def as_columns(samples: Sequence[Any]) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..orders import FixedSet, Repeat
+from ..orders import FixedSet, Repeat, Replay
 from .nodes import Again, Each, Flow, Hold, Mix, Reorder, Rest, fact
 
 
@@ -14,7 +14,7 @@ def endless(flow: Flow) -> bool:
             return rule.endless(names, [*map(endless, flows)])
         case Again(_, epochs):
             return epochs is None
-        case Reorder(below, Repeat(epochs)):
+        case Reorder(below, Repeat(epochs) | Replay(epochs)):
             return epochs is None or endless(below)
         case Reorder(below, FixedSet()):
             return False

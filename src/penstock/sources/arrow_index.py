@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _MOST = (256, 33_000, 0)  # what a byte can unfold to, by codec: LZ4 frames, zstd
+_PADDING = 64  # bytes that may lie before a footer
 
 
 class Body(NamedTuple):
@@ -54,10 +55,18 @@ def index_of(buffer: Any, *, file: bool) -> Index:
         if marker != 0xFFFFFFFF or length < 0:
             raise ValueError(f"no Arrow message at byte {at}")
         if length == 0:
+            _refuse_more(view, at + 8, file)
             return _whole(found)
         found, at = _message(view, found, at, at + 8, length)
     # Readers of sockets take this for an end. In a file it may be half of what was written.
     raise ValueError("it has no end mark: it was cut off, or its writer was not closed")
+
+
+def _refuse_more(view: memoryview, end: int, file: bool) -> None:
+    """Refuse what follows the end: another stream or file that was put behind, which other readers pass over."""
+    footer = len(view) - 10 - struct.unpack_from("<i", view, len(view) - 10)[0] if file else len(view)
+    if footer - end > _PADDING or any(view[end:footer]):
+        raise ValueError(f"it ends at byte {end}, and {footer - end:,} bytes follow: write files one by one")
 
 
 def _listed(view: memoryview) -> Index:

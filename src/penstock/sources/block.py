@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.columnar import Columnar, Stack
+from ..errors import DataError
 from ..types import Ints
 from .rows import arrow, numbers_in_lists, rows_of, together, values_of
 
@@ -27,6 +28,12 @@ _STACKED: dict[str, Any] = {
 }
 """The types that numbers of samples have when they are stacked."""
 
+_WIDE = {
+    "string": "large_string",
+    "string_view": "large_string",
+    "binary": "large_binary",
+    "binary_view": "large_binary",
+}
 _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
@@ -49,7 +56,11 @@ class Columns(Mapping[str, Any]):
 
     @classmethod
     def of_rows(cls, rows: Sequence[Any]) -> Columns:
-        """The columns of samples that are rows already."""
+        """The columns of samples that are rows already, whose names are the same."""
+        names = {*rows[0]} if rows else set[str]()
+        for row in rows:
+            if {*row} != names:
+                raise DataError(f"a sample has {', '.join(row)}, another one {', '.join(rows[0])}: name columns=[...]")
         return cls(arrow().RecordBatch.from_pylist(list(rows)))
 
     def __getitem__(self, name: str) -> Any:
@@ -208,16 +219,48 @@ class OfColumns(ABC):
 def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
     """Rows that were read in parts, part after part, in their order: `order` tells where each belongs."""
     blocks = [part for part in parts if isinstance(part, Block)]
-    if len(blocks) == len(parts) and all(block.batch.schema.equals(blocks[0].batch.schema) for block in blocks):
-        whole = together([block.batch for block in blocks])
-        if isinstance(whole, arrow().RecordBatch):
-            with suppress(arrow().ArrowNotImplementedError):
-                return Block(_back(whole, order), True, blocks[0].form)
+    with suppress(arrow().ArrowInvalid, arrow().ArrowNotImplementedError):
+        if len(blocks) == len(parts) and (batches := _alike([block.batch for block in blocks])):
+            whole = together(batches)
+            if isinstance(whole, arrow().RecordBatch):
+                form = blocks[0].form if whole.schema.equals(blocks[0].batch.schema) else Form(whole.schema)
+                return Block(_back(whole, order), True, form)
     out: list[Any] = [None] * len(order)
     rows = (row for part in parts for row in part)
     for place, row in zip(order.tolist(), rows, strict=True):
         out[place] = row
     return out
+
+
+def _alike(batches: list[Any]) -> list[Any]:
+    """Record batches as of one schema, where their columns differ in how they are stored alone; else none."""
+    pa, first = arrow(), batches[0].schema
+    if all(batch.schema.equals(first) for batch in batches):
+        return batches
+    if any({*batch.schema.names} != {*first.names} for batch in batches):
+        return []
+    fields = list[Any]()
+    for name in first.names:
+        found = {batch.schema.field(name).type for batch in batches}
+        told = {kind for kind in found if not pa.types.is_null(kind)} or found  # of others nothing but nulls was seen
+        wide = told if len(told) == 1 else set(map(_wide, told))
+        if len(wide) > 1:
+            return []
+        fields.append((name, wide.pop()))
+    schema = pa.schema(fields)
+    return [batch.select(first.names).cast(schema) for batch in batches]
+
+
+def _wide(kind: Any) -> Any:
+    """The type that has all values of a type, however they are stored."""
+    pa = arrow()
+    if pa.types.is_dictionary(kind):
+        return _wide(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_wide(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _wide(field.type)) for field in kind])
+    return getattr(pa, _WIDE[str(kind)])() if str(kind) in _WIDE else kind
 
 
 def _run(rows: Ints) -> bool:
@@ -238,7 +281,7 @@ def _taken(batch: Any, places: Ints) -> Any:
 def _back(batch: Any, order: Ints) -> Any:
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return batch.take(arrow().array(back))
+    return _taken(batch, back)
 
 
 def of_batch(batch: Any, rows: Ints | None, form: Form, *, views: bool) -> Sequence[Any]:
@@ -253,10 +296,7 @@ def of_batch(batch: Any, rows: Ints | None, form: Form, *, views: bool) -> Seque
         return Block.of(batch.slice(first, len(rows)), views, form)
     if views and any(form.lists):  # rows are views of the file; what is taken is a copy
         return Block(batch, views, form, rows_of(batch, rows, views=True), rows)
-    try:
-        return Block.of(batch.take(pa.array(rows)), True, form)
-    except pa.ArrowNotImplementedError:  # views of texts, as polars writes them, cannot be taken from
-        return rows_of(batch, rows, views=views)
+    return Block.of(_taken(batch, rows), True, form)
 
 
 def of_batches(
@@ -299,12 +339,7 @@ def of_batches(
             pairs = zip(parts.tolist(), rows.tolist(), strict=True)
             whole = together([held[number].slice(row, 1) for number, row in pairs])
         return of_batch(whole, None, form, views=True)
-    pa, rows = arrow(), rows[order]
+    rows = rows[order]
     spans = [(int(sorted_parts[start]), rows[start:stop]) for start, stop in pairwise(cuts)]
-    try:
-        whole = together([batch(number).take(pa.array(mine)) for number, mine in spans])
-        if isinstance(whole, pa.RecordBatch):
-            return of_batch(_back(whole, order), None, form, views=True)
-    except pa.ArrowNotImplementedError:
-        pass
-    return joined([rows_of(batch(number), mine, views=views) for number, mine in spans], order)
+    whole = together([_taken(batch(number), mine) for number, mine in spans])
+    return of_batch(_back(whole, order), None, form, views=True)

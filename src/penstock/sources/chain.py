@@ -18,6 +18,7 @@ from ..types import Ints, Json, Sizes
 from . import sidecar
 from .block import OfColumns, joined
 from .identity import Digest, file_digest, row_digest
+from .kinds import Kind, Typed
 from .paths import TokenType
 
 _FAR = 4 << 10  # bytes of a store worth reading for nothing to save one more read
@@ -212,6 +213,12 @@ class Chain:
     def columnar(self) -> bool:
         """Whether rows can be had as columns."""
         return len(self.files) > 0 and isinstance(self.files[0], OfColumns)
+
+    @property
+    def types(self) -> Mapping[str, Kind]:
+        """The types of the columns, where the files tell them; the first file speaks for the others."""
+        first = self.files[0] if len(self.files) else None
+        return first.types if isinstance(first, Typed) else {}
 
     def place(self, index: int) -> tuple[Path, int]:
         """The file in which a row lies, and which of its rows it is."""

@@ -219,11 +219,11 @@ class _Stream(io.RawIOBase):
 
     def closed_quotes(self, last: Any) -> None:
         """Refuse a file whose last value begins with a quote that nothing ends: it has swallowed all rows after it."""
-        if self._quotes % 2 == 0:
-            return
-        spelled = b'"' + str(last).replace('"', '""').encode()
-        opened = self._tail.endswith(spelled[-_TAIL:]) if last not in (None, "") else False
-        if opened or re.search(rb'(^|[,\r\n])"\Z', self._tail):
+        odd, text = self._quotes % 2 == 1, str(last)  # even they are where a text that is not quoted has one, too
+        spelled = b'"' + text.replace('"', '""').encode()
+        plain = len(spelled) <= _TAIL and text.strip('"') != ""
+        opened = self._tail.endswith(spelled[-_TAIL:]) if last not in (None, "") and (odd or plain) else False
+        if opened or (odd and re.search(rb'(^|[,\r\n])"\Z', self._tail)):
             raise DataError(
                 "a quote is not closed: the last value would hold the rest of the file", where=str(self._origin)
             )

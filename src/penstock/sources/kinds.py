@@ -74,9 +74,9 @@ def compare(types: Mapping[str, Kind], path: Path, seen: Kinds) -> None:
     """
     for name, kind in types.items():
         other, where = seen.setdefault(name, (kind, path))
-        if _fits(kind, other):
+        if fits(kind, other):
             continue
-        if not _fits(other, kind):
+        if not fits(other, kind):
             raise DataError(
                 f"its column {name!r} holds {kind}, that of {where} holds {other}: write them alike, pass "
                 "columns= without it, or read them as two sources",
@@ -85,10 +85,10 @@ def compare(types: Mapping[str, Kind], path: Path, seen: Kinds) -> None:
         seen[name] = kind, path
 
 
-def _fits(one: Kind, other: Kind) -> bool:
+def fits(one: Kind, other: Kind) -> bool:
     """Whether a type is another one, of which nothing but nulls or empty lists was seen."""
     if isinstance(one, str) or isinstance(other, str):
         return one in ("null", other)
     if (one.of, [name for name, _ in one.parts]) != (other.of, [name for name, _ in other.parts]):
         return False
-    return all(_fits(mine, theirs) for (_, mine), (_, theirs) in zip(one.parts, other.parts, strict=True))
+    return all(fits(mine, theirs) for (_, mine), (_, theirs) in zip(one.parts, other.parts, strict=True))

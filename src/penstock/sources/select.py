@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -21,6 +22,7 @@ from ..types import Ints, Json, Sizes
 from . import sidecar
 from .chain import Asked, Chain, Counts, Decoding, File
 from .identity import Digest, content, file_digest, row_digest
+from .kinds import Kind
 from .rows import arrow
 from .sizes import Listed
 
@@ -58,6 +60,11 @@ class Selected:
     def counts(self) -> Counts | None:
         """What makes as many tokens of the rows as are known of them."""
         return self._chain.counts
+
+    @property
+    def types(self) -> Mapping[str, Kind]:
+        """The types of the columns."""
+        return self._chain.types
 
     @property
     def columnar(self) -> bool:
@@ -137,11 +144,18 @@ def _condition(column: str, condition: Any) -> Any:
         raise ConfigError(f"where: {column!r} has an empty range; give min, max, above, below, not or hash")
     if "hash" in given:
         _between(given["hash"])
-    return {name: _values(value) if name == "not" else value for name, value in given.items()}
+    if missing := [name for name, value in given.items() if value is None and name != "not"]:
+        raise ConfigError(f"where: {column!r} has {missing[0]}: None, which nothing is compared with; leave it out")
+    return {name: _values(value) if name == "not" else _plain(value) for name, value in given.items()}
 
 
 def _values(value: Any) -> list[Any]:
-    return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else [value]
+    return [*map(_plain, cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value])]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, which are no texts."""
+    return value.item() if isinstance(value, np.number | np.bool_) else value
 
 
 def select(
@@ -236,7 +250,7 @@ def _fits(values: Any, condition: Any) -> Mask:
     def scalar(value: Any) -> Any:
         if isinstance(value, int) and str(values.type) == "uint64" and value >= 0:
             return pa.scalar(value, values.type)  # what is narrower is compared with any number
-        made = pa.scalar(value)
+        made = _exact(value, values.type)
         # Dates and times are written as texts.
         return made.cast(values.type) if isinstance(value, str) and not _is_text(values.type) else made
 
@@ -260,6 +274,22 @@ def _fits(values: Any, condition: Any) -> Mask:
             fits = pc.fill_null(getattr(pc, _RANGES[name])(values, scalar(bound)), False)
             mask &= fits.to_numpy(zero_copy_only=False)
     return mask
+
+
+def _exact(value: Any, kind: Any) -> Any:
+    """A value as Arrow has it; the times of pandas to the nanosecond, of which Arrow itself would keep less."""
+    pa = arrow()
+    if hasattr(value, "nanosecond"):
+        made = pa.scalar(
+            value.value, pa.timestamp("ns", None if value.tz is None else getattr(kind, "tz", None) or "UTC")
+        )
+    elif hasattr(value, "nanoseconds"):
+        made = pa.scalar(value.value, pa.duration("ns"))
+    else:
+        return pa.scalar(value)
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return made.cast(kind)  # a column of seconds may lie beyond all nanoseconds
+    return made
 
 
 def _between(bounds: Any) -> tuple[int, int]:
