@@ -88,17 +88,24 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
 
     Args:
         tokens: one axis, any dtype of whole numbers.
-        offsets: `n + 1` ascending places in it, the first of them 0.
+        offsets: `n + 1` ascending places in it, the first of them 0; what lies behind the last is of no document.
         name: what samples are known by outside a mixture; without it they have no name.
 
     Raises:
-        ConfigError: for offsets that do not fit.
+        ConfigError: for offsets that do not begin at 0: lengths, say.
+        DataError: for offsets that decrease, or lead beyond the tokens.
 
     >>> import numpy as np, penstock as ps
     >>> len(ps.from_tokens(np.arange(10), [0, 4, 10]).pack(5))
     2
     """
-    return Dataset(Read(Tokens(cast(Any, tokens), offsets), name or ""))
+    store = Tokens(cast(Any, tokens), offsets)
+    if first := int(np.asarray(offsets)[0]):
+        raise ConfigError(
+            f"from_tokens: the first offset is {first:,}, and the tokens before it would be in no document; of lengths "
+            "give np.cumsum([0, *lengths])"
+        )
+    return Dataset(Read(store, name or ""))
 
 
 @guided

@@ -49,7 +49,13 @@ def place() -> tuple[int, int]:
     for rank, size in _LAUNCHERS:
         if not {"RANK", "WORLD_SIZE"} & os.environ.keys() and rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if not rank.isdecimal() or not size.isdecimal() or ("RANK" not in os.environ and int(size) > 1):
+        raise ConfigError(
+            f"RANK={os.environ.get('RANK')} and WORLD_SIZE={os.environ.get('WORLD_SIZE')} in the environment: set both "
+            "to numbers or neither, or give rank= and world_size="
+        )
+    return int(rank), int(size)
 
 
 def rank_in(group: object) -> tuple[int, int]:

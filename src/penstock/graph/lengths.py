@@ -122,6 +122,8 @@ def _mean_of_mixture(flow: Mix) -> float | None:
 def _measured(name: str, flow: Flow, seed: int) -> float:
     op = Builder(flow).op(flow, seed)
     size = op.size
+    if size == 0:
+        return 0.0
     many = _MEASURED if size is None else min(_MEASURED, size)
     places = np.arange(many) * ((size or many) // max(many, 1))
     values = op.values(op.locate(places, np.zeros_like(places)))

@@ -82,6 +82,10 @@ class Mixture:
         weights = np.asarray([span.first + span.last for law in self._laws for span in law])
         return tuple(bool(weight > 0) for weight in weights.max(axis=0))
 
+    def end_within(self, position: int) -> int:
+        """The end of a pass, or `position` if that comes first."""
+        return self._eras[-1].plan.end_within(position)
+
     def at(self, positions: Ints) -> tuple[Ints, Ints]:
         """The source of each position, and which of its draws (0, 1, 2, ...) it is. Neighbours in order are fastest."""
         if not len(positions):

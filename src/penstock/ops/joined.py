@@ -123,7 +123,7 @@ class JoinedOp(PackedOp):
         at = self._holding(start)
         parts, sizes, document, begins = list[Rows](), list[Ints](), at.document, at.token
         for first, rows, edges in self._looked:
-            if edges[0] <= begins and stop <= edges[-1]:
+            if first <= document and edges[0] <= begins and stop <= edges[-1]:  # empty ones begin where others do
                 a, b = document - first, int(np.searchsorted(edges, stop))
                 parts, sizes, begins = [rows.slice(a, b)], [np.diff(edges[a : b + 1])], stop
                 break

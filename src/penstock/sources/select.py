@@ -155,7 +155,7 @@ def _values(value: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """NumPy's numbers as Python's, which are no texts."""
-    return value.item() if isinstance(value, np.number | np.bool_) else value
+    return cast(Any, value).item() if isinstance(value, np.number | np.bool_) else value
 
 
 def select(

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..base.cursors import as_int, bad_cursor
+from ..base.ints import FAR
 from ..base.rows import Rows, empty_rows, join_rows
 from ..types import Ints, Json
 from .deal import Spread
@@ -65,7 +66,8 @@ class Feed(Protocol):
 
 def of_pass(op: Indexed, epoch: int, places: Ints) -> tuple[Ints, Ints]:
     """Places of a pass as positions of an op, and how often it was gone through before."""
-    shift, lap = (epoch * op.size, 0) if op.size is not None else (0, epoch)
+    counted = op.size is not None and epoch * op.size < FAR  # a pass of an index of what has no end is long
+    shift, lap = (epoch * (op.size or 0), 0) if counted else (0, epoch)
     return places + shift, np.full_like(places, lap)
 
 

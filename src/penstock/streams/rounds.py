@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.cursors import as_int, bad_cursor
-from ..base.ints import distinct
+from ..base.ints import FAR, distinct
 from ..base.random import key_of, permutations, tweaked
 from ..base.rows import Rows, empty_rows
 from ..types import Ints, Json
@@ -100,6 +100,8 @@ class Rounds:
         """Our positions in rounds of a pass; outside of it in the first and last round, maybe."""
         run, lap = (0, epoch) if self.share.laps is None else divmod(epoch, self.share.laps)
         before = lap * (self.op.size or 0)  # positions of the run before this pass
+        if before >= FAR:  # of an index of what has no end
+            before %= self.share.lanes
         return self.share.places(rounds + before // self.share.lanes, run) - before
 
     def _located(self, places: Ints, epoch: int) -> Rows:

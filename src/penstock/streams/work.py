@@ -10,7 +10,8 @@ from typing import Protocol
 from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.rows import empty_rows
 from ..base.seams import world
-from ..types import Json
+from ..errors import DataError
+from ..types import Json, is_source
 from .budget import Budget
 from .clock import Clock
 from .feed import Feed, Indexed, Positions, Unit
@@ -21,6 +22,8 @@ from .quarantine import Placed, Quarantine
 from .step import Failed, Leaf, Step
 from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 
+_PASSES = 64  # over all samples, of which nothing comes: who is dealt others in every pass would have had one by then
+_AT_LEAST = 1 << 17  # whatever weight those have that give something
 SINGLE = 1 << 11  # items of one sample that are made at a time at most; of others 256
 
 
@@ -67,6 +70,7 @@ class Work:
         self.pace, self._pulled = Pace(SINGLE if isinstance(feed, Positions) else 256), 0.0
         reach = "process" if hired.executor is None else hired.executor.reach
         self._foreseeing = foreseeing(hired.leaves, reach)
+        self._idle, self._patience = 0, _patience(hired.leaves) if op is not None and op.size is None else None
 
     def then(self, step: Step | Grouping) -> Work:
         """One more step, in the same piece of work."""
@@ -112,7 +116,7 @@ class Work:
         self.feed.seek(epoch, below)
         self._epoch, self._taken = epoch, (Fixed(self.feed.cursor()), 0)
         self._given = self._taken
-        self._start = self._own(self.feed.cursor(), self._skip)
+        self._start, self._idle = self._own(self.feed.cursor(), self._skip), 0
 
     def _drop(self) -> None:
         self._cancel()
@@ -144,8 +148,15 @@ class Work:
                     raise bad_cursor(self._skip, "the number of pieces of a sample that were given already")
                 skip, self._skip = self._skip, 0
                 chunk = Chunk(chunk.values[skip:], chunk.rows.slice(skip, len(chunk.values)), Offset(trail, skip))
+            self._idle = 0 if chunk.values else self._idle + len(unit)
             if chunk.values:
                 return chunk
+            if self._patience is not None and self._idle > self._patience:
+                raise DataError(
+                    f"{self._idle:,} samples in a row gave nothing, and there is no end to them: a lane is dealt every "
+                    "n-th position, which without a shuffle are the same samples in every pass; shuffle before the "
+                    "filter, or filter before repeat()"
+                )
         return Chunk([], empty_rows(0), Fixed(None))
 
     def _compute(self, n: int) -> tuple[Unit, Done] | None:
@@ -235,6 +246,11 @@ class Work:
         if self.hired.executor is None:
             return self.job(unit.values, unit.rows)
         return self.hired.executor.submit(self.job, unit.values, unit.rows).result()
+
+
+def _patience(leaves: Sequence[Leaf]) -> int:
+    """Of how many samples in a row nothing may come, where they do not end."""
+    return max(_AT_LEAST, _PASSES * sum(len(leaf.source) for leaf in leaves if is_source(leaf.source)))
 
 
 class Pace:

@@ -125,6 +125,7 @@ class ByWeight(Draws):
 
     def choose(self, position: int, n: int, /) -> list[int]:
         places = self.share.places(np.arange(position, position + n), 0)
+        places = places[places < self.mixture.end_within(int(places[-1]) + 1)]
         return [] if self.over else self.mixture.at(places)[0].tolist()
 
     def ended(self, source: int, position: int, drawn: Sequence[int], barren: bool, /) -> tuple[Draws, Outcome]:
