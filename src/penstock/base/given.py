@@ -47,7 +47,7 @@ _KINDS = {
     "str | Path": Kind("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__")),
     "Sequence[str]": Kind("a list of names", _names),
     "Mapping[str, Any]": Kind("a dict by name", lambda value: isinstance(value, Mapping)),
-    "Mapping[str, int]": Kind("a dict of numbers by name", lambda value: isinstance(value, Mapping)),
+    "Mapping[str, int] | None": Kind("a dict of numbers by name", lambda value: isinstance(value, Mapping)),
     "str | Counts": Kind("a column, or a function of a file", lambda value: _text(value) or callable(value)),
     "FormatName | str | Callable[[Path], Any]": Kind(
         "a name, or a function", lambda value: _text(value) or callable(value)
@@ -67,7 +67,7 @@ def looked_at(fn: Any) -> list[Looked]:
     for place, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
         hint = str(fn.__annotations__.get(name, ""))
         bare = hint.removesuffix(" | None")
-        if kind := _KINDS.get(bare):
+        if kind := _KINDS.get(hint) or _KINDS.get(bare):
             found.append((name, place if place < code.co_argcount else _NOWHERE, bare != hint, kind))
     return found
 
