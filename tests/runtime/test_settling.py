@@ -301,7 +301,7 @@ def test_what_is_no_uid_in_flight_is_refused() -> None:
         with pytest.raises(ps.ConfigError, match=f"settle\\('{uid}', 'trained'\\): it is not in flight here"):
             loader.settle(uid, "trained")
     for wrong in ("", "7", "0:01", "0:1 ", "a:b", "-1:2", "0:²", 3, None):
-        with pytest.raises(ps.ConfigError, match="is no uid"):
+        with pytest.raises(ps.ConfigError, match=r"is no uid|settle\(uid=(3|None)\): give a string"):
             loader.settle(wrong, "trained")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match="trained"):
         loader.settle("0:0", "train")  # pyright: ignore[reportArgumentType]
