@@ -210,7 +210,7 @@ def test_views_of_texts_are_read_one_by_one_too(tmp_path: Path, executor: Any) -
             assert sorted(row["text"] for row in loader) == sorted(texts)
 
 
-STORED: dict[str, tuple[pa.DataType, pa.DataType]] = {
+STORED: dict[str, tuple[Any, Any]] = {
     "a": (pa.string(), pa.list_(pa.int16())),
     "b": (pa.large_string(), pa.large_list(pa.int16())),
     "c": (pa.string_view(), pa.list_(pa.int16())),
@@ -218,7 +218,7 @@ STORED: dict[str, tuple[pa.DataType, pa.DataType]] = {
 }
 
 
-def stored(path: Path, text: pa.DataType, numbers: pa.DataType) -> None:
+def stored(path: Path, text: Any, numbers: Any) -> None:
     texts, lists = pa.array(["a", "b"]).cast(text), pa.array([[1], [2, 3]], numbers)
     small, exact = pa.array([1, 2], pa.uint8()), pa.array([1, 2], pa.timestamp("ns"))
     pq.write_table(pa.table({"small": small, "exact": exact, "lists": lists, "text": texts}), path)
