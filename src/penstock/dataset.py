@@ -223,6 +223,7 @@ class Dataset(Shows):
             raise ConfigError(f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them")
         if window is not None:
             window = whole(window, "shuffle(window={})", 1)
+            within_reach(window)
             if why_not(self.flow) is not None:
                 return self._fold(WindowShuffle(window), _one, _only, self._own(seed))
             return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
@@ -231,6 +232,7 @@ class Dataset(Shows):
             raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
         if buckets is not None:
             order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1))
+            within_reach(order.rows)
             return self._with(Reorder(self.flow, order, self._own(seed)))
         if block is None:
             tell_of_shuffle(self.flow)
@@ -433,6 +435,7 @@ class Dataset(Shows):
         [[0, 2, 4], [1, 3]]
         """
         index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})", 0)
+        within_reach(count)
         if not 0 <= index < count:
             raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
         return self._sliced(slice(index, None, count))

@@ -39,7 +39,6 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "pipe": (lambda: numbers().pipe(cast("Any", 5)), "pipe(5): give a function of the dataset"),
     "choice": (lambda: ps.Loader(numbers(), executor=np.array(["a", "b"])), "choose 'inline', 'threads'"),
     "none of none": (lambda: ps.read("a.jsonl", where={"x": []}), "'x' may have no value at all"),
-    "far": (lambda: numbers().batch(10**400), "a whole number of at most 4611686018427387904"),
     "no axis": (lambda: ps.from_sequence(np.array(2)), "an array without an axis"),
 }
 

@@ -36,9 +36,9 @@ def keep_memory() -> None:
     bytes(_LARGE)  # never written to, so it takes no memory
 
 
-def place() -> tuple[int, int]:
+def place(whole: bool = False) -> tuple[int, int]:
     """This process's rank and the world size: from torch.distributed or jax.distributed where one is running, else from
-    the launcher's environment (torchrun, MPI, srun), else alone.
+    the launcher's environment (torchrun, MPI, srun), else alone. It is refused where half of a `whole` one is named.
     """
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
@@ -50,7 +50,7 @@ def place() -> tuple[int, int]:
         if not {"RANK", "WORLD_SIZE"} & os.environ.keys() and rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
     rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    if not rank.isdecimal() or not size.isdecimal() or ("RANK" not in os.environ and int(size) > 1):
+    if not rank.isdecimal() or not size.isdecimal() or (whole and "RANK" not in os.environ and int(size) > 1):
         raise ConfigError(
             f"RANK={os.environ.get('RANK')} and WORLD_SIZE={os.environ.get('WORLD_SIZE')} in the environment: set both "
             "to numbers or neither, or give rank= and world_size="

@@ -28,7 +28,7 @@ FEISTEL = _SMALL + 1
 _ROUNDS = 6
 _TABLE = 1 << 11  # half-domains up to here have their round functions tabulated: worth it for many short calls
 GOLDEN = 0x9E3779B97F4A7C15
-LARGEST_KEY = (1 << 64) - 1
+_MASK = (1 << 64) - 1
 
 
 def key_of(*parts: int | str) -> int:
@@ -70,7 +70,7 @@ def mix64(x: Words) -> Words:
 
 def hash64(key: int, counters: Ints) -> Words:
     """The hash of each counter under a key: uint64, the same shape."""
-    first = mix64(np.asarray([(key + GOLDEN) & LARGEST_KEY], np.uint64))
+    first = mix64(np.asarray([(key + GOLDEN) & _MASK], np.uint64))
     return mix64(counters.astype(np.uint64) * np.uint64(GOLDEN) + first)
 
 
@@ -111,7 +111,7 @@ def permutations(n: int, keys: Words) -> npt.NDArray[np.int64]:
     steps = mix64(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN))
     words = mix64(keys[:, None] + steps[None, :])
     # The index rides in the low 13 bits, so no two words are equal and any sort gives the same result.
-    words = (words & np.uint64(~0x1FFF & LARGEST_KEY)) | np.arange(n, dtype=np.uint64)
+    words = (words & np.uint64(~0x1FFF & _MASK)) | np.arange(n, dtype=np.uint64)
     words.sort(axis=1)
     return (words & np.uint64(0x1FFF)).astype(np.int64)
 

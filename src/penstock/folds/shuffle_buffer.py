@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from ..base.ints import whole
-from ..base.random import LARGEST_KEY, pick
+from ..base.random import pick
 from ..base.tree import grown, regrown
 from ..types import Carry, Item, Json
 
@@ -64,7 +64,7 @@ class ShuffleBuffer:
         return out
 
     def restored(self, carry: Carry, /) -> Carry:
-        key, drawn = whole(carry["key"], "the key {}", 0, LARGEST_KEY), whole(carry["drawn"], "{} draws", 0)
+        key, drawn = whole(carry["key"], "the key {}", 0), whole(carry["drawn"], "{} draws", 0)
         held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
         return {"key": key, "drawn": drawn, "held": regrown(held, isqrt(self.n) + 1)}
 

@@ -9,7 +9,7 @@ from math import isqrt
 import numpy as np
 
 from ..base.ints import distinct, finite, whole
-from ..base.random import LARGEST_KEY, key_of_pass, permute, unpermute
+from ..base.random import key_of_pass, permute, unpermute
 from ..base.tree import grown, regrown
 from ..types import Carry, Ints, Item, Json
 
@@ -123,7 +123,7 @@ class WindowShuffle:
 
     def restored(self, carry: Carry, /) -> Carry:
         held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
-        key, window = whole(carry["key"], "the key {}", 0, LARGEST_KEY), whole(carry["window"], "the window {}", 0)
+        key, window = whole(carry["key"], "the key {}", 0), whole(carry["window"], "the window {}", 0)
         return {"key": key, "window": window, "held": regrown(held, isqrt(self.window) + 1)}
 
     def describe(self) -> Json:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 
 from ..base.cursors import as_int
 from ..base.hints import guided
-from ..base.ints import whole
+from ..base.ints import whole, within_reach
 from ..base.seams import world, write_whole
 from ..base.urls import local
 from ..errors import ConfigError, StateError
@@ -152,6 +152,7 @@ def write_state(
             "their states are of one moment: gather the state_dict() of all, and load the list"
         )
     step = as_int(body["step"]) if step is None else whole(step, "step={}", 0)
+    within_reach(step)
     moment = _Moment(step, moment_of(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")

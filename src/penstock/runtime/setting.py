@@ -65,7 +65,7 @@ def place_of(rank: int | None, world_size: int | None, mesh: object, form: Form 
         raise ConfigError(f"rank={rank}, world_size={world_size}: give both or neither")
     held = None if form is None else form.place
     if rank is None or world_size is None:
-        return held or place()
+        return held or place(whole=True)
     if held not in (None, (rank, world_size)):
         raise ConfigError(
             f"the loader is rank {rank} of {world_size}, and this process's devices hold share {held[0]} of {held[1]} "
