@@ -12,7 +12,7 @@ import numpy as np
 
 from .base.contract import fulfilled
 from .base.hints import guided, no_dataset
-from .base.ints import places, whole, within_reach
+from .base.ints import FAR, places, whole, within_reach
 from .base.sized import where_known
 from .base.tree import collate as default_collate
 from .base.tree import leading
@@ -222,8 +222,7 @@ class Dataset(Shows):
         if sum(given is not None for given in (block, window, buckets)) > 1:
             raise ConfigError(f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them")
         if window is not None:
-            window = whole(window, "shuffle(window={})", 1)
-            within_reach(window)
+            window = whole(window, "shuffle(window={})", 1, FAR)
             if why_not(self.flow) is not None:
                 return self._fold(WindowShuffle(window), _one, _only, self._own(seed))
             return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
@@ -231,8 +230,7 @@ class Dataset(Shows):
         if self._size is None:
             raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
         if buckets is not None:
-            order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1))
-            within_reach(order.rows)
+            order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1, FAR))
             return self._with(Reorder(self.flow, order, self._own(seed)))
         if block is None:
             tell_of_shuffle(self.flow)
@@ -434,8 +432,7 @@ class Dataset(Shows):
         >>> [list(ps.from_sequence(range(5)).shard(i, 2)) for i in range(2)]
         [[0, 2, 4], [1, 3]]
         """
-        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})", 0)
-        within_reach(count)
+        index, count = whole(index, "shard({}, ...)"), whole(count, "shard(..., {})", 0, FAR)
         if not 0 <= index < count:
             raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
         return self._sliced(slice(index, None, count))

@@ -12,7 +12,7 @@ import numpy as np
 
 from .base.cursors import as_int
 from .base.hints import chosen, guided, no_dataset
-from .base.ints import whole, within_reach
+from .base.ints import FAR, whole
 from .base.machine import lock, one_thread_at_a_time, process
 from .base.seams import world
 from .base.sized import where_known
@@ -126,8 +126,7 @@ class Loader(Shows):
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise no_dataset("Loader", dataset)
-        workers = whole(workers, "workers={}", 0)
-        within_reach(workers)
+        workers = whole(workers, "workers={}", 0, FAR)
         chosen(executor, EXECUTORS, "executor={}")
         prefetch = None if prefetch is None else whole(prefetch, "prefetch={}", 1)
         epoch_length = None if epoch_length is None else whole(epoch_length, "epoch_length={}", 1)

@@ -29,7 +29,7 @@ def distinct(values: Ints) -> Ints:
     return ordered[keep]
 
 
-def whole(value: Any, where: str, least: int | None = None) -> int:
+def whole(value: Any, where: str, least: int | None = None, most: int | None = None) -> int:
     """The whole number that was given, NumPy's too; anything else is refused, in its place.
 
     >>> whole(np.int32(3), "batch({})", 1)
@@ -43,8 +43,9 @@ def whole(value: Any, where: str, least: int | None = None) -> int:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or (least is not None and number < least):
-        bound = "" if least is None else f" of at least {least}"
+    large = most is not None and number is not None and number > most
+    if number is None or large or (least is not None and number < least):
+        bound = f" of at most {most}" if large else "" if least is None else f" of at least {least}"
         raise ConfigError(f"{where.format(repr(value))}: a whole number{bound}")
     return number
 

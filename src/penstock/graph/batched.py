@@ -22,26 +22,27 @@ _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
 
 
 @fact
-def columnar(flow: Flow) -> bool:
-    """Whether functions of many samples are to have them as columns: all that they are of was read so."""
+def _columnar(flow: Flow) -> tuple[Chain | Selected, ...]:
+    """The sources of a flow, if all that it is of was read as columns; else none."""
     match flow:
         case Read(source):
-            return isinstance(source, Chain | Selected) and source.as_columns
+            return (source,) if isinstance(source, Chain | Selected) and source.as_columns else ()
         case Mix(flows):
-            return all(map(columnar, flows))
+            found = [*map(_columnar, flows)]
+            return tuple(source for each in found for source in each) if all(found) else ()
         case Reorder(below) | Head(below) | Rest(below) | Again(below):
-            return columnar(below)
+            return _columnar(below)
         case _:
-            return False
+            return ()
 
 
 def in_columns(flow: Flow, step: str) -> bool:
-    """The same; refused where sources differ in their columns, for a batch has columns of one type each, whichever
-    samples lie in it.
+    """Whether functions of many samples are to have them as columns: all that they are of was read so. It is refused
+    where sources differ in their columns, for a batch has columns of one type each, whichever samples lie in it.
     """
-    if not columnar(flow):
+    if not (sources := _columnar(flow)):
         return False
-    (first, types), *others = [(source.name, source.types) for source in _read(flow)]
+    (first, types), *others = [(source.name, source.types) for source in sources]
     for other, found in others:
         if {*found} != {*types}:
             raise ConfigError(
@@ -55,19 +56,6 @@ def in_columns(flow: Flow, step: str) -> bool:
                     "write them alike, read columns=[...] without it, or leave out rows='columns'"
                 )
     return True
-
-
-def _read(flow: Flow) -> list[Chain | Selected]:
-    """The sources of a flow of columns."""
-    match flow:
-        case Read(source):
-            return [source] if isinstance(source, Chain | Selected) else []
-        case Mix(flows):
-            return [source for each in flows for source in _read(each)]
-        case Reorder(below) | Head(below) | Rest(below) | Again(below):
-            return _read(below)
-        case _:
-            return []
 
 
 def as_columns(samples: Sequence[Any]) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 
 from ..base.cursors import as_int
 from ..base.hints import guided
-from ..base.ints import whole, within_reach
+from ..base.ints import FAR, whole
 from ..base.seams import world, write_whole
 from ..base.urls import local
 from ..errors import ConfigError, StateError
@@ -151,8 +151,7 @@ def write_state(
             f"items were taken on {ranks} ranks, each of which stands somewhere else, so no folder can tell which of "
             "their states are of one moment: gather the state_dict() of all, and load the list"
         )
-    step = as_int(body["step"]) if step is None else whole(step, "step={}", 0)
-    within_reach(step)
+    step = as_int(body["step"]) if step is None else whole(step, "step={}", 0, FAR)
     moment = _Moment(step, moment_of(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")

@@ -70,7 +70,7 @@ class Work:
         self.pace, self._pulled = Pace(SINGLE if isinstance(feed, Positions) else 256), 0.0
         reach = "process" if hired.executor is None else hired.executor.reach
         self._foreseeing = foreseeing(hired.leaves, reach)
-        self._idle, self._patience = 0, _patience(hired.leaves) if op is not None and op.size is None else None
+        self._idle, self._endless = 0, op is not None and op.size is None
 
     def then(self, step: Step | Grouping) -> Work:
         """One more step, in the same piece of work."""
@@ -151,7 +151,7 @@ class Work:
             self._idle = 0 if chunk.values else self._idle + len(unit)
             if chunk.values:
                 return chunk
-            if self._patience is not None and self._idle > self._patience:
+            if self._endless and self._idle > _AT_LEAST and self._idle > _patience(self.hired.leaves):
                 raise DataError(
                     f"{self._idle:,} samples in a row gave nothing, and there is no end to them: a lane is dealt every "
                     "n-th position, which without a shuffle are the same samples in every pass; shuffle before the "
@@ -250,7 +250,7 @@ class Work:
 
 def _patience(leaves: Sequence[Leaf]) -> int:
     """Of how many samples in a row nothing may come, where they do not end."""
-    return max(_AT_LEAST, _PASSES * sum(len(leaf.source) for leaf in leaves if is_source(leaf.source)))
+    return _PASSES * sum(len(leaf.source) for leaf in leaves if is_source(leaf.source))
 
 
 class Pace:
