@@ -21,7 +21,9 @@ import penstock as ps
 from penstock.base import machine, seams
 from penstock.cli.app import app
 from penstock.errors import ConfigError, StorageError
+from penstock.stores import fast, general
 from penstock.stores import http as module
+from penstock.stores.client import UnresolvedHost
 
 from . import servers
 from .conftest import Clock
@@ -97,6 +99,53 @@ def test_what_is_refused_is_not_asked_again(site: servers.Site, clock: Clock) ->
     with pytest.raises(StorageError, match=r"403.*: give this process credentials"):
         ps.read(f"{site.url}/x.jsonl")
     assert not clock.slept
+
+
+@pytest.mark.parametrize("code", [403, 404, 409, 503])
+def test_no_text_of_a_server_is_in_a_message(code: int, site: servers.Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(handler: servers.Handler) -> bool:
+        handler.send_response(code, f"sig={CANARY}")
+        handler.send_header("Content-Length", "0")
+        handler.send_header("ETag", CANARY)
+        handler.send_header("Location", f"{CANARY}://x")
+        handler.end_headers()
+        return True
+
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "0")
+    site.always = answers
+    with pytest.raises((StorageError, FileNotFoundError, ConfigError)) as caught:
+        ps.read(f"{site.url}/x.jsonl")
+    assert CANARY not in str(caught.value)
+    with servers.site(site.folder) as other:
+        other.always = servers.moved(f"{CANARY}:/")
+        with pytest.raises(StorageError, match="redirects") as caught:
+            ps.read(f"{other.url}/x.jsonl")
+    assert CANARY not in str(caught.value)
+
+
+def test_a_host_that_does_not_resolve_fails_within_five_seconds(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    def resolves_nothing(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, CANARY)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolves_nothing)
+    with pytest.raises(StorageError, match="host name does not resolve"):
+        ps.read("http://nobody.example/x.jsonl")
+    assert clock.now() <= 5
+
+
+def test_every_client_tells_a_host_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    wrapped = RuntimeError("cannot connect")
+    wrapped.__context__ = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert isinstance(general._judged(wrapped), UnresolvedHost)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://nobody.invalid")
+    with pytest.raises(UnresolvedHost):
+        fast.FastClient("s3://bucket").stat("s3://bucket/x")
 
 
 @pytest.mark.parametrize("place", ["[::1", "host:port", "host:99999999", "a..b", "a" * 70, "a b", ":80"])
@@ -348,7 +397,7 @@ def test_a_proxy_is_told_its_login_and_nobody_else(
         monkeypatch.setenv("http_proxy", place)
         assert list(ps.read("http://far.example/x.jsonl")) == ROWS
         monkeypatch.setenv("https_proxy", place)
-        with pytest.raises(StorageError, match="the proxy: Tunnel connection failed: 502"):
+        with pytest.raises(StorageError, match="the proxy answers 502"):
             ps.read("https://far.example/x.jsonl")
         assert {command for command, told in seen if told} == {"HEAD", "GET", "CONNECT"}
         monkeypatch.setenv("http_proxy", place.replace("me:p%40w", f"me:{CANARY}"))

@@ -263,7 +263,7 @@ def test_what_changed_is_refused_by_name(tmp_path: Path) -> None:
         assert ds[0] == ROWS[0]
         path.write_bytes(lines(ROWS[::-1]))
         with pytest.raises(
-            StorageError, match=r"http://127.*/x.jsonl was changed.*it had .* etag \w+, now .* etag"
+            StorageError, match=r"http://127.*/x.jsonl was changed.*it had .* version \w+, now .* version"
         ) as caught:
             list(ds)
         assert not isinstance(caught.value, DataError)

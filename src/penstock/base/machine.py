@@ -5,12 +5,12 @@ memory there are. Asked of the system where it is needed; nothing is put in its 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import selectors
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -144,13 +144,24 @@ def addresses(host: str) -> list[str]:
     return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
 
 
+def is_unresolved(error: BaseException | None) -> bool:
+    """Return whether an error, or one that led to it, says that a host name does not resolve."""
+    import socket
+
+    for _ in range(20):  # chains of errors may have cycles
+        if error is None or isinstance(error, socket.gaierror):
+            break
+        error = error.__cause__ or error.__context__
+    return isinstance(error, socket.gaierror)
+
+
 def lock() -> contextlib.AbstractContextManager[Any]:
     """One thread at a time; the same one may enter again."""
     return threading.RLock()
 
 
 def hold(handle: int, path: Path) -> None:
-    """Lock a file that is open, for this process alone. Who keeps it from us is told of after a while."""
+    """Lock a file that is open, for this process alone. After a while, log which process holds the lock."""
     import fcntl
 
     try:
@@ -166,7 +177,7 @@ def hold(handle: int, path: Path) -> None:
 
 
 def _tell_who(path: Path) -> None:
-    """Say for whom we wait who want to lock a file, as far as the system tells; of another thread of ours, nothing."""
+    """Log which process holds a lock, as far as the system knows; for another thread of this process, nothing."""
     who = "another process"
     with contextlib.suppress(OSError, StopIteration):
         locks, number = Path("/proc/locks").read_text(), path.stat().st_ino
@@ -174,8 +185,11 @@ def _tell_who(path: Path) -> None:
         if int(pid) == os.getpid():
             return
         who = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
-    said = f"waiting for {who}, which has locked {path}: if that is none of yours, end it, or give cache=FOLDER"
-    warnings.warn(said, stacklevel=1)
+    logging.getLogger("penstock").info(
+        "waiting for %s, which holds the lock of %s; processes that share files prepare them one after the other",
+        who,
+        path,
+    )
 
 
 def readable(connection: Any, seconds: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import re
 import zlib
 from collections.abc import Callable
@@ -13,12 +14,13 @@ from ..base import machine, seams
 from ..base.hands import given_up
 from ..base.urls import redacted, scheme_of
 from ..errors import GivenUpError, PenstockError
-from .client import DEADLINE, Client, Denied, Found, Gone, Later, Mismatch, Odd, seconds
+from .client import DEADLINE, Client, Denied, Found, Gone, Later, Mismatch, Odd, UnresolvedHost, seconds
 
 T = TypeVar("T")
 
 _NO_PATH = re.compile(r"/\.{1,2}(?:/|$)")
 _FIRST, _LONGEST = 0.2, 10.0
+_UNRESOLVED = 5.0  # seconds for which a name service may be asked again
 
 
 class Asking:
@@ -126,6 +128,7 @@ class Asking:
             except Exception as error:
                 reason = redacted(str(error)) if isinstance(error, Later) else type(error).__name__
                 pause = getattr(error, "after", None) or _pause(url, tries)
+                most = min(most, _UNRESOLVED) if isinstance(error, UnresolvedHost) else seconds()
             spent = sched.now() - began
             if spent + pause > most:
                 raise GivenUpError(
@@ -145,9 +148,10 @@ def changed(pinned: Found, now: Found) -> GivenUpError:
 
 
 def told(found: Found) -> str:
-    """A version, in words."""
+    """Return a version in words. Of an etag, which a server may write anything into, only a digest is shown."""
     time = f", modified {found.modified / 1e9:.3f} s after 1970" if found.modified else ""
-    return f"{found.size:,} bytes{f', etag {found.etag}' if found.etag else time}"
+    digest = hashlib.blake2b(found.etag.encode(), digest_size=4).hexdigest()
+    return f"{found.size:,} bytes{f', version {digest}' if found.etag else time}"
 
 
 def bare(etag: str) -> str:

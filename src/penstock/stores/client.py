@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from ..base import machine
@@ -79,6 +80,13 @@ class Later(Exception):
         self.after = after
 
 
+class UnresolvedHost(Later):
+    """The host name does not resolve: retried for a few seconds only, since a wrong name stays wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("its host name does not resolve")
+
+
 class Denied(Exception):
     """Asked again it would be refused again: no credentials, or the wrong ones."""
 
@@ -96,6 +104,7 @@ class Mismatch(Exception):
 
 
 _PASSES = (408, 425, 429)
+_STATUSES = frozenset(map(int, HTTPStatus))
 
 
 def seconds() -> float:
@@ -108,13 +117,19 @@ def seconds() -> float:
     raise ConfigError(f"{DEADLINE}={told!r} in the environment: write a number of seconds, 60 say (0 to ask once)")
 
 
-def judged(status: int, reason: str, after: str | None = None) -> Exception:
-    """The failure that an HTTP status means.
+def judged(status: int, reason: str = "", after: str | None = None) -> Exception:
+    """Return the failure that an HTTP status means, in the standard's words: those of a server may hold secrets.
 
-    >>> judged(503, "slow down", "3"), judged(404, "")
-    (Later('503 slow down'), Gone('404'))
+    Args:
+        status: The status code.
+        reason: More about it, never a text of the server's.
+        after: The `Retry-After` header.
+
+    >>> judged(503, after="3"), judged(404), judged(599)
+    (Later('503 Service Unavailable'), Gone('404 Not Found'), Later('599'))
     """
-    said = f"{status} {reason}".strip()
+    phrase = HTTPStatus(status).phrase if status in _STATUSES else ""
+    said = " ".join(filter(None, (str(status), phrase, reason and f"({reason})")))
     if status in (404, 410):
         return Gone(said)
     if status in (401, 403, 407):

@@ -12,13 +12,18 @@ from typing import Any
 
 from ..base import machine
 from ..base.urls import scheme_of
-from .client import Answer, Denied, Found, Gone, Later, Mismatch, Odd, judged
+from .client import Answer, Denied, Found, Gone, Later, Mismatch, Odd, UnresolvedHost, judged
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
 # Where it says so: names of objects and times, which its texts hold too, may have such numbers in them.
 _STATUS = re.compile(r"\bstatus(?: code)?(?:: ?| )(4\d\d|5\d\d)\b")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
+_CODE = re.compile(
+    r"<Code>(AccessDenied|AccountProblem|AllAccessDisabled|AuthorizationHeaderMalformed|ExpiredToken|InternalError|"
+    r"InvalidAccessKeyId|InvalidObjectState|InvalidToken|NoSuchBucket|NoSuchKey|PermanentRedirect|RequestTimeTooSkewed|"
+    r"RequestTimeout|ServiceUnavailable|SignatureDoesNotMatch|SlowDown|TemporaryRedirect)</Code>"
+)
+_UNRESOLVED = re.compile(r"dns error|failed to lookup address")
 _first: list[int] = []
 
 
@@ -135,4 +140,4 @@ class FastClient:
             return Denied(said)
         if found := _STATUS.search(text):
             return judged(int(found[1]), code[1] if code else "")
-        return Later(said)
+        return UnresolvedHost() if _UNRESOLVED.search(text) else Later(said)

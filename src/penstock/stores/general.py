@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, cast
 
+from ..base.machine import is_unresolved
 from ..base.urls import redacted, scheme_of
 from ..errors import ConfigError
-from .client import Answer, Denied, Found, Gone, Later, judged
+from .client import Answer, Denied, Found, Gone, Later, UnresolvedHost, judged
 
 EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
@@ -113,4 +114,4 @@ def _judged(error: Exception) -> Exception:
         return Denied(said)
     if isinstance(error, ValueError | TypeError | NotImplementedError):
         return Denied(f"{said}: {redacted(str(error))[:200]}")
-    return Later(said)
+    return UnresolvedHost() if is_unresolved(error) else Later(said)

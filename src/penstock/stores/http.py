@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
-from ipaddress import ip_address
 from string import punctuation
 from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ..base import machine, seams
 from ..base.hands import given_up
-from .client import Answer, Denied, Found, Later, judged, seconds
+from .addresses import is_blocked
+from .client import Answer, Denied, Found, Later, UnresolvedHost, judged, seconds
 
 _SECONDS = 30.0  # until a request is taken for lost
 _LOOK = 0.5  # after which it is seen whether anybody still waits
@@ -31,20 +31,20 @@ _PACKED = (".gz", ".tgz", ".zst", ".zstd", ".bz2", ".xz", ".br")  # of these ser
 _PACKING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
 _MOVED = (301, 302, 303, 307, 308)
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})\b")
 _HOST = re.compile(r"[^\x00-\x20\x7f]+")
-_NEVER = re.compile(r"169\.254\.|metadata\.google\.internal$|fe80:|fd00:ec2:", re.IGNORECASE)
-_OWN = "it leads on to an address inside of this machine's network, which is not followed: give that URL itself"
+_BLOCKED = "it redirects to an address inside of this machine's network, which is not followed: give that URL itself"
 
 
 class Reply:
     """What a server answered, whole."""
 
-    def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes, peer: str) -> None:
-        self.status, self.reason, self.data, self.peer = status, reason, data, peer
+    def __init__(self, status: int, headers: Mapping[str, str], data: bytes, peer: str) -> None:
+        self.status, self.data, self.peer = status, data, peer
         self.headers = {name.lower(): value for name, value in headers.items()}
 
     def failure(self) -> Exception:
-        return judged(self.status, self.reason, self.headers.get("retry-after"))
+        return judged(self.status, after=self.headers.get("retry-after"))
 
 
 class _Timely(io.RawIOBase):
@@ -129,7 +129,7 @@ class HttpClient:
         until, inside = seams.world.sched.now() + _patience(), None  # whether who was asked is of our network
         for _ in range(_REDIRECTS + 1):
             reply = self._once(method, target, {**headers, **_login(full, target)}, size, until, inside)
-            inside = _closed(reply.peer, False) if inside is None else inside
+            inside = is_blocked(reply.peer, False) if inside is None else inside
             if reply.status not in _MOVED or "location" not in reply.headers:
                 packed = _PACKING.search(reply.headers.get("content-encoding", ""))
                 if packed and reply.status < 300 and not urlsplit(full).path.endswith(_PACKED):
@@ -137,11 +137,13 @@ class HttpClient:
                 return reply
             parts = _split(target, reply.headers["location"])
             if parts.scheme not in ("http", "https") or (parts.scheme == "http" and target.startswith("https:")):
-                raise Denied(f"it leads on to a {parts.scheme or 'strange'} address, which is not followed")
-            if _closed(parts.hostname or "", inside):
-                raise Denied(_OWN)
+                raise Denied(
+                    "it redirects to an address that is not of HTTP, or from HTTPS to HTTP, which is not followed"
+                )
+            if is_blocked(parts.hostname or "", inside):
+                raise Denied(_BLOCKED)
             target = parts.geturl()
-        raise Denied(f"it leads on more than {_REDIRECTS} times")
+        raise Denied(f"it redirects more than {_REDIRECTS} times")
 
     def _once(
         self, method: str, target: str, headers: Mapping[str, str], size: int, until: float, inside: bool | None
@@ -174,13 +176,15 @@ class HttpClient:
                     raise Denied("the server gives no parts of files, but all of them: copy it to a local folder")
                 if told is not None and data is not None and len(data) < told:
                     raise Later(f"the answer was cut off: {len(data):,} of {told:,} bytes came")
-                reply = Reply(response.status, response.reason, dict(response.getheaders()), data or b"", peer)
+                reply = Reply(response.status, dict(response.getheaders()), data or b"", peer)
                 whole = response.isclosed()
         except ssl.SSLCertVerificationError as error:
             connection.close()
             raise Denied(f"its certificate is not to be trusted: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
+            if machine.is_unresolved(error):
+                raise UnresolvedHost from None
             raise Later(_said(error)) from None
         except BaseException:
             connection.close()
@@ -223,30 +227,20 @@ def _split(url: str, further: str = "") -> SplitResult:
     raise Denied("no server has such an address: see its host and its port")
 
 
-def _closed(address: str, inside: bool) -> bool:
-    """Whether no server may lead us on to an address: from `inside` of our networks to what tells machines of a cloud
-    their credentials, from elsewhere to nothing in them. A name is no address yet."""
-    with suppress(ValueError):
-        found = ip_address(address)
-        found = getattr(found, "ipv4_mapped", None) or found
-        return bool(_NEVER.match(str(found))) or not (inside or found.is_global)
-    return bool(_NEVER.match(address))
-
-
 def _connected(connection: http.client.HTTPConnection, named: str | None, inside: bool | None) -> str:
     """Connect to a server, or to the proxy that is asked for one which is `named`; the address of the server.
     `inside` is told where another server led on to it."""
     if connection.sock is None:
         there = [] if named or inside is None else machine.addresses(connection.host)  # at one may be nobody to connect
-        if any(_closed(one, inside is True) for one in there):
-            raise Denied(_OWN)
+        if any(is_blocked(one, inside is True) for one in there):
+            raise Denied(_BLOCKED)
         connection.connect()
     try:
         address = named or str(cast("Any", connection.sock).getpeername()[0])
     except OSError:
         raise ConnectionResetError from None
-    if inside is not None and _closed(address, inside):
-        raise Denied(_OWN)
+    if inside is not None and is_blocked(address, inside):
+        raise Denied(_BLOCKED)
     return address
 
 
@@ -289,8 +283,8 @@ def _said(error: BaseException) -> str:
         return f"no answer within {_patience():g} s, or too slow a one"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if isinstance(error, OSError) and str(error).startswith("Tunnel connection failed"):
-        return f"the proxy: {error}"
+    if found := _TUNNEL.match(str(error)):
+        return f"the proxy answers {judged(int(found[1]))}"
     return type(error).__name__
 
 
