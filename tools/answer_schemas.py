@@ -44,6 +44,7 @@ ROW = record(
     remarks=many(TEXT),
 )  # fmt: skip
 PROBLEM = record(file=TEXT, line=INT, key=TEXT, severity={"enum": ["error", "warning", "note"]}, message=TEXT)
+KEY = record(file=TEXT, line=INT, key=TEXT)
 SAMPLE = {
     "type": "object",
     "properties": {
@@ -101,7 +102,10 @@ ANSWERS = {
         sources=named(record(samples=INT, share=NUMBER, asked=NUMBER)),
     ),
     "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"})),
-    "convert": {"type": "object", "properties": {"version": {"const": 1}, "mixture": TEXT}, "required": ["version"]},
+    "convert": answer(
+        mixture=maybe(TEXT), format=TEXT, sources=many(TEXT),
+        keys=record(carried=many(KEY), harmless=many(KEY), reported=many(KEY)), lost=many(PROBLEM), notes=many(PROBLEM),
+    ),
     "index": answer(files=named(INT)),
     "prepare": answer(out=TEXT, format=TEXT, samples=INT, files=many(TEXT), bytes=INT),
     "info": answer(

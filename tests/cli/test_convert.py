@@ -21,7 +21,13 @@ def test_a_mixture_is_carried_over_and_loads(mixture: Path, penstock: Penstock) 
     result = penstock("convert", source, "-o", out, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found == {"version": 1, "mixture": str(out), "sources": ["code", "text"], "lost": [], "notes": []}
+    keys = found.pop("keys")
+    assert found == {
+        "version": 1, "mixture": str(out), "format": "olmo-core", "sources": ["code", "text"], "lost": [], "notes": [],
+    }  # fmt: skip
+    assert [key["key"] for key in keys["carried"]][:2] == ["sources", "sources[0].source_name"]
+    assert keys["carried"][1] == {"file": str(source), "line": 2, "key": "sources[0].source_name"}
+    assert len(keys["carried"]) == 7 and keys["harmless"] == keys["reported"] == []
     model, problems = read_model(out)
     assert model is not None and not problems
     assert model.shares() == {"code": 0.75, "text": 0.25}
@@ -32,8 +38,9 @@ def test_losses_are_told_and_nothing_is_written(mixture: Path, penstock: Penstoc
     source.write_text(OLMO + "sampling: odd\n")
     result = penstock("convert", source, "-o", out)
     assert result.exit_code == 1 and not out.exists()
-    first, last = result.output.splitlines()
-    assert first == f"lost: {source}, line 4, sampling: has no counterpart in a mixture file"
+    first, counts, last = result.output.splitlines()
+    assert first.startswith(f"lost: {source}, line 4, sampling: is no key of olmo-core files that is known here")
+    assert counts == f"{source}: read as olmo-core; keys: 7 carried, 0 harmless, 1 reported"
     assert last == f"{out}: not written: 1 lost (--lossy writes the rest)"
     result = penstock("convert", source, "-o", out, "--json")
     found = json.loads(result.stdout)

@@ -33,7 +33,7 @@ tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 3, sequence_length
 def carried(path: Path, text: str, **options: object) -> tuple[MixtureFile, list[str]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(dedent(text).lstrip("\n"))
-    model, problems = convert(path, **options)  # type: ignore[arg-type]
+    model, problems = convert(path, **{"ranks": 1, **options})  # type: ignore[arg-type]
     dump(model, path.with_name("written.yaml"))
     return model, [problem.key for problem in problems if problem.severity == "warning"]
 
@@ -288,7 +288,7 @@ def test_what_is_converted_loads_and_runs(tmp_path: Path, kind: str) -> None:
     rules = {"o/web": f"{tmp_path}/web.jsonl", "o/code": f"{tmp_path}/code.jsonl"}
     path = tmp_path / "theirs.yaml"
     path.write_text(THEIRS[kind])
-    model, _ = convert(path, files=rules if kind == "handbook" else {"gs://x/": f"{tmp_path}/"})
+    model, _ = convert(path, ranks=1, files=rules if kind == "handbook" else {"gs://x/": f"{tmp_path}/"})
     if kind == "levanter":  # nobody has its tokenizer here
         model = replace(model, tokenise=None, unit=None, horizon=("samples", 40))
     dump(model, tmp_path / "ours.yaml")

@@ -29,7 +29,12 @@ def convert(
             "here; * is for all others, and {name} in its path their names."
         ),
     ] = None,
-    ranks: Annotated[int, typer.Option(min=1, help="How many ranks the run has.")] = 1,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many ranks read samples of their own; needed where batch sizes are those of one rank."
+        ),
+    ] = None,
     lossy: Annotated[
         bool, typer.Option("--lossy", help="Write what can be carried over, though some is lost.")
     ] = False,
@@ -37,14 +42,16 @@ def convert(
 ) -> None:
     """Carry a mixture over from another project: its sources, shares, lengths of run and rows, seeds.
 
-    Everything that a mixture file cannot hold is named with its line and the reason. Where anything is lost nothing is
-    written, and the exit code is 1, unless --lossy is given. Nothing the file names is imported or run.
+    Every key of the file is carried over, known to be harmless (it says nothing about samples), or reported with its
+    line and the reason. Where anything is lost nothing is written, and the exit code is 1, unless --lossy is given.
+    Nothing the file names is imported or run.
     """
-    from penstock.compat.mixtures import convert as carried
+    from penstock.compat.mixtures import convert_with_keys
     from penstock.graph.shown import counted
     from penstock.mixture_files import dump
 
-    model, problems = carried(file, kind, pick, files=dict(map(_rule, files or ())), ranks=ranks)
+    converted = convert_with_keys(file, kind, pick, files=dict(map(_rule, files or ())), ranks=ranks)
+    model, problems, keys = converted.mixture, converted.problems, converted.keys
     lost = [one for one in problems if one.severity == "warning"]
     written = lossy or not lost
     if written:
@@ -54,13 +61,18 @@ def convert(
         for problem in problems:
             said, style = ("lost", "yellow") if problem in lost else ("note", None)
             say(console, f"{said}: {problem}", style)
+        counts = ((len(keys.carried), "carried"), (len(keys.harmless), "harmless"), (len(keys.reported), "reported"))
+        told = ", ".join(f"{count} {fate}" for count, fate in counts)
+        say(console, f"{file}: read as {converted.format}; keys: {told}")
         names = counted(len(model.names), "source")
         ends = "" if written else f" not written: {len(lost)} lost (--lossy writes the rest)"
         say(console, f"{out}:{ends or f' {names}'}")
 
     found = {
         "mixture": str(out) if written else None,
+        "format": converted.format,
         "sources": list(model.names),
+        "keys": asdict(keys),
         "lost": [asdict(one) for one in lost],
         "notes": [asdict(one) for one in problems if one not in lost],
     }

@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 ITEMS = 100_000
@@ -107,12 +107,20 @@ class Call:
     options: dict[str, Any]
     file: str
     line: int
+    read: set[str] = field(default_factory=set[str])
+    """The arguments that are carried over: their names, and places as text."""
+    harmless: set[str] = field(default_factory=set[str])
+    """The arguments that say nothing about samples."""
 
     def of(self, name: str, place: int | None = None, default: Any = None) -> Any:
         """An argument by name, or by its place."""
         if name in self.options:
+            self.read.add(name)
             return self.options[name]
-        return self.args[place] if place is not None and place < len(self.args) else default
+        if place is None or place >= len(self.args):
+            return default
+        self.read.add(str(place))
+        return self.args[place]
 
 
 class Stop(Exception):

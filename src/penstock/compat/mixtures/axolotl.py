@@ -9,9 +9,29 @@ from typing import Any
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
 from ...mixture_files.reading import Node
 from ...sources.paths import FormatName
-from .parts import Hub, Left, Names, Part, name_of_path, nothing
-from .trainers import each, length, whole
+from .account import EVALUATION, Account, Reasons, Section, flat, nothing
+from .places import Hub, Names, name_of_path
+from .trainers import (
+    LIKE_LENGTHS,
+    MAY_STOP,
+    OTHER_RUN,
+    RANK_SHARING,
+    SHARED_RANKS,
+    TRANSFORMERS_REPORTED,
+    count_or_default,
+    length,
+    per_rank_batch,
+    put_together,
+)
 
+ARGUMENTS = frozenset(
+    "base_model micro_batch_size num_epochs sequence_len val_set_size adapter sample_packing dataset_prepared_path "
+    "optimizer lr_scheduler evals_per_epoch saves_per_epoch shuffle_merged_datasets train_on_inputs "
+    "pad_to_sequence_len tokenizer_type model_type".split()
+)
+"""Names of arguments at the top that tell its files from those of other formats."""
+ENTRY_ARGUMENTS = frozenset("type ds_type shards shards_idx preprocess_shards field field_messages".split())
+"""Names of arguments of a dataset that do."""
 _FORMATS: dict[str, FormatName] = {
     "json": "jsonl",
     "csv": "csv",
@@ -21,141 +41,317 @@ _FORMATS: dict[str, FormatName] = {
 }
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _SLICE = re.compile(r"\w+\[(\d*%?):(\d*%?)\]")
-_ABOUT_DATA = (
-    "dataset_exact_deduplication", "curriculum_sampling", "rl", "excess_length_strategy", "min_sample_len",
-    "sample_packing_sequentially",
-)  # fmt: skip
-_OF_THE_PROMPT = (
-    "chat_template", "message_field_role", "message_field_content", "field_messages", "message_property_mappings",
-    "roles", "roles_to_train", "train_on_eos", "conversation", "field_human", "field_model", "system_prompt",
-)  # fmt: skip
+_PROMPTS = "its prompts are made by axolotl: map the rows in Python"
+_TOKENS = "it changes the tokens: give a tokenizer that has these settings"
+_PACKING = "rows are cut and packed in another way than this says"
+_STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
+_ENTRY_REPORTED: Reasons = {
+    _PROMPTS: (
+        "conversation", "input_transform", "input_format", "chat_template", "chat_template_jinja", "field_human",
+        "field_model", "field_messages", "field_tools", "field_thinking", "template_thinking_key",
+        "message_field_role", "message_field_content", "message_property_mappings", "message_field_training",
+        "message_field_training_detail", "split_thinking", "logprobs_field", "temperature", "roles",
+        "roles_to_train", "train_on_eos", "train_on_eot", "drop_system_message", "system_prompt", "system_format",
+        "field_system", "field_instruction", "field_input", "field_output", "format", "no_input_format",
+        "field_prompt", "field_chosen", "field_rejected", "field_completion", "field_label", "step_separator",
+        "max_completion_length", "train_on_last_step_only",
+    ),
+    "the newest revision of the dataset is read": ("revision",),
+}  # fmt: skip
+_REPORTED: Reasons = {
+    _PROMPTS: (
+        "chat_template", "chat_template_jinja", "chat_template_kwargs", "default_system_message", "eot_tokens",
+        "train_on_inputs", "role_boundaries", "processor_type", "processor_kwargs", "image_size",
+        "image_resize_algorithm", "tokenizer_use_mistral_common", "max_prompt_len", "skip_prepare_dataset",
+        "reward_model", "process_reward_model", "num_labels", "rl", "noisy_embedding_alpha",
+    ),
+    _TOKENS: (
+        "special_tokens", "tokens", "added_tokens_overrides", "tokenizer_type", "tokenizer_use_fast",
+        "tokenizer_legacy", "tokenizer_config",
+    ),
+    _PACKING: (
+        "sample_packing", "sample_packing_group_size", "sample_packing_bin_size", "sample_packing_sequentially",
+        "multipack_real_batches", "batch_flattening", "pad_to_sequence_len", "pad_to_multiple_of",
+        "max_packed_sequence_len", "pretrain_multipack_buffer_size", "streaming_multipack_buffer_size",
+        "pretraining_sample_concatenation", "pretrain_multipack_attn", "excess_length_strategy", "min_sample_len",
+        "use_pose", "pose_split_on_token_ids", "pose_max_context_len", "pose_num_chunks",
+    ),
+    "how many steps a run has is reckoned from it": ("sample_packing_eff_est", "total_num_tokens"),
+    "only this part of all datasets together is read": ("dataset_shard_num", "dataset_shard_idx"),
+    "samples that are there twice are left out: write them to a file, and name it as exclude": (
+        "dataset_exact_deduplication",
+    ),
+    "samples come in one order, the same in every pass": ("curriculum_sampling",),
+    _STREAMS: ("streaming", "preprocess_iterable"),
+    LIKE_LENGTHS: ("group_by_length",),
+    RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches"),
+    SHARED_RANKS: (
+        "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size",
+        "world_size", "use_ray", "ray_num_workers",
+    ),
+    MAY_STOP: ("early_stopping_patience", "loss_watchdog_threshold", "loss_watchdog_patience"),
+    OTHER_RUN: ("resume_from_checkpoint", "auto_resume_from_checkpoints"),
+    "the trainer makes or changes samples itself": (
+        "trl", "vllm", "ebft", "diffusion", "trainer_cls", "kd_trainer", "nemo_gym_enabled",
+    ),
+    **{why: keys for why, keys in TRANSFORMERS_REPORTED.items() if "auto_find_batch_size" in keys},
+}  # fmt: skip
+_NOTED: Reasons = {
+    EVALUATION: ("test_datasets", "bench_dataset"),
+    "ranks that hold parts of the model, and read samples of their own: each counts in --ranks": (
+        "dp_shard_size", "dp_replicate_size",
+    ),
+}  # fmt: skip
+_USUAL = {"pad_to_sequence_len": None, "pretrain_multipack_attn": True, "pretraining_sample_concatenation": None}
+_PLUGINS = frozenset(
+    "liger.LigerPlugin cut_cross_entropy.CutCrossEntropyPlugin spectrum.SpectrumPlugin kernels.KernelsPlugin "
+    "swanlab.SwanLabPlugin llm_compressor.LLMCompressorPlugin expert_parallel.ExpertParallelPlugin "
+    "densemixer.DenseMixerPlugin grokfast.GrokfastPlugin lm_eval.LMEvalPlugin mora.MoraPlugin".split()
+)
+"""Plugins that change the model, how it is computed or logged, and no samples."""
+_HARMLESS = frozenset(
+    # the model and its adapters
+    "base_model base_model_config base_model_ignore_patterns cls_model_config model_type type_of_model "
+    "revision_of_model overrides_of_model_config overrides_of_model_kwargs model_config model_quantization_config "
+    "model_quantization_config_kwargs is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
+    "is_qwen_derived_model trust_remote_code hf_use_auth_token load_in_8bit load_in_4bit adapter lora_model_dir lora_r "
+    "lora_alpha lora_fan_in_fan_out lora_target_modules lora_target_parameters lora_target_linear "
+    "lora_modules_to_save lora_rank_pattern lora_alpha_pattern lora_dropout lora_on_cpu lora_mlp_kernel "
+    "lora_qkv_kernel lora_o_kernel lora_embedding_kernel loraplus_lr_ratio loraplus_lr_embedding peft "
+    "peft_layers_to_transform peft_layers_pattern peft_use_dora peft_use_rslora peft_layer_replication "
+    "peft_init_lora_weights peft_trainable_token_indices peft_ensure_weight_tying peft_autocast_adapter_dtype "
+    "qlora_sharded_model_loading loftq_config merge_lora merge_method gptq gptq_groupsize gptq_model_v1 "
+    "gptq_disable_exllama bnb_config_kwargs relora relora_steps relora_warmup_steps relora_anneal_steps "
+    "relora_prune_ratio relora_prune_method relora_cpu_offload unfrozen_parameters freeze_mm_modules "
+    "resize_token_embeddings_to_32x mean_resizing_embeddings shrink_embeddings embeddings_skip_upcast reinit_weights "
+    "rope_scaling quantize_moe_experts qat quantization use_onebitllms use_mora mora dense_mixer "
+    "spectrum_top_fraction spectrum_model_name llmcompressor fix_untrained_tokens tokenizer_save_jinja_files "
+    # the loss and the optimiser
+    "learning_rate embedding_lr embedding_lr_scale weight_decay optimizer optim_args optim_target_modules "
+    "torchdistx_path lr_scheduler lr_scheduler_kwargs lr_quadratic_warmup cosine_min_lr_ratio "
+    "cosine_constant_lr_ratio lr_div_factor lr_groups eta_min adam_eps adam_epsilon adam_epsilon2 adam_beta1 "
+    "adam_beta2 adam_beta3 max_grad_norm warmup_steps warmup_ratio jagged_restart_steps jagged_restart_warmup_steps "
+    "jagged_restart_anneal_steps neftune_noise_alpha orpo_alpha simpo_gamma cpo_alpha rpo_alpha kto_desirable_weight "
+    "kto_undesirable_weight rl_beta dpo_beta dpo_use_weighting dpo_label_smoothing dpo_loss_type dpo_loss_weights "
+    "dpo_norm_loss dpo_use_liger_kernel dpo_padding_free dpo_use_logits_to_keep dpo_generate_during_eval "
+    "precompute_ref_log_probs center_rewards_coefficient use_eaft eaft_alpha eaft_k grokfast_alpha grokfast_lamb "
+    "lisa_n_layers lisa_step_interval lisa_layers_attribute chunked_cross_entropy chunked_cross_entropy_num_chunks "
+    "cut_cross_entropy liger_rope liger_rms_norm liger_rms_norm_gated liger_layer_norm liger_swiglu "
+    "liger_glu_activation liger_cross_entropy liger_fused_linear_cross_entropy liger_use_token_scaling "
+    # how it is computed
+    "bf16 fp16 fp8 fp8_enable_fsdp_float8_all_gather bfloat16 float16 tf32 float32 torch_dtype fp32_norms "
+    "fp32_norm_classes gradient_checkpointing gradient_checkpointing_kwargs selective_checkpointing "
+    "activation_offloading layer_offloading xformers_attention sdp_attention flex_attention flex_attn_compile_kwargs "
+    "flash_attention flash_attn_cross_entropy flash_attn_fuse_mlp flash_attn_rms_norm flash_optimum sage_attention "
+    "s2_attention eager_attention attn_implementation gemma4_hybrid_attn_impl large_head_attention flash_attn_d512 "
+    "sdpa_varlen fused_attn_kernel experts_implementation scaling_softmax scaling_softmax_factor scaling_softmax_bias "
+    "tiled_mlp tiled_mlp_num_shards tiled_mlp_use_original_mlp llama4_linearized_experts use_kernels use_scattermoe "
+    "use_sonicmoe use_dsv4_kernels use_glm_dsa_kernels dsv4_fp4_grouped_mode dsv4_bf16_all expert_backend "
+    "nonexpert_quantization nvfp4_merge_aware nvfp4_merge_aware_start_step expert_parallel_backend "
+    "expert_parallel_num_nvl_bytes expert_parallel_num_rdma_bytes expert_parallel_token_capacity heads_k_stride "
+    "ring_attn_func deepspeed deepcompile fsdp fsdp_config fsdp_version fsdp_final_state_dict_type device device_map "
+    "local_rank ddp ddp_timeout ddp_bucket_cap_mb ddp_broadcast_buffers ddp_find_unused_parameters max_memory "
+    "gpu_memory_limit low_cpu_mem_usage experimental_skip_move_to_device torch_compile torch_compile_backend "
+    "torch_compile_mode torch_compile_options gc_steps torch_empty_cache_steps gc_collect_steps resources_per_worker "
+    "ray_run_name remove_unused_columns "
+    # evaluation, logs, checkpoints, uploads
+    "eval_batch_size eval_steps evals_per_epoch eval_strategy evaluation_strategy eval_table_size eval_max_new_tokens "
+    "eval_sample_packing eval_sequence_len do_causal_lm_eval eval_causal_lm_metrics do_bench_eval bench_split "
+    "metric_for_best_model greater_is_better load_best_model_at_end generate_samples num_generation_samples "
+    "generation_max_new_tokens generation_temperature generation_top_p generation_top_k generation_prompt_ratio "
+    "generation_do_sample lm_eval_tasks lm_eval_batch_size lm_eval_post_train lm_eval_model save_steps saves_per_epoch "
+    "save_strategy save_total_limit save_first_step save_only_model save_safetensors dynamic_checkpoint output_dir "
+    "hub_model_id hub_strategy hub_revision push_dataset_to_hub logging_steps use_tensorboard profiler_steps "
+    "profiler_steps_start include_tokens_per_second include_tkps use_wandb wandb_name wandb_run_id wandb_mode "
+    "wandb_project wandb_entity wandb_watch wandb_log_model use_mlflow mlflow_tracking_uri mlflow_experiment_name "
+    "mlflow_run_name hf_mlflow_log_artifacts use_comet comet_api_key comet_workspace comet_project_name "
+    "comet_experiment_key comet_mode comet_online comet_experiment_config use_swanlab swanlab_project "
+    "swanlab_experiment_name swanlab_description swanlab_mode swanlab_workspace swanlab_api_key swanlab_log_model "
+    "swanlab_web_host swanlab_api_host swanlab_lark_webhook_url swanlab_lark_secret swanlab_log_completions "
+    "swanlab_completion_log_interval swanlab_completion_max_buffer use_trackio trackio_project_name trackio_run_name "
+    "trackio_space_id use_otel_metrics otel_metrics_host otel_metrics_port gradio_title gradio_share "
+    "gradio_server_name gradio_server_port gradio_max_new_tokens gradio_temperature debug axolotl_config_path "
+    # where prepared data is kept, and whether arguments are checked
+    "dataset_prepared_path dataset_keep_in_memory num_dataset_shards_to_save is_preprocess strict".split()
+)
+_WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory")
+_PREPARING = ("dataset_processes", "dataset_num_proc", "sample_packing_mp_start_method")
 
 
 def is_mine(tree: Node) -> bool:
-    value = tree.value
-    if not isinstance(value, dict):
-        return False
-    for key in ("datasets", "pretraining_dataset"):
-        items = value[key].value if key in value else None
-        first = items[0].value if isinstance(items, tuple) and items else None
-        if isinstance(first, dict) and "path" in first:
-            return True
-    return False
+    return any(lists_paths(tree, key) for key in ("datasets", "pretraining_dataset"))
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def lists_paths(tree: Node, key: str) -> bool:
+    """Whether a key at the top is a list of datasets with their paths, as several formats have it."""
+    items = tree.value[key].value if isinstance(tree.value, dict) and key in tree.value else None
+    first = items[0].value if isinstance(items, tuple) and items else None
+    return isinstance(first, dict) and "path" in first
+
+
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture: every sample once a pass, as axolotl merges its datasets."""
-    top = Part(tree, "", left)
-    tokenizer = top.text("tokenizer_config") or top.text("base_model")
+    top = account.open(tree)
     names, sources, streams = Names(), list[SourceEntry](), top.has("pretraining_dataset")
-    for key in ("datasets", "pretraining_dataset"):
-        for item in top.parts(key):
-            for config in _configs(item):
-                if (found := _source(item, names, tokenizer, config)) is not None:
-                    sources.append(found)
-            item.rest()
+    tokenizer = next((top.peek(key) for key in ("tokenizer_config", "base_model") if top.has(key)), None)
+    if streams:
+        top.report("datasets", "axolotl reads pretraining_dataset alone")
+    for item in top.parts("pretraining_dataset" if streams else "datasets"):
+        sources += _sources(item, names, tokenizer if isinstance(tokenizer, str) else None)
     if not sources:
         raise nothing(Path(tree.file), "axolotl")
     texts = all(source.tokenise is not None for source in sources)
-    size = top.count("micro_batch_size")
+    if any(source.tokenise is not None for source in sources):
+        top.text("tokenizer_config" if top.has("tokenizer_config") else "base_model")
     pack = _pack(top, texts, streams)
-    for key in ("test_datasets", "val_set_size", "eval_sample_packing"):
-        top.skip(key)
     split = _held_out(top)
     horizon, passes = length(top, "num_epochs", 1)
-    put, how = whole(sources, passes)
-    seed = top.get("seed", 42)
-    if not isinstance(seed, int):
-        top.leave("seed", "no whole number")
-        seed = None
-    plain = top.get("shuffle_merged_datasets") is False
-    if plain and len(sources) > 1:
-        top.say("shuffle_merged_datasets", "sources are mixed evenly here, not one after the other; each in its order")
-    if texts and top.has("special_tokens"):
-        top.leave("special_tokens", "tokens that are added to the tokenizer: give one that has them")
-    top.rest(only=_ABOUT_DATA)
-    return MixtureFile(
-        put,
-        seed=seed,
-        shuffle=Shuffling("none") if plain else None,
-        split=split,
-        pack=pack,
-        horizon=horizon,
-        batch=each(size, top, collate="stack" if pack else "list"),
-        **how,
-    )
+    put, how = put_together(sources, passes)
+    seed = top.integer("seed", 42)
+    batch = _batch(top, drop_remainder=top.flag("dataloader_drop_last"), collate="stack" if pack else "list")
+    shuffle = _order(top, len(sources), bool(pack), streams)
+    _plugins(top)
+    if streams or top.peek("streaming"):
+        top.settle(reported={_STREAMS: _WORKERS})
+    if top.peek("sample_packing"):
+        top.settle(reported={_PACKING: _PREPARING})
+    top.settle({*_HARMLESS, *_WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
+    return MixtureFile(put, seed=seed, shuffle=shuffle, split=split, pack=pack, horizon=horizon, batch=batch, **how)
 
 
-def _configs(item: Part) -> list[str | None]:
-    """One source for each configuration of a dataset of the hub."""
-    names = item.texts("name")
-    return [*names] or [None]
+def _batch(top: Section, **options: Any) -> Any:
+    """The samples of a step on each rank: `batch_size` are those of all accumulated steps."""
+    size = count_or_default(top, "micro_batch_size", 1, "axolotl")
+    whole, times = top.count("batch_size"), top.count("gradient_accumulation_steps")
+    if whole and not times:
+        times = max(1, whole // size)
+    elif whole and times and whole != size * times:
+        top.report("batch_size", "it is not micro_batch_size times gradient_accumulation_steps, which are carried")
+    return per_rank_batch(size * (times or 1), top, "micro_batch_size", **options)
 
 
-def _held_out(top: Part) -> Splitting | None:
+def _order(top: Section, sources: int, packed: bool, streams: bool) -> Shuffling | None:
+    """The order of samples: the trainer draws it anew for every pass, but for `curriculum_sampling`."""
+    merged, each = top.flag("shuffle_merged_datasets", True), top.flag("shuffle_before_merging_datasets")
+    if top.peek("curriculum_sampling") is True or streams:
+        if not merged and not each and sources == 1 and (not packed or top.peek("sample_packing_sequentially")):
+            top.get("curriculum_sampling")
+            return Shuffling("none")
+        why = "datasets come in the order that this says: here they are mixed evenly, and each is shuffled"
+        top.report("shuffle_merged_datasets", why) if not merged else None
+        top.report("shuffle_before_merging_datasets", why) if each else None
+    elif not merged:
+        top.note("shuffle_merged_datasets", "axolotl's trainer shuffles all the same, and so does this")
+    return None
+
+
+def _plugins(top: Section) -> None:
+    """Plugins, which may change anything: those that are known to change no samples are harmless."""
+    names = [str(name).removeprefix("axolotl.integrations.") for name in flat([top.peek("plugins") or []])]
+    top.pass_over("plugins")
+    if unknown := [name for name in names if name not in _PLUGINS]:
+        top.report("plugins", f"{', '.join(unknown)} may change the samples, or their order")
+
+
+def _held_out(top: Section) -> Splitting | None:
     """A share or a number of samples that axolotl keeps for evaluation, of all datasets together."""
+    if top.has("test_datasets"):
+        top.note("val_set_size", "test_datasets are for evaluation: nothing is held out")
+        return None
     size = top.number("val_set_size")
-    if not size or top.has("test_datasets"):
+    if not size:
         return None
     if size >= 1:
-        top.leave("val_set_size", "so many samples of all datasets together: give each source its split")
+        top.report("val_set_size", "so many samples of all datasets together: give each source its split")
         return None
-    top.say("val_set_size", "this share of every source is held out, by a hash; axolotl draws other samples")
+    top.note("val_set_size", "this share of every source is held out, by a hash; axolotl draws other samples")
     return Splitting(size)
 
 
-def _pack(top: Part, texts: bool, streams: bool) -> dict[str, Any] | None:
-    size = top.count("sequence_len")
-    asked = top.get("sample_packing") or (streams and top.get("pretrain_multipack_buffer_size"))
+def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
+    buffered = streams and (top.has("pretrain_multipack_buffer_size") or top.has("streaming_multipack_buffer_size"))
+    asked = top.peek("sample_packing") or buffered
     if not asked:
-        top.skip("sequence_len")
+        top.report("sequence_len", "longer samples are dropped or cut, which takes their tokens")
         return None
-    if not texts or not size:
-        top.leave("sample_packing", "samples are packed when they are tokens; these types make tokens by a template")
+    if not texts or not top.has("sequence_len"):
+        why = "samples are packed when they are tokens; these types make tokens by a template"
+        top.report("sample_packing", why)
+        top.report("sequence_len", why)
         return None
-    return {"length": size, "method": "best_fit", "long": "split", "eos": True}
+    top.get("sample_packing")
+    top.pass_over("pad_to_sequence_len")  # packed rows are padded to their length
+    size = top.count("sequence_len")
+    return {"length": size, "method": "best_fit", "long": "split", "eos": True} if size else None
 
 
-def _source(item: Part, names: Names, tokenizer: str | None, config: str | None) -> SourceEntry | None:
+def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceEntry]:
+    """The dataset of an entry: one source for each configuration of a dataset of the hub."""
+    if not item.has("path"):
+        item.drop("it names no path: its samples are lost")
+        return []
     path, files = item.text("path") or "", item.texts("data_files")
-    kind, own = item.get("type"), item.text("field") or item.text("text_column")
-    form = _format(item)
-    plain_text = kind in ("completion", "pretrain")
-    if kind == "pretrain":
-        item.say("type", "long texts are split where a row is full; axolotl lets the parts overlap by 256 tokens")
-    elif not plain_text and kind is not None:
-        item.leave("type", "its prompts are made by axolotl: map the rows in Python")
-    elif not plain_text and item.has("path"):
-        item.skip("type")
-    item.skip(*(() if plain_text else _OF_THE_PROMPT))
-    count, index = item.count("shards"), item.get("shards_idx", 0)
-    bounds = (int(index), None, count) if count and isinstance(index, int) else None
-    if bounds is not None:
-        item.say("shards", "every n-th row; axolotl takes as many random ones")
+    tokenise = _tokenise(item, tokenizer)
+    form, bounds = _format(item), _bounds(item)
     split = item.text("split")
     beside = Path(item.path(path)).exists()
     away = not beside and bool(_HUB.fullmatch(path)) and not Path(path).suffix
-    if away:
-        place = Hub(path, config, _without_slice(split), tuple(files))
-        name = names.of(place.short)
-        there = item.hub("path", name, place)
-    else:
-        name = names.of(config or name_of_path(path))
-        there = item.local("path", name, files or [path])
-        if _without_slice(split) not in (None, "train"):
-            item.leave("split", "files have no splits; name the files of this split")
-    bounds = bounds or _part_of(split)
-    tokenise = Tokenising(tokenizer, own or "text", special_tokens=True) if plain_text and tokenizer else None
-    if own and tokenise is None:
-        item.leave("field", "it names the text of a completion, and these rows are not tokenised")
-    return SourceEntry(name, there, format=form, slice=bounds, tokenise=tokenise)
+    sources = list[SourceEntry]()
+    for config in item.texts("name") or [None]:
+        if away:
+            place = Hub(path, config, _without_slice(split), tuple(files))
+            name = names.of(place.short)
+            there = item.hub("path", name, place)
+        else:
+            name = names.of(config or name_of_path(path))
+            there = item.local("path", name, files or [path])
+        sources.append(SourceEntry(name, there, format=form, slice=bounds, tokenise=tokenise))
+    if not away and _without_slice(split) not in (None, "train"):
+        item.report("split", "files have no splits; name the files of this split")
+    if split and not split.replace("_", "").isalnum() and _part_of(split) is None:
+        item.report("split", f"{split!r} is more than one split, or a part of it that cannot be named")
+    item.settle(("trust_remote_code", "preprocess_shards"), _ENTRY_REPORTED)
+    return sources
 
 
-def _format(item: Part) -> FormatName | None:
+def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:
+    """Completions are tokenised as they are; other types are prompts."""
+    kind = item.peek("type")
+    plain_text = kind in ("completion", "pretrain")
+    fields = [key for key in ("field", "text_column") if item.has(key)]
+    if not plain_text or tokenizer is None:
+        item.report("type", "a tokenizer is not said" if plain_text else _PROMPTS)
+        for key in fields:
+            item.report(key, "it names the text of a completion, and these rows are not tokenised")
+        return None
+    item.get("type")
+    if kind == "pretrain":
+        item.note("type", "long texts are split where a row is full; axolotl lets the parts overlap by 256 tokens")
+    return Tokenising(tokenizer, (item.text(fields[0]) if fields else None) or "text", special_tokens=True)
+
+
+def _bounds(item: Section) -> tuple[int | str | None, ...] | None:
+    """The rows of a dataset that are read: of a shard, of a slice in its split, or those after the first ones."""
+    count, index, skipped = item.count("shards"), item.integer("shards_idx", 0), item.count("skip")
+    part = _part_of(item.peek("split"))
+    if count:
+        item.note("shards", "every n-th row; axolotl takes as many random ones")
+        if part or skipped:
+            item.report("shards", "a shard of a part of the rows has no counterpart: all of that part is read")
+    if part:
+        if skipped:
+            item.report("skip", "rows to skip of a part of the rows have no counterpart")
+        return part
+    if skipped:
+        return (skipped, None)
+    return (index, None, count) if count and index is not None else None
+
+
+def _format(item: Section) -> FormatName | None:
     given = item.text("ds_type")
     if given is None or given in _FORMATS:
         return _FORMATS.get(given or "")
-    item.leave("ds_type", f"{given!r} is no format of mixture files")
+    item.report("ds_type", f"{given!r} is no format of mixture files")
     return None
 
 
@@ -163,9 +359,9 @@ def _without_slice(split: str | None) -> str | None:
     return split and split.partition("[")[0]
 
 
-def _part_of(split: str | None) -> tuple[str | int | None, ...] | None:
+def _part_of(split: Any) -> tuple[str | int | None, ...] | None:
     """The slice in a split such as `train[10%:80%]`."""
-    found = _SLICE.fullmatch(split or "")
+    found = _SLICE.fullmatch(split) if isinstance(split, str) else None
     if not found:
         return None
     ends = [int(end) if end.isdigit() else end or None for end in found.groups()]

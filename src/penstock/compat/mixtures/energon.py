@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
-from .parts import Left, Names, Part, name_of_path, nothing
+from .account import Account, Section, nothing
+from .places import Names, name_of_path
 
 _PERCENT = re.compile(r"[0-9]+([.][0-9]*)? *%")
 PART_OF_A_BLEND = "a part of a blend as a whole cannot be named; name it at its datasets"
-_HEADER = ("__module__", "__class__", "splits")
+_HEADER = ("__module__", "__class__")
 
 
 def is_mine(tree: Node) -> bool:
@@ -20,36 +21,37 @@ def is_mine(tree: Node) -> bool:
     return isinstance(value, dict) and "splits" in value and ("__class__" in value or "__module__" in value)
 
 
-def convert(tree: Node, left: Left, pick: str = "train", above: tuple[Path, ...] = ()) -> MixtureFile:
+def convert(tree: Node, account: Account, pick: str = "train", above: tuple[Path, ...] = ()) -> MixtureFile:
     """The mixture of one split; the other splits are named."""
     split = pick
-    top = Part(tree, "", left)
+    top = account.open(tree)
     splits = top.part("splits")
-    top.taken |= set(_HEADER)
-    top.rest()
+    top.pass_over(*_HEADER)
     chosen = splits.part(split) if splits else None
     file = Path(tree.file)
     if splits is None or chosen is None:
         known = ", ".join(splits.table) if splits else "none"
         raise nothing(file, f"Energon (it has no split {split!r}, but {known})")
     for other in splits.table:
-        if other != split:
-            splits.say(other, f"another split; convert it by itself with pick={other!r}")
+        if not isinstance(splits.peek(other), dict):
+            splits.report_at(other, "this is no split")
+        elif other != split:
+            splits.note(other, f"another split; convert it by itself with pick={other!r}")
     chain = (*above, file.resolve())
-    model = _mixture(chosen, split, left, chain)
+    model = _mixture(chosen, split, account, chain)
     if not model.sources:
         raise nothing(file, "Energon")
     return model
 
 
-def _mixture(part: Part, split: str, left: Left, chain: tuple[Path, ...]) -> MixtureFile:
+def _mixture(part: Section, split: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
     names, sources = Names(), list[SourceEntry]()
     epochised = "blend_epochized" in part.table
     key = next((key for key in ("blend", "blend_epochized", "datasets") if key in part.table), None)
     if key is None:
-        found = _entry(part, split, names, left, chain, {})
+        found = _entry(part, split, names, account, chain, {})
         return MixtureFile(() if found is None else (found,))
-    part.skip("__module__", "__class__")
+    part.pass_over("__module__", "__class__")
     for item in part.parts(key):
         if epochised:
             times = item.number("repetitions")
@@ -57,62 +59,55 @@ def _mixture(part: Part, split: str, left: Left, chain: tuple[Path, ...]) -> Mix
         else:
             weight = item.number("weight")
             share = {"weight": 1 if weight is None else weight}
-        if (source := _entry(item, split, names, left, chain, share)) is not None:
+        if (source := _entry(item, split, names, account, chain, share)) is not None:
             sources.append(source)
-    part.leave("subset", PART_OF_A_BLEND)
-    part.rest()
+    part.report("subset", PART_OF_A_BLEND)
     return MixtureFile(tuple(sources))
 
 
 def _entry(
-    item: Part, split: str, names: Names, left: Left, chain: tuple[Path, ...], share: dict[str, Any]
+    item: Section, split: str, names: Names, account: Account, chain: tuple[Path, ...], share: dict[str, Any]
 ) -> SourceEntry | None:
     own = item.text("split_part") or split
     if any(key in item.table for key in ("blend", "blend_epochized", "datasets")):
-        inner = Part(item.node, item.at, left, set(item.taken))
-        return SourceEntry(names.of("blend"), mixture=_mixture(inner, own, left, chain), **share)
+        return SourceEntry(names.of("blend"), mixture=_mixture(item, own, account, chain), **share)
     if not item.has("path"):
         why = "joined datasets have no counterpart in a mixture file: join them beforehand; its share is lost"
-        item.leave("join", why)
-        item.rest()
+        item.report("join", why) if item.has("join") else item.drop("it names no path: its share is lost")
         return None
     given = item.text("path") or ""
     name = names.of(name_of_path(given))
     if given.endswith((".yaml", ".yml")):
-        item.leave("subset", PART_OF_A_BLEND)
-        item.rest()
-        mixture = _file(item, Path(item.path(given)), own, left, chain)
+        item.report("subset", PART_OF_A_BLEND)
+        mixture = _file(item, Path(item.path(given)), own, account, chain)
         return None if mixture is None else SourceEntry(name, mixture=mixture, **share)
     bounds = _subset(item)
     paths = item.local("path", name, [given])
-    item.rest()
     prepared = not paths[0].endswith((".jsonl", ".json"))
     return SourceEntry(name, paths, split=own if prepared else None, slice=bounds, **share)
 
 
-def _file(item: Part, path: Path, split: str, left: Left, chain: tuple[Path, ...]) -> MixtureFile | None:
+def _file(item: Section, path: Path, split: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile | None:
     if path.resolve() in chain:
-        item.leave("path", "the files name each other in a circle")
+        item.report("path", "the files name each other in a circle")
         return None
     notes = Notes()
     tree = read_file(path, notes, variables=False)
     if tree is None or not is_mine(tree):
-        item.leave("path", "the file is not there, or is no metadataset")
+        item.report("path", "the file is not there, or is no metadataset")
         return None
-    return convert(tree, left, split, chain)
+    return convert(tree, account, split, chain)
 
 
-def _subset(item: Part) -> tuple[int | str | None, ...] | None:
+def _subset(item: Section) -> tuple[int | str | None, ...] | None:
     """A range as a slice, in rows or in percent."""
     part = item.part("subset")
     bounds = part.get("range") if part else None
-    if part:
-        part.rest()
     if bounds in (None, ["0%", "100%"]):
         return None
     given = cast("list[Any]", bounds) if isinstance(bounds, list) else []
     ends = [None if bound == "end" else bound for bound in given]
     if len(ends) == 2 and all(end is None or isinstance(end, int) or _PERCENT.fullmatch(str(end)) for end in ends):
         return tuple(ends)
-    item.leave("subset", f"{bounds!r} is no range of rows or percent")
+    item.report("subset", f"{bounds!r} is no range of rows or percent")
     return None

@@ -9,54 +9,97 @@ from typing import Any, cast
 
 from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
-from .parts import Hub, Left, Names, Part, nothing, plain
+from .account import EVALUATION, Account, Reasons, Section, nothing, plain
+from .places import Hub, Names
+from .settings import CHECKPOINTS, OPTIMIZER, TRACKING
 from .trainers import Horizon, shared
 
-_ONLY_ABSOLUTE = "choose counts samples and repeat counts passes: beside each other they have no counterpart"
+_ONLY_ABSOLUTE = "shares, samples and passes beside each other have no counterpart: one of them is carried over"
 _PLACES = ((), ("dataset",), ("train_loader", "dataset"), ("parameters", "train_loader", "dataset"))
 _FILES = ("json", "csv", "parquet", "text")  # what `hf_name` is where the files are local
 _DURATION = re.compile(r"([0-9_.]+(?:e[0-9]+)?)(ep|ba|tok|sp)")
 _UNITS = {"ep": "epochs", "ba": "steps", "tok": "tokens", "sp": "samples"}
-_HOW = (
-    "predownload", "cache_limit", "partition_algo", "num_canonical_nodes", "batch_size", "shuffle_algo",
-    "shuffle_block_size", "keep_zip", "download_retry", "download_timeout", "validate_hash", "allow_unsafe_types",
-    "keep_raw", "replication", "stream_name",
-)  # fmt: skip
+_LOADING = frozenset(
+    "predownload cache_limit keep_zip download_retry download_timeout validate_hash allow_unsafe_types keep_raw "
+    "stream_name stream_config".split()
+)
+"""How shards are fetched and kept."""
+_ORDER: Reasons = {
+    "another order within a pass: every source is shuffled fully here": (
+        "partition_algo", "num_canonical_nodes", "batch_size", "shuffle_algo", "shuffle_block_size", "batching_method",
+    ),
+}  # fmt: skip
+_DATASET_HARMLESS = _LOADING | frozenset("max_seq_len decoder_only_format allow_pad_trimming tokenizer_name".split())
+_DATASET_REPORTED: Reasons = {
+    "rows are packed after tokenising: encode them in Python, and add pack": ("packing_ratio",),
+    "rows are taken as they are stored: tokenise and change them in Python": (
+        "eos_token_id", "bos_token_id", "preprocessing_fn", "safe_load", "target_prompts", "target_responses",
+        "text_column_name", "max_leftover_bins_to_keep", "backend_attention_mask",
+    ),
+    "an epoch has as many samples as its streams say; say horizon for another length": ("epoch_size",),
+    "ranks are given the same samples": ("replication",),
+    "which samples of a stream are taken in an epoch is drawn otherwise": ("sampling_method", "sampling_granularity"),
+}  # fmt: skip
+_NOTED: Reasons = {EVALUATION: ("eval_loader", "eval_loaders", "icl_tasks", "icl_tasks_str", "icl_seq_len")}
+_HARMLESS = (
+    OPTIMIZER
+    | TRACKING
+    | CHECKPOINTS
+    | frozenset(
+        "variables model tokenizer precision fsdp_config tp_config deepspeed_config parallelism_config "
+        "save_ignore_keys eval_interval eval_first eval_subset_num_batches device_eval_batch_size "
+        "device_train_microbatch_size device_train_grad_accum max_seq_len load_ignore_keys load_exclude_algorithms "
+        "dist_timeout cluster gpu_num gpu_type compute image integrations command "
+        "scheduling compile_config expandable_segments max_split_size_mb only_hf_checkpoint "
+        "only_composer_checkpoint code_paths".split()
+    )
+)
+_REPORTED: Reasons = {
+    "an algorithm may change the samples": ("algorithms",),
+    "the run may end before its horizon": ("stop_on_loss",),
+    "where another run stood is not carried over": ("autoresume", "spin_dataloaders", "reset_time"),
+    "all random numbers of the run: samples are shuffled by shuffle_seed": ("seed", "global_seed"),
+}
 
 
 def is_mine(tree: Node) -> bool:
-    return _dataset(tree, Left()) is not None
+    return _place(tree) is not None
 
 
-def _dataset(tree: Node, left: Left) -> Part | None:
-    """The mapping that says what is read: at the top, in `dataset`, in a train loader, or in parameters around it."""
+def _place(tree: Node) -> tuple[str, ...] | None:
+    """Where it says what is read: at the top, in `dataset`, in a train loader, or in parameters around it."""
     for place in _PLACES:
-        part: Part | None = Part(tree, "", left)
+        node: Node | None = tree
         for key in place:
-            part = part.part(key) if part else None
-        if part is None:
+            node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+        if node is None or not isinstance(node.value, dict):
             continue
-        streams = part.has("streams") and isinstance(part.table["streams"].value, dict)
-        if streams or (len(place) > 1 and any(part.has(key) for key in ("local", "remote", "hf_name"))):
-            return part
+        streams = "streams" in node.value and isinstance(node.value["streams"].value, dict)
+        named = any(key in node.value and node.value[key].value for key in ("local", "remote", "hf_name"))
+        if streams or (len(place) > 1 and named):
+            return place
     return None
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture of the training streams; one pass is one of their epochs."""
-    dataset = _dataset(tree, left)
-    assert dataset is not None
-    top = Part(tree, "", left)
-    top = top.part("parameters") or top
+    place = _place(tree)
+    assert place is not None
+    dataset = file = account.open(tree)
+    around = list[Section]()
+    for key in place:
+        around.append(dataset)
+        inside = dataset.part(key)
+        assert inside is not None
+        dataset = inside
+    top = file.part("parameters") if "parameters" in place else file
+    assert top is not None
     values = _Values(top.node)
     found = _streams(dataset, values)
     if not found:
         raise nothing(Path(tree.file), "llm-foundry")
-    left.note(dataset.node, dataset.at, "rows are taken as they are stored: decode, tokenise and pad them in Python")
+    account.note(dataset.node, dataset.at, "rows are taken as they are stored: decode, tokenise and pad them in Python")
     sources = _shares(found)
-    for item, _ in found:
-        item.skip(*_HOW)
-        item.rest() if item.node is not dataset.node else None
     horizon = _duration(top, values)
     whole = all(source.epochs for source in sources)
     if horizon and horizon[0] == "epochs" and whole:
@@ -68,23 +111,25 @@ def convert(tree: Node, left: Left) -> MixtureFile:
         horizon = None
     elif horizon and whole:
         sources = [replace(source, max_epochs=None) for source in sources]
+    elif horizon and horizon[0] == "epochs":
+        top.report("max_duration", "an epoch is as many samples as the streams say together: say horizon in samples")
+        horizon = None
     model = MixtureFile(
         tuple(sources),
         seed=_seed(dataset, values),
-        shuffle=None if dataset.get("shuffle") else Shuffling("none"),
+        shuffle=None if dataset.flag("shuffle") else Shuffling("none"),
         batch=_batch(top, dataset, values),
         horizon=horizon,
     )
-    if dataset.has("packing_ratio"):
-        dataset.leave("packing_ratio", "rows are packed after tokenising: encode them in Python, and add pack")
-    dataset.skip("max_seq_len", "decoder_only_format", "allow_pad_trimming", "tokenizer_name", "eos_token_id", *_HOW)
-    dataset.leave("epoch_size", "an epoch has as many samples as its streams say; say horizon for another length")
-    dataset.rest()
+    for section in (*around, *(item for item, _ in found), dataset):
+        own = _DATASET_HARMLESS if section is dataset else _LOADING if section not in around else _HARMLESS
+        section.settle(own, _REPORTED if section in around else _DATASET_REPORTED, {**_ORDER, **_NOTED})
+    top.settle(values.referenced())
     return model
 
 
-def _streams(dataset: Part, values: _Values) -> list[tuple[Part, SourceEntry]]:
-    names, found = Names(), list[tuple[Part, SourceEntry]]()
+def _streams(dataset: Section, values: _Values) -> list[tuple[Section, SourceEntry]]:
+    names, found = Names(), list[tuple[Section, SourceEntry]]()
     if (streams := dataset.part("streams")) is None:
         own = _hub(dataset, values) if dataset.has("hf_name") else _folder(names.of("train"), dataset, dataset, values)
         return [] if own is None else [(dataset, own)]
@@ -94,39 +139,37 @@ def _streams(dataset: Part, values: _Values) -> list[tuple[Part, SourceEntry]]:
     return found
 
 
-def _folder(name: str, item: Part, dataset: Part, values: _Values) -> SourceEntry | None:
+def _folder(name: str, item: Section, dataset: Section, values: _Values) -> SourceEntry | None:
     """A folder of MDS shards."""
     local, remote, split = (values.filled(item.text(key) or "") for key in ("local", "remote", "split"))
+    if local and remote:
+        item.note("remote", "local is read, where a copy of it lies")
     for key in ("local", "remote", "split"):
         if item.has(key) and "${" in values.filled(item.text(key) or ""):
-            item.leave(key, "it names a variable that this file does not define")
+            item.report(key, "it names a variable that this file does not define")
     home = local or remote
     if not home:
-        item.left.lost(item.node, item.at, "it names no folder")
+        item.drop("it names no folder")
         return None
     split = split or values.filled(dataset.text("split") or "")
     path = f"{home.rstrip('/')}/{split}" if split else home
     return SourceEntry(name, item.local("local" if local else "remote", name, [path]), format="mds")
 
 
-def _hub(dataset: Part, values: _Values) -> SourceEntry | None:
+def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
     """What `datasets.load_dataset` would give: a dataset of the hub, or files of a kind."""
     name, split = values.filled(dataset.text("hf_name") or ""), values.filled(dataset.text("split") or "") or None
     options = dataset.part("hf_kwargs")
     config = options.text("name") if options else None
     folder = values.filled((options.text("data_dir") if options else None) or "")
     files = [values.filled(path) for path in _data_files(options, split)] if options else []
-    dataset.leave("safe_load")
-    dataset.leave("preprocessing_fn", "a function: map the rows in Python")
-    if options:
-        options.rest()
     if name in _FILES:
         paths = [f"{folder.rstrip('/')}/{file}" if folder else file for file in files] or ([folder] if folder else [])
         if not paths:
-            dataset.leave("hf_name", "it names no files")
+            dataset.report("hf_name", "it names no files")
             return None
         if not files:
-            dataset.say("hf_name", f"all files of the folder are read; datasets takes those of the split {split!r}")
+            dataset.note("hf_name", f"all files of the folder are read; datasets takes those of the split {split!r}")
         kind: Any = "jsonl" if name == "json" else name
         return SourceEntry("train", (options or dataset).local("data_dir", "train", paths), format=kind)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) or not name.startswith((".", "/")):
@@ -137,15 +180,16 @@ def _hub(dataset: Part, values: _Values) -> SourceEntry | None:
     return SourceEntry("train", dataset.local("hf_name", "train", [name]))
 
 
-def _data_files(options: Part, split: str | None) -> list[str]:
-    node = options.table.get("data_files")
-    if node is not None and isinstance(node.value, dict):
-        part = options.part("data_files")
-        return part.texts(split or "train") if part else []
-    return options.texts("data_files")
+def _data_files(options: Section, split: str | None) -> list[str]:
+    if not isinstance(options.peek("data_files"), dict):
+        return options.texts("data_files")
+    part = options.part("data_files")
+    assert part is not None
+    part.settle(noted={EVALUATION: [name for name in part.table if name != (split or "train")]})
+    return part.texts(split or "train")
 
 
-def _duration(top: Part, values: _Values) -> Horizon:
+def _duration(top: Section, values: _Values) -> Horizon:
     """How long the run is, in Composer's times: 4800ba, 1ep, 26e9tok."""
     given = values.value(top.get("max_duration"))
     if given in (None, ""):
@@ -155,54 +199,52 @@ def _duration(top: Part, values: _Values) -> Horizon:
     found = _DURATION.fullmatch(str(given).replace(" ", ""))
     number = float(found[1].replace("_", "")) if found else 0
     if not found or not number:
-        top.leave("max_duration", f"{given!r} is no time such as 10ep, 4800ba or 26e9tok")
+        top.report("max_duration", f"{given!r} is no time such as 10ep, 4800ba or 26e9tok")
         return None
     unit = _UNITS[found[2]]
     if unit == "tokens":
-        top.leave("max_duration", "rows are not tokens here: how many rows so many tokens are, the data tells")
+        top.report("max_duration", "rows are not tokens here: how many rows so many tokens are, the data tells")
         return None
     return unit, number if unit == "epochs" else int(number)
 
 
-def _shares(found: list[tuple[Part, SourceEntry]]) -> list[SourceEntry]:
+def _shares(found: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
     """What the streams say of themselves, all in the same way."""
     relative = any(item.has("proportion") for item, _ in found)
     counted = [item.has("choose") for item, _ in found]
     out: list[SourceEntry] = []
     for item, source in found:
         proportion, repeat, choose = (item.number(key) for key in ("proportion", "repeat", "choose"))
-        share: dict[str, Any] = {"weight": proportion or 0}
-        if not relative and all(counted):
-            share = {"weight": choose}
-        elif not relative:
-            if choose is not None:
-                item.leave("choose", _ONLY_ABSOLUTE)
+        kind = "proportion" if relative else "choose" if all(counted) else "repeat"
+        for key in {"proportion", "choose", "repeat"} - {kind}:
+            item.report(key, _ONLY_ABSOLUTE)
+        share: dict[str, Any] = {"weight": proportion or 0} if relative else {"weight": choose}
+        if kind == "repeat":
             times = 1 if repeat is None else repeat
             share = {"epochs": times, "max_epochs": times} if times else {"weight": 0}
         out.append(replace(source, **share))
     return out
 
 
-def _seed(dataset: Part, values: _Values) -> int | None:
+def _seed(dataset: Section, values: _Values) -> int | None:
     given = dataset.get("shuffle_seed")
     given = values.value(given) if isinstance(given, str) else given
     if given is None or isinstance(given, int):
         return given
-    dataset.leave("shuffle_seed", "no whole number")
+    dataset.report("shuffle_seed", "no whole number")
     return None
 
 
-def _batch(top: Part, dataset: Part, values: _Values) -> Batching | None:
+def _batch(top: Section, dataset: Section, values: _Values) -> Batching | None:
     if dataset.node is top.node:
         return None
     size = values.value(top.get("global_train_batch_size"))
-    top.say("eval_loader", "only training data makes a mixture")
     loader = top.part("train_loader")
-    drop = bool(loader.get("drop_last")) if loader else False
+    drop = loader.flag("drop_last") if loader else False
     if loader is not None:
-        loader.skip("dataset", "num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "timeout", "name")
-        loader.rest()
+        loader.pass_over("num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "timeout", "name")
     if not isinstance(size, int) or size < 1:
+        top.report("global_train_batch_size", f"{size!r} is no whole number above 0")
         return None
     return shared(size, top, "global_train_batch_size", drop_remainder=drop, collate="list")
 
@@ -212,6 +254,10 @@ class _Values:
 
     def __init__(self, tree: Node) -> None:
         self.values: Any = plain(tree)
+
+    def referenced(self) -> set[str]:
+        """The names at the top to which anything refers: their values act where they are referred to."""
+        return set(re.findall(r"\$\{(\w+)[.\w]*\}", repr(self.values)))
 
     def value(self, given: Any) -> Any:
         """The value that a text of one reference stands for; anything else as it is."""

@@ -10,11 +10,39 @@ from typing import Any, cast
 from ...mixing import Stop
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node, dotted
-from .parts import Hub, Left, Names, Part, nothing
-from .trainers import shared
+from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
+from .places import Hub, Names
+from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
+from .trainers import SHARED_RANKS, shared
 
 _STOPS = ("restart", "first_exhausted", "all_exhausted")
 _SECTIONS = (("configs", "train_weights"), ("components", "train_weights"), ("supervised_data", "mixture_weights"))
+
+
+_DATA_HARMLESS = frozenset(
+    "cache_dir cache_options shuffle_buffer_size permutation_type tags auto_build_caches num_workers".split()
+)
+_REPORTED: Reasons = {NO_COUNTERPART: ("block_cross_document_attention", "chat_template")}
+_NOTED: Reasons = {EVALUATION: ("validation_urls", "max_eval_batches", "steps_per_eval", "per_device_eval_parallelism")}
+_MESH = (
+    "model_axis_size", "tensor_parallel_axes", "fsdp_axis", "batch_axis", "replica_ici_axis_size",
+    "replica_dcn_axis_size", "mesh", "axis_resources", "parameter_axis_resources",
+)  # fmt: skip
+_TRAINER_HARMLESS = (
+    TRACKING
+    | OPTIMIZER
+    | CHECKPOINTS
+    | frozenset(
+        "mp id log_dir run_base_dir per_device_parallelism distributed ray require_accelerator jax_config "
+        "jax_compilation_cache_dir backend_init_timeout use_explicit_mesh_axes quantization watch crash_on_nan "
+        "crash_on_inf shutdown_at_exit log_jaxprs log_xla_hlo load_checkpoint_path load_checkpoint".split()
+    )
+)
+_TRAINER_REPORTED: Reasons = {
+    "where another run stood is not carried over": ("initialize_from", "skip_steps"),
+    "how many passes the run makes is lost: say horizon": ("epochs",),
+}
+_TOP_HARMLESS = TRACKING | OPTIMIZER | CHECKPOINTS | frozenset("z_loss_weight log_entropy out_dir".split())
 
 
 def is_mine(tree: Node) -> bool:
@@ -39,15 +67,17 @@ def _is_hub(value: Mapping[str, Node]) -> bool:
     return "id" in value and isinstance(value["id"].value, str)
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture; weights are shares of sequences of equal length there, of tokens here."""
     found = _data(tree)
     assert found is not None
-    data = Part(found, "" if found is tree else "data", left)
+    top = account.open(tree)
+    data = top if found is tree else top.part("data")
+    assert data is not None
     tokenizer = data.text("tokenizer")
     if tokenizer is None and not data.has("supervised_data"):
         tokenizer = "gpt2"
-        left.note(found, data.at, "no tokenizer is said: Levanter takes gpt2")
+        account.note(found, data.at, "no tokenizer is said: Levanter takes gpt2")
     schedule, entries = None, list[SourceEntry]()
     section, weights = next(((names, weights) for names, weights in _SECTIONS if data.has(names)), (None, None))
     if section is not None and weights is not None:
@@ -58,19 +88,20 @@ def convert(tree: Node, left: Left) -> MixtureFile:
         raise nothing(Path(tree.file), "Levanter")
     stop = data.text("stop_strategy")
     if stop is not None and stop not in _STOPS:
-        data.leave("stop_strategy", f"{stop!r} is no stop rule of a mixture file")
+        data.report("stop_strategy", f"{stop!r} is no stop rule of a mixture file")
         stop = None
-    data.skip("cache_dir", "cache_options", "shuffle_buffer_size", "permutation_type")
     block = data.count("mixture_block_size") or 2048
     shuffle, eos = _shuffle(data), data.get("enforce_eos", True)
-    more = _training(tree, data, left, bool(tokenizer), bool(eos))
-    data.leave("max_train_batches", "how many rows of a source are used at most, counted in batches: say max_epochs")
-    data.leave("num_validation_sequences", "rows that are held out, counted in packed rows: say split")
-    data.rest(None if data.node is not tree or "trainer" not in data.table else ())
+    more = _training(top, data, bool(tokenizer), bool(eos))
+    data.report("max_train_batches", "how many rows of a source are used at most, counted in batches: say max_epochs")
+    data.report("num_validation_sequences", "rows that are held out, counted in packed rows: say split")
+    data.settle(_DATA_HARMLESS, _REPORTED, _NOTED)
     if "pack" in more:
-        left.note(data.node, data.at, "documents are shuffled, mixed and then cut; Levanter cuts sources, then mixes")
+        account.note(
+            data.node, data.at, "documents are shuffled, mixed and then cut; Levanter cuts sources, then mixes"
+        )
     if schedule and "batch" not in more:
-        data.leave(str(weights), "its points are training steps: say the size of a step as batch, or they are samples")
+        data.report(str(weights), "its points are training steps: say the size of a step as batch, or they are samples")
     return MixtureFile(
         tuple(entries),
         unit="tokens" if tokenizer else None,
@@ -83,20 +114,23 @@ def convert(tree: Node, left: Left) -> MixtureFile:
     )
 
 
-def _called(data: Part) -> str:
+def _called(data: Section) -> str:
     given = data.text("id")
     return Hub(given, data.text("name")).short if given else "train"
 
 
 def _several(
-    data: Part, section: str, weights: str, tokenizer: str | None
+    data: Section, section: str, weights: str, tokenizer: str | None
 ) -> tuple[list[SourceEntry], Scheduling | None]:
     names, sources = Names(), dict[str, SourceEntry]()
     wanted = _weighted(data.table[weights]) if data.has(weights) else set[str]()
     inside = data.part(section)
-    for name, item in inside.named() if inside else ():
-        if name not in wanted:
-            continue  # it is there for evaluation
+    assert inside is not None
+    for name in inside.table.keys() - wanted:
+        inside.note(name, "without a weight it is there for evaluation")
+    for name, item in ((name, inside.part(name)) for name in inside.table if name in wanted):
+        if item is None:
+            continue
         if (source := _source(names.of(name), item, tokenizer)) is not None:
             sources[name] = source
     shares, schedule = _weights(data, weights, {name: source.name for name, source in sources.items()})
@@ -116,81 +150,79 @@ def _weighted(node: Node) -> set[str]:
     return {name for row in rows if isinstance(row.value, dict) for name, weight in row.value.items() if weight.value}
 
 
-def _source(name: str, item: Part, tokenizer: str | None) -> SourceEntry | None:
+def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | None:
     inner = item.part("source") or item
-    if inner is not item:
-        inner.skip("type")
+    inner.pass_over("type")
     urls, hub, form = inner.texts("train_urls"), inner.text("id"), item.part("format")
     key = inner.text("text_key") or (form.text("text_key") if form else None)
     if form is not None:
         kind = form.text("type")
         if kind not in (None, "text"):
-            form.leave("type", f"only plain text is tokenised by a mixture file, not {kind}")
-        form.rest()
+            form.report("type", f"only plain text is tokenised by a mixture file, not {kind}")
     if not urls and not hub:
-        item.left.lost(item.node, item.at, "it names no training files, and has a weight: its share is lost")
+        item.drop("it names no training files, and has a weight: its share is lost")
         return None
     if urls:
         paths = inner.local("train_urls", name, urls)
     else:
         paths = inner.hub("id", name, Hub(str(hub), inner.text("name")))
-        inner.skip("plaintext", "stream", "splits")
-    inner.skip("validation_urls", "cache_dir", "tags")
-    item.skip("cache_dir", "tags")
-    if item.at and "data" != item.at:
-        inner.rest()
-        item.rest()
+        inner.pass_over("plaintext", "stream")
+        inner.report("splits", "which splits are read is lost: name them with files")
+    for section in (inner, item):
+        section.settle(("cache_dir", "tags"), noted={EVALUATION: ("validation_urls",)})
     own = Tokenising(tokenizer, key) if tokenizer and key not in (None, "text") else None
     return SourceEntry(name, paths, tokenise=own)
 
 
-def _weights(data: Part, key: str, names: Mapping[str, str]) -> tuple[dict[str, float], Scheduling | None]:
+def _weights(data: Section, key: str, names: Mapping[str, str]) -> tuple[dict[str, float], Scheduling | None]:
     """Weights of the whole run, or a schedule of them."""
+    if not data.has(key):
+        return {}, None
     given = data.table[key]
     if isinstance(given.value, dict):
         part = data.part(key)
         return ({} if part is None else _row(part, names)), None
-    data.taken.add(key)
+    data.get(key)
     points = list[tuple[int, dict[str, float]]]()
     for number, item in enumerate(given.value if isinstance(given.value, tuple) else ()):
         at = dotted(data.at, f"{key}[{number}]")
         pair = item.value if isinstance(item.value, tuple) else ()
         if len(pair) != 2 or not isinstance(pair[0].value, int) or not isinstance(pair[1].value, dict):
-            data.left.lost(item, at, "a step and its weights were expected here")
+            data.account.report(item, at, "a step and its weights were expected here")
             continue
-        points.append((pair[0].value, _row(Part(pair[1], at, data.left), names)))
+        points.append((pair[0].value, _row(Section(pair[1], f"{at}[1]", data.account), names)))
     return {}, Scheduling("steps", "step", tuple(points)) if points else None
 
 
-def _row(part: Part, names: Mapping[str, str]) -> dict[str, float]:
+def _row(part: Section, names: Mapping[str, str]) -> dict[str, float]:
     """A weight for each source: `names` are those of the file, and what they are called here."""
     for name in part.table:
-        if name not in names and part.number(name):
-            part.leave(name, "its source is not carried over, and the others share its weight")
-    return {here: part.number(name) or 0 for name, here in names.items()}
+        if name not in names and part.weight(name):
+            part.report_at(name, "its source is not carried over, and the others share its weight")
+    return {here: part.weight(name) if name in part.table else 0 for name, here in names.items()}
 
 
-def _shuffle(data: Part) -> Shuffling | None:
+def _shuffle(data: Section) -> Shuffling | None:
     """The order within sources: their own where the file says nothing."""
+    if isinstance(data.peek("shuffle"), dict) and (given := data.part("shuffle")) is not None:
+        rows, window = given.count("io_block_size"), given.count("window_blocks")
+        if rows and window:
+            return Shuffling("block", rows, window)
+        data.report("shuffle", "no rows of a block, or no blocks of a window, are said: sources are shuffled fully")
+        return None
     value = data.get("shuffle")
     if value in (None, False, 0):
         return Shuffling("none")
-    if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        rows, window = given.get("io_block_size"), given.get("window_blocks")
-        if isinstance(rows, int) and isinstance(window, int):
-            return Shuffling("block", rows, window)
     if value is not True:
-        data.leave("shuffle", "an era shuffle has no counterpart: sources are shuffled fully")
+        data.report("shuffle", "an era shuffle has no counterpart: sources are shuffled fully")
     return None
 
 
-def _training(tree: Node, data: Part, left: Left, tokenized: bool, eos: bool) -> dict[str, Any]:
+def _training(top: Section, data: Section, tokenized: bool, eos: bool) -> dict[str, Any]:
     """Row length, batch and horizon, where the file is a training config."""
-    if data.node is tree and "trainer" not in data.table:
+    if data is top and "trainer" not in data.table:
         return {}
     out: dict[str, Any] = {}
-    top = Part(tree, "", left)
     model, trainer = top.part("model"), top.part("trainer")
     length = (
         top.count("train_seq_len")
@@ -201,15 +233,19 @@ def _training(tree: Node, data: Part, left: Left, tokenized: bool, eos: bool) ->
         ends = {"bos": True, "eos": eos} if tokenized else {}
         out["pack"] = {"length": length, **{name: True for name, there in ends.items() if there}}
     elif model:
-        left.lost(model.node, model.at, "it does not say how long rows are: say pack with the length of the model")
-    top.leave("epoch", "the run ends after so many passes: say horizon with epochs") if top.get("epoch") else None
+        top.report("model", "it does not say how long rows are: say pack with the length of the model")
+    top.report("epoch", "the run ends after so many passes: say horizon with epochs") if top.get("epoch") else None
     if trainer is not None:
-        if not isinstance(trainer.get("train_batch_size"), int | None):
-            trainer.leave("train_batch_size", "batches that grow have no counterpart in a mixture file")
+        if isinstance(trainer.peek("train_batch_size"), list):
+            trainer.report("train_batch_size", "batches that grow have no counterpart in a mixture file")
         else:
             size = trainer.count("train_batch_size") or 512  # the defaults are Levanter's
             out["batch"] = shared(size, trainer, "train_batch_size", drop_remainder=True)
         out["horizon"] = ("steps", trainer.count("num_train_steps") or 400_000)
-        if isinstance(seed := top.get("data_seed", trainer.get("seed")), int):
-            out["seed"] = seed
+        seed = top.integer("data_seed", trainer.integer("seed"))
+        out |= {} if seed is None else {"seed": seed}
+        trainer.settle(_TRAINER_HARMLESS, _TRAINER_REPORTED, {**_NOTED, SHARED_RANKS: _MESH})
+    if model is not None:
+        model.settle(MODEL, {"the length of rows is said elsewhere": ("max_seq_len", "seq_len")})
+    top.settle(_TOP_HARMLESS, noted={EVALUATION: ("eval_harness", "eval_harness_steps")})
     return out

@@ -7,10 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...mixture_files import MixtureFile, SourceEntry, Splitting, Tokenising
+from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
 from ...mixture_files.reading import Node, Notes, read_file
-from .parts import Hub, Left, Names, Part, nothing
-from .trainers import each, length, whole
+from .account import EVALUATION, Account, Reasons, Section, nothing
+from .places import Hub, Names
+from .trainers import (
+    SHARED_RANKS,
+    TRANSFORMERS_HARMLESS,
+    TRANSFORMERS_REPORTED,
+    TRANSFORMERS_USUAL,
+    WORKERS,
+    count_or_default,
+    length,
+    per_rank,
+    put_together,
+    seed_of,
+)
+from .trl import plain_split
 
 _PLACES = ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name", "file_name")
 _STOPS = {
@@ -18,10 +31,88 @@ _STOPS = {
     "interleave_over": "all_exhausted_oversample",
     "interleave_once": "all_exhausted",
 }
-_ABOUT_DATA = (
-    "tokenized_path", "train_on_prompt", "mask_history", "streaming", "packing", "neat_packing", "template",
-)  # fmt: skip
-_OF_THE_PROMPT = ("formatting", "columns", "tags", "ranking")
+_PROMPTS = "its prompts are made by LLaMA-Factory: map the rows in Python"
+_LENGTHS = "rows are cut and packed when they are tokens, which the template makes"
+_STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
+_ENTRY_REPORTED: Reasons = {_PROMPTS: ("formatting", "columns", "tags", "ranking")}
+_REPORTED: Reasons = {
+    **TRANSFORMERS_REPORTED,
+    _PROMPTS: (
+        "template", "tool_format", "default_system", "enable_thinking", "preserve_thinking", "train_on_prompt",
+        "mask_history", "ignore_pad_token_for_loss", "image_max_pixels", "image_min_pixels", "image_do_pan_and_scan",
+        "crop_to_patches", "video_max_pixels", "video_min_pixels", "video_fps", "video_maxlen", "use_audio_in_video",
+        "audio_sampling_rate", "media_dir",
+    ),
+    _LENGTHS: (
+        "cutoff_len", "packing", "neat_packing", "model_max_length", "use_packed_sequences", "efficient_eos",
+        "block_diag_attn",
+    ),
+    "it changes the tokens: give a tokenizer that has these settings": (
+        "add_tokens", "add_special_tokens", "new_special_tokens_config", "init_special_tokens", "split_special_tokens",
+        "use_fast_tokenizer",
+    ),
+    "where rows were tokenised beforehand, they are read from here, and other settings are not": ("tokenized_path",),
+    _STREAMS: ("streaming", "buffer_size"),
+    SHARED_RANKS: (
+        "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
+        "context_parallel_size", "virtual_pipeline_model_parallel_size", "sequence_parallel", "ray_num_workers",
+        "hyper_parallel_cp_size", "sequence_parallel_size",
+    ),
+    "arguments of another trainer may change the samples": (
+        "use_mca", "use_megatron_bridge", "megatron_bridge_args", "use_hyper_parallel", "hyper_parallel_args",
+        "extra_config",
+    ),
+    "answers are generated: the trainer does this": ("ppo_buffer_size", "ppo_epochs"),
+}  # fmt: skip
+_USUAL = {
+    **TRANSFORMERS_USUAL,
+    "enable_thinking": True,
+    "ignore_pad_token_for_loss": True,
+    "use_fast_tokenizer": True,
+}
+_NOTED: Reasons = {EVALUATION: ("eval_dataset",)}
+_PREPARING = ("preprocessing_num_workers", "preprocessing_batch_size")
+_HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
+    # the model and its adapters
+    "stage finetuning_type adapter_name_or_path adapter_folder resize_vocab rope_scaling flash_attn shift_attn "
+    "mixture_of_depths use_unsloth use_unsloth_gc enable_liger_kernel moe_aux_loss_coef "
+    "disable_gradient_checkpointing use_reentrant_gc upcast_layernorm upcast_lmhead_output train_from_scratch "
+    "infer_backend infer_dtype offload_folder use_kv_cache use_v1_kernels hf_hub_token ms_hub_token om_hub_token "
+    "print_param_status compute_dtype device_map quantization_method quantization_bit quantization_type "
+    "double_quantization quantization_device_map freeze_trainable_layers freeze_trainable_modules "
+    "freeze_extra_modules additional_target lora_alpha lora_dropout lora_rank lora_target loraplus_lr_ratio "
+    "loraplus_lr_embedding use_rslora use_dora pissa_init pissa_iter pissa_convert create_new_adapter module_dropout "
+    "oft_rank oft_block_size oft_target freeze_vision_tower freeze_multi_modal_projector freeze_language_model "
+    "use_llama_pro use_kt kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
+    "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size kt_config moe_grouped_gemm "
+    "moe_token_dispatcher_type "
+    # the loss and the optimiser
+    "pref_beta pref_ftx pref_bco_weight pref_loss dpo_label_smoothing kto_chosen_weight kto_rejected_weight "
+    "simpo_gamma ppo_score_norm ppo_target ppo_whiten_rewards ref_model ref_model_adapters "
+    "ref_model_quantization_bit reward_model reward_model_adapters reward_model_quantization_bit reward_model_type "
+    "ld_alpha use_galore galore_target galore_rank galore_update_interval galore_scale galore_proj_type "
+    "galore_layerwise use_apollo apollo_target apollo_rank apollo_update_interval apollo_scale apollo_proj "
+    "apollo_proj_type apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode badam_start_block "
+    "badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose use_adam_mini use_muon "
+    "use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha calculate_per_token_loss "
+    # how it is computed
+    "pure_bf16 fp8 fp8_backend fp8_enable_fsdp_float8_all_gather mixed_precision recompute_granularity "
+    "recompute_method recompute_num_layers account_for_embedding_in_pipeline_split "
+    "account_for_loss_in_pipeline_split bias_activation_fusion apply_rope_fusion masked_softmax_fusion "
+    "cross_entropy_loss_fusion use_distributed_optimizer overlap_param_gather overlap_grad_reduce "
+    "megatron_pretrained_checkpoint ray_init_kwargs ray_run_name ray_storage_path resources_per_worker "
+    "placement_strategy master_addr master_port "
+    # evaluation, generation, logs, checkpoints
+    "compute_accuracy plot_loss include_effective_tokens_per_second eval_num_beams eval_on_each_dataset do_sample "
+    "temperature top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty "
+    "skip_special_tokens vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank vllm_config use_swanlab "
+    "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
+    "swanlab_lark_webhook_url swanlab_lark_secret export_hf_on_finish enable_torch_profiler profiler_output_dir "
+    "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat profiler_record_shapes "
+    "profiler_profile_memory profiler_with_stack profile_modules "
+    # where prepared data is kept
+    "overwrite_cache data_shared_file_system".split()
+)
 
 
 def is_mine(tree: Node) -> bool:
@@ -40,45 +131,70 @@ def _is_info(tree: Node) -> bool:
     return bool(values) and all(isinstance(each.value, dict) and set(_PLACES) & each.value.keys() for each in values)
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture of all datasets of a `dataset_info.json`, or of those that a training file names."""
     if _is_info(tree):
-        return _model(_sources(tree, left, None, None, None), Path(tree.file), temperature=1, stop="all_exhausted")
-    top = Part(tree, "", left)
-    info = _described(top)
-    asked = top.get("dataset")
-    names = [name.strip() for name in (asked.split(",") if isinstance(asked, str) else map(str, asked))]
-    for name in names:
-        if name not in Part(info, "", left).table:
-            top.leave("dataset", f"{name!r} is not described in {info.file}: its share is lost")
-    tokenizer = top.text("model_name_or_path") if top.text("stage") == "pt" else None
-    sources = _sources(info, left, names, top.count("max_samples"), tokenizer)
+        names, described = Names(), account.open(tree).named()
+        sources = [_source(names.of(name), item, None, None) for name, item in described]
+        return _model(
+            [source for source in sources if source is not None], Path(tree.file), temperature=1, stop="all_exhausted"
+        )
+    top = account.open(tree)
+    info = account.open(_described(top))
+    asked = _asked(top)
+    pretraining = top.text("stage") == "pt"
+    tokenizer = top.text("model_name_or_path") if pretraining else None
+    sources = _sources(top, info, asked, top.count("max_samples"), tokenizer)
     if not sources:
         raise nothing(Path(tree.file), "LLaMA-Factory")
     strategy = top.text("mix_strategy") or "concat"
     horizon, passes = length(top, "num_train_epochs", 3)
     more: dict[str, Any] = {}
+    ordered = top.flag("disable_shuffling")
     if strategy in _STOPS:
-        sources, more["stop"] = _probable(top, names, sources), _STOPS[strategy]
-        if passes not in (0, 1):
-            top.leave("num_train_epochs", "a pass ends where a source does, and then begins anew: one pass is carried")
+        sources, more["stop"] = _probable(top, asked, sources), _STOPS[strategy]
+        if passes not in (None, 1):
+            top.report("num_train_epochs", "a pass ends where a source does, and then begins anew: one is carried")
     else:
         if strategy != "concat":
-            top.leave("mix_strategy", f"{strategy!r} is no stop rule of a mixture file")
-        put, more = whole(list(sources.values()), passes)
-        sources = {source.name: source for source in put}
-    return _model(
-        sources,
+            top.report("mix_strategy", f"{strategy!r} is no stop rule of a mixture file")
+        put, more = put_together(list(sources.values()), passes)
+        sources = dict(zip(sources, put, strict=True))
+        if ordered and len(sources) > 1:
+            top.report("disable_shuffling", "datasets come one after the other: here they are mixed evenly, in order")
+    model = _model(
+        list(sources.values()),
         Path(tree.file),
-        seed=top.get("seed") if isinstance(top.get("seed"), int) else 42,
+        seed=seed_of(top),
+        shuffle=Shuffling("none") if ordered else None,
         split=_held_out(top),
         horizon=horizon,
-        **_rows(top),
+        **_rows(top, pretraining),
         **more,
     )
+    if top.peek("streaming"):
+        top.settle(reported={_STREAMS: WORKERS})
+    if pretraining or top.peek("packing") or top.peek("neat_packing"):
+        why = "rows are packed over all data here; LLaMA-Factory packs those of a group, and of a worker"
+        top.settle(noted={why: _PREPARING})
+    top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
+    return model
 
 
-def _described(top: Part) -> Node:
+def _asked(top: Section) -> list[str]:
+    """The names of the datasets, each as often as it is there."""
+    given = top.get("dataset")
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else top.texts("dataset")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        top.report(
+            "dataset",
+            f"{', '.join(twice)} is named more than once, and counts as often: newer versions count it once, "
+            "whatever the probabilities",
+        )
+    return names
+
+
+def _described(top: Section) -> Node:
     """The file in which the datasets are described: in the folder that is named, from where LLaMA-Factory is started,
     which is the root of its checkout or of the project around the file.
     """
@@ -94,107 +210,116 @@ def _described(top: Part) -> Node:
             break
         if (folder / given / "dataset_info.json").is_file():
             file = folder / given / "dataset_info.json"
-    notes = Notes()
-    info = read_file(file, notes, variables=False) if file.is_file() else None
+    info = read_file(file, Notes(), variables=False) if file.is_file() else None
     if info is None or not _is_info(info):
         where = f"{Path(top.path(given)) / 'dataset_info.json'}, or in {given!r} of a folder above"
         raise ConfigError(f"{top.node.file}: its datasets are described in {where}, which is not there")
     return info
 
 
-def _held_out(top: Part) -> Splitting | None:
-    top.say("eval_dataset", "only training data makes a mixture")
+def _held_out(top: Section) -> Splitting | None:
     size = top.number("val_size")
     if not size:
         return None
     if size >= 1:
-        top.leave("val_size", "so many samples of all datasets together: give each source its split")
+        top.report("val_size", "so many samples of all datasets together: give each source its split")
         return None
-    top.say("val_size", "this share of every source is held out, by a hash; LLaMA-Factory draws other samples")
+    top.note("val_size", "this share of every source is held out, by a hash; LLaMA-Factory draws other samples")
     return Splitting(size)
 
 
-def _rows(top: Part) -> dict[str, Any]:
+def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
     """Tokens, rows and batches. Texts to train on as they are (`stage: pt`) are joined and cut, or each cut off."""
-    size = top.count("per_device_train_batch_size")
-    batch = each(size, top, collate="list")
-    if top.text("stage") != "pt":
-        top.leave("template", "its prompts are made by LLaMA-Factory: map the rows in Python")
-        for key in ("packing", "neat_packing", "cutoff_len"):
-            top.leave(key, "rows are cut and packed when they are tokens, which the template makes")
-        top.rest(only=_ABOUT_DATA)
-        return {"batch": batch}
-    cut, joined = top.count("cutoff_len") or 2048, top.get("packing") is not False
-    cut -= int(top.get("packing") is True)  # LLaMA-Factory takes one off where packing is said
+    key = "per_device_train_batch_size"
+    size, drop = count_or_default(top, key, 8, "transformers"), top.flag("dataloader_drop_last")
+    packing = top.flag("packing") if top.has("packing") else None
+    packing = True if top.peek("neat_packing") is True else packing
+    if not pretraining or not top.has("model_name_or_path") or packing is False:
+        if pretraining:
+            why = "texts are cut off one by one and padded: only packed rows have a length here"
+            why = why if packing is False else "no model_name_or_path is said, which names the tokenizer"
+            for name in ("packing", "neat_packing", "cutoff_len"):
+                top.report(name, why)
+        elif packing is not None:
+            top.report("packing", _LENGTHS)
+        return {"batch": per_rank(size, top, key, collate="list", drop_remainder=drop)}
+    cut = top.count("cutoff_len") or 2048
+    cut -= int(packing is True)  # LLaMA-Factory takes one off where packing is said
+    top.get("neat_packing")
     eos = "<|end_of_text|>" if top.text("template") == "llama3" else True
-    top.rest(only=_ABOUT_DATA)
-    top.say(
+    top.note(
         "stage", "texts are shuffled, joined and cut; LLaMA-Factory joins and cuts 1,000 at a time, and shuffles rows"
     )
-    if not top.has("model_name_or_path"):
-        return {"batch": batch}
-    if not joined:
-        top.leave("packing", "texts are cut off one by one and padded: only packed rows have a length here")
-        return {"batch": batch}
     return {
         "pack": {"length": cut, "method": "concat_split", "eos": eos},
-        "batch": each(size, top),
+        "batch": per_rank(size, top, key, drop_remainder=drop),
     }
 
 
-def _model(sources: dict[str, SourceEntry], file: Path, **more: Any) -> MixtureFile:
+def _model(sources: list[SourceEntry], file: Path, **more: Any) -> MixtureFile:
     if not sources:
         raise nothing(file, "LLaMA-Factory")
-    return MixtureFile(tuple(sources.values()), **more)
+    return MixtureFile(tuple(sources), **more)
 
 
 def _sources(
-    tree: Node, left: Left, wanted: list[str] | None, most: int | None, tokenizer: str | None
-) -> dict[str, SourceEntry]:
-    """The datasets that are wanted, in the order in which they are named."""
-    names, described = Names(), dict(Part(tree, "", left).named())
-    out = dict[str, SourceEntry]()
-    for name in described if wanted is None else wanted:
-        if name in described and name not in out:
-            out[name] = _source(names.of(name), described[name], most, tokenizer)
+    top: Section, info: Section, asked: list[str], most: int | None, tokenizer: str | None
+) -> dict[int, SourceEntry]:
+    """The datasets that are asked for, by their places among the names."""
+    names, out = Names(), dict[int, SourceEntry]()
+    info.pass_over(*(name for name in info.table if name not in asked))
+    for number, name in enumerate(asked):
+        item = info.part(name) if name in info.table else None
+        if item is None:
+            top.report("dataset", f"{name!r} is not described in {info.node.file}: its share is lost")
+        else:
+            if (source := _source(names.of(name), item, most, tokenizer)) is not None:
+                out[number] = source
     return out
 
 
-def _source(name: str, item: Part, most: int | None, tokenizer: str | None) -> SourceEntry:
-    place = next(key for key in _PLACES if key in item.table)
+def _source(name: str, item: Section, most: int | None, tokenizer: str | None) -> SourceEntry | None:
+    place = next((key for key in _PLACES if item.has(key)), None)
+    if place is None:
+        item.drop("it does not say where it lies: its share is lost")
+        return None
     given = item.text(place) or ""
-    for other in _PLACES:
-        item.skip(other)
+    item.pass_over(*(other for other in _PLACES if other != place))  # where else the same dataset lies
     if place == "hf_hub_url":
-        there = item.hub(place, name, Hub(given, item.text("subset"), item.text("split"), tuple(item.texts("folder"))))
+        split = plain_split(item, "split", item.text("split"))
+        there = item.hub(place, name, Hub(given, item.text("subset"), split, tuple(item.texts("folder"))))
     elif place == "file_name":
         there = item.local(place, name, [given])
     else:
         there = item.local(place, name, [given if "://" in given else f"{place.removesuffix('_url')}://{given}"])
-    item.say("num_samples", "the first so many are taken; LLaMA-Factory draws random ones, and repeats where it must")
-    columns = item.part("columns")
-    field = (columns.text("prompt") if columns else None) or "instruction"
-    for key in () if tokenizer else _OF_THE_PROMPT:
-        item.say(key, "prompts are made by LLaMA-Factory: map the rows in Python")
+    for key in ("subset", "split", "folder") if place != "hf_hub_url" else ():
+        if item.peek(key) != "train":
+            item.report(key, f"which part of a {place} is read is lost: name its files")
+        else:
+            item.pass_over(key)
+    item.note("num_samples", "the first so many are taken; LLaMA-Factory draws random ones, and repeats where it must")
     counts = [count for count in (item.count("num_samples"), most) if count is not None]
-    item.skip(*_OF_THE_PROMPT)
-    item.rest()
-    tokenise = Tokenising(tokenizer, field) if tokenizer else None
+    tokenise = None
+    if tokenizer is not None:
+        columns = item.part("columns")
+        field = (columns.text("prompt") if columns else None) or "instruction"
+        tokenise = Tokenising(tokenizer, field)
+        columns.pass_over(*columns.table) if columns else None  # the other columns are not read
+    item.settle(("ranking",) if tokenise else (), _ENTRY_REPORTED)
     return SourceEntry(name, there, slice=(0, min(counts)) if counts else None, tokenise=tokenise)
 
 
-def _probable(top: Part, names: list[str], sources: dict[str, SourceEntry]) -> dict[str, SourceEntry]:
+def _probable(top: Section, asked: list[str], sources: dict[int, SourceEntry]) -> dict[int, SourceEntry]:
     """The interleaving probabilities, in the order in which the datasets are named."""
     given = top.get("interleave_probs")
-    texts = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else []  # pyright: ignore[reportUnknownVariableType]
+    if given is None:
+        return sources
+    texts: list[Any] = given.split(",") if isinstance(given, str) else top.texts("interleave_probs")
     try:
-        shares = [float(text) for text in texts]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    except (TypeError, ValueError):
+        shares = [float(text) for text in texts]
+    except ValueError:
         shares = []
-    if not shares and given is None:
+    if len(shares) != len(asked):
+        top.report("interleave_probs", f"not one number for each of {len(asked)} datasets")
         return sources
-    if len(shares) != len(names):
-        top.leave("interleave_probs", f"not one number for each of {len(names)} datasets")
-        return sources
-    of = dict(zip(names, shares, strict=True))
-    return {name: replace(source, weight=of[name]) for name, source in sources.items()}
+    return {number: replace(source, weight=shares[number]) for number, source in sources.items()}

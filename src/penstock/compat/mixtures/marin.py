@@ -10,19 +10,32 @@ from typing import Any, cast
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
+from .account import Account, Section, nothing
 from .arithmetic import Call, Unknown, size
-from .parts import Left, Names, Part, nothing
+from .places import Names
 from .trainers import shared
 
 _TRAININGS = ("default_train", "default_sft")
 _CHANGED = ("output_path", ".with_output_path", "override_output_path")
+_HARMLESS = frozenset(
+    "tags wandb_name wandb_group wandb_project cache_dir override_output_path use_default_validation "
+    "eval_harness_tasks eval_harness_max_packed_segments profiler profiler_start_step profiler_num_steps "
+    "include_raw_paths tokenizer".split()
+)
+_CONFIG_HARMLESS = frozenset(
+    "resources tpu_type node_count learning_rate weight_decay beta1 beta2 epsilon max_grad_norm warmup decay rewarmup "
+    "min_lr_ratio lr_schedule z_loss_weight cycle_length cycles ema_beta optimizer_config steps_per_eval "
+    "steps_per_export steps_per_hf_export steps_per_task_eval per_device_eval_parallelism max_eval_batches "
+    "per_device_parallelism watch profiler allow_partial_checkpoint stable_lr_schedule".split()
+)
 _WHERE = "its tokens lie where Marin's executor puts them: say where with files ({}=PATH, or marin://=FOLDER)"
 _MISSING = Unknown("there is no component of this name")
 _WEIGHTS = "what the weights are cannot be known: {}"
 
 
-def convert(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+def convert(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     """The mixture of a call; weights are shares of rows of equal length there, of tokens here."""
+    account.open_call(call, _HARMLESS)
     components = call.of("components", 0, call.of("configs"))
     weights = call.of("weights_list", 1, call.of("weights", 1, call.of("train_weights")))
     if isinstance(weights, Unknown) or weights is None:
@@ -33,22 +46,22 @@ def convert(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
     names, sources = Names(), dict[str, SourceEntry]()
     for name in wanted:  # components without a weight are there for validation
         component: Any = components if isinstance(components, Unknown) else components.get(name, _MISSING)
-        if (source := _source(names.of(name), name, component, call, left)) is not None:
+        if (source := _source(names.of(name), name, component, call, account)) is not None:
             sources[name] = source
     if not sources:
         raise nothing(Path(call.file), "Marin")
     for option in ("max_train_batches", "num_validation_sequences"):
         if call.of(option) is not None:
-            left.lost(_at(call), option, "rows of a source that are counted in batches: say max_epochs, or split")
+            account.report(_at(call), option, "rows of a source that are counted in batches: say max_epochs, or split")
     rows = [(at, {source.name: float(row.get(name, 0)) for name, source in sources.items()}) for at, row in points]
-    run = _run(call, left, calls)
+    run = _run(call, account, calls)
     entries = list(sources.values())
     schedule = None
     if len(rows) > 1:
         schedule = Scheduling("steps", "step", tuple(rows))
         if run.get("batch") is None:
             why = "its points are training steps: say the size of a step as batch, and of a row as pack"
-            left.lost(_at(call), "weights_list", why)
+            account.report(_at(call), "weights_list", why)
     else:
         entries = [replace(source, weight=rows[0][1][source.name]) for source in entries]
     block = call.of("mixture_block_size")
@@ -84,22 +97,22 @@ def _points(call: Call, weights: Any) -> list[tuple[int, Mapping[str, float]]]:
     return out
 
 
-def _source(name: str, key: str, component: Any, call: Call, left: Left) -> SourceEntry | None:
+def _source(name: str, key: str, component: Any, call: Call, account: Account) -> SourceEntry | None:
     at = _at(component if isinstance(component, Call) else call)
-    if (own := left.files.of(name)) is not None:
+    if (own := account.files.of(name)) is not None:
         return SourceEntry(name, (own,))
     if not isinstance(component, Call):
         why = component.why if isinstance(component, Unknown) else "this is no component"
-        left.lost(at, f"components.{key}", f"{why}: say where its tokens lie with files ({name}=PATH)")
+        account.report(at, f"components.{key}", f"{why}: say where its tokens lie with files ({name}=PATH)")
         return None
     path = _output(component)
     if path is None:
-        left.lost(at, f"components.{key}", _WHERE.format(name))
+        account.report(at, f"components.{key}", _WHERE.format(name))
         return None
     whole = path if "://" in path or path.startswith("/") else f"marin://{path}"
-    moved = left.files.moved(whole)
+    moved = account.files.moved(whole)
     if moved is None:
-        left.note(at, f"components.{key}", _WHERE.format(name))
+        account.note(at, f"components.{key}", _WHERE.format(name))
     return SourceEntry(name, (f"{(moved or whole).rstrip('/')}/train",))
 
 
@@ -112,16 +125,19 @@ def _output(component: Call) -> str | None:
     return f"tokenized/{name}-*" if isinstance(name, str) else None
 
 
-def _run(call: Call, left: Left, calls: list[Call]) -> dict[str, Any]:
+def _run(call: Call, account: Account, calls: list[Call]) -> dict[str, Any]:
     """Length of rows, batch and horizon, where one training of the file uses the mixture."""
     runs = [one for one in calls if one.name.rsplit(".", 1)[-1] in _TRAININGS and one.of("tokenized", 1) is call]
     if len(runs) != 1:
         said = "no training of this file uses it" if not runs else f"{len(runs)} trainings of this file use it"
-        left.note(_at(call), "", f"{said}: say pack, batch and horizon")
+        account.note(_at(call), "", f"{said}: say pack, batch and horizon")
         return {}
     config, model = runs[0].of("train_config", 3, runs[0].of("sft_config")), runs[0].of("model_config", 2)
+    if isinstance(config, Call):
+        account.open_call(config, _CONFIG_HARMLESS)
     out: dict[str, Any] = {}
-    part = Part(Node({}, runs[0].file, runs[0].line), "train_config", left)
+    part = Section(Node({}, runs[0].file, runs[0].line), "train_config", account)
+    account.open_call(runs[0], (*_HARMLESS, "name", "0"))
     length = _number(config, "train_seq_len") or _number(config, "max_seq_len")
     if length := length or _number(model, "max_seq_len") or _number(model, "seq_len"):
         out["pack"] = {"length": length}
@@ -133,7 +149,9 @@ def _run(call: Call, left: Left, calls: list[Call]) -> dict[str, Any]:
         out["seed"] = seed
     for name, found in (("length of rows", length), ("size of a batch", size), ("number of steps", steps)):
         if not found:
-            left.lost(_at(runs[0]), "train_config", f"the {name} cannot be known without running the file, or changes")
+            account.report(
+                _at(runs[0]), "train_config", f"the {name} cannot be known without running the file, or changes"
+            )
     return out
 
 
@@ -142,6 +160,6 @@ def _number(config: Any, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-READERS: dict[str, Callable[[Call, Left, list[Call]], MixtureFile]] = dict.fromkeys(
+READERS: dict[str, Callable[[Call, Account, list[Call]], MixtureFile]] = dict.fromkeys(
     ("lm_mixture_data_config", "lm_varying_mixture_data_config", "LMMixtureDatasetConfig"), convert
 )

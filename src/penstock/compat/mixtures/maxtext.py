@@ -10,13 +10,60 @@ from typing import Any
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node
 from ...sources.paths import FormatName
-from .parts import Hub, Left, Names, Part, name_of_path, nothing
-from .trainers import each
+from .account import EVALUATION, Account, Reasons, Section, nothing
+from .places import Hub, Names, name_of_path
+from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
+from .trainers import SHARED_RANKS, per_rank
 
 _DATA = ("grain_train_files", "grain_train_mixture_config_path", "hf_path", "hf_train_files")
+_OF_FILES = ("grain_train_files", "grain_train_mixture_config_path", "grain_file_type")
+_OF_HUB = ("hf_path", "hf_name", "hf_train_files", "hf_data_dir", "train_split")
 _FORMATS: dict[str, FormatName] = {"arrayrecord": "array_record", "tfrecord": "tfrecord", "parquet": "parquet"}
 _METHODS = {"first_fit": "first_fit", "best_fit": "best_fit", "concat_then_split": "concat_split"}
-_ABOUT_DATA = ("use_sft", "use_dpo", "max_segments_per_seq", "rampup_batch_size", "global_rampup_samples")
+_REPORTED: Reasons = {
+    "its prompts are made by MaxText: map the rows in Python": (
+        "use_sft", "use_dpo", "sft_train_on_completion_only", "chat_template_path", "chat_template", "formatting_func",
+        "use_multimodal", "image_path", "video_path",
+    ),
+    "rows are packed in another way": ("max_segments_per_seq",),
+    "the batch grows during the run": (
+        "rampup_batch_size", "enable_rampup_batch_size", "global_rampup_samples", "per_device_batch_size_start",
+        "per_device_batch_size_increment", "expansion_factor_real_data",
+    ),
+    "tokens are made in another way": ("tokenizer_type", "use_truncation", "add_generation_prompt"),
+    "samples of files that hosts share come in another order": ("grain_shuffle_buffer_size", "reuse_example_batch"),
+}  # fmt: skip
+_NOTED: Reasons = {
+    EVALUATION: (
+        "hf_eval_files", "hf_eval_split", "grain_eval_files", "eval_interval", "eval_steps", "eval_data_columns",
+        "eval_dataset_name", "eval_split", "eval_per_device_batch_size", "test_batch_start_index",
+    ),
+    SHARED_RANKS: (
+        "ici_tensor_parallelism", "ici_sequence_parallelism", "ici_context_parallelism", "ici_pipeline_parallelism",
+        "dcn_tensor_parallelism", "dcn_sequence_parallelism", "dcn_pipeline_parallelism", "num_slices",
+        "context_parallel_size",
+    ),
+}  # fmt: skip
+_HARMLESS = (
+    MODEL
+    | OPTIMIZER
+    | TRACKING
+    | CHECKPOINTS
+    | frozenset(
+        "base_config model_name override_model_config base_emb_dim base_num_query_heads base_num_kv_heads base_mlp_dim "
+        "base_num_decoder_layers base_output_directory decoder_block mlp_activations normalization_layer_epsilon "
+        "logits_via_embedding remat_policy quantization quant_cfg_path weight_dtype attention attention_type hardware "
+        "enable_checkpointing async_checkpointing checkpoint_period load_parameters_path load_full_state_path "
+        "enable_single_controller log_period save_config_to_gcs profiler_steps skip_first_n_steps_for_profiler "
+        "enable_goodput_recording monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 adam_eps adam_eps_root "
+        "adam_weight_decay opt_type gradient_clipping_threshold warmup_steps_fraction "
+        "cosine_learning_rate_final_fraction "
+        "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism compile_topology "
+        "compile_topology_num_slices jax_cache_dir grain_worker_count grain_per_worker_buffer_size hf_access_token "
+        "use_iota_embed scan_layers param_scan_axis megablox sparse_matmul enable_nnx use_vertex_tensorboard "
+        "vertex_tensorboard_project vertex_tensorboard_region dataset_path colocated_python_data_input".split()
+    )
+)
 
 
 def is_mine(tree: Node) -> bool:
@@ -34,13 +81,12 @@ def _mixture(tree: Node) -> bool:
     return all(isinstance(one, dict) and one.keys() == {"path", "weight"} for one in inner)
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture; weights are shares of documents, and the first dataset that is used up ends it."""
-    top = Part(tree, "", left)
+    top = account.open(tree)
     if _mixture(tree):
         return MixtureFile(tuple(_blended(top, Names(), {"format": "array_record"})), stop="first_exhausted")
-    text = top.get("train_data_columns", ["text"])
-    columns = [text] if isinstance(text, str) else [str(one) for one in text]
+    columns = top.texts("train_data_columns") or ["text"]
     kind = top.text("grain_file_type") or "arrayrecord"
     how: dict[str, Any] = {"columns": tuple(columns)}
     hub = top.text("dataset_type") == "hf" or not (top.has(_DATA[0]) or top.has(_DATA[1]))
@@ -52,51 +98,52 @@ def convert(tree: Node, left: Left) -> MixtureFile:
         raise nothing(Path(tree.file), "MaxText")
     passes = top.number("num_epoch") or 1
     if len(sources) > 1 and passes != 1:
-        top.leave("num_epoch", "a mixture that ends with its first dataset is one pass of that here")
+        top.report("num_epoch", "a mixture that ends with its first dataset is one pass of that here")
     if len(sources) == 1:
         sources = [replace(sources[0], weight=None, epochs=passes, max_epochs=passes)]
     rows = _rows(top, columns)
-    seed, steps = top.get("data_shuffle_seed", 0), top.get("steps", -1)
+    seed, steps = top.integer("data_shuffle_seed", 0), top.integer("steps", -1)
     if steps == -1:
-        steps = top.get("learning_rate_schedule_steps")
-    top.skip("learning_rate_schedule_steps")
-    size = top.count("per_device_batch_size")
-    for key in _ABOUT_DATA:
-        if top.get(key) not in (None, False, 0, -1):  # what they are where nobody asks for them
-            top.leave(key)
+        steps = top.integer("learning_rate_schedule_steps")
+    top.pass_over("learning_rate_schedule_steps")
+    shuffle = None if top.flag("enable_data_shuffling", True) else Shuffling("none")
+    batch = per_rank(top.count("per_device_batch_size"), top, "per_device_batch_size", drop_remainder=True)
+    top.pass_over(*(key for why in _REPORTED.values() for key in why if top.peek(key) in (0, -1)))  # they are off
+    top.pass_over(*(_OF_FILES if hub else _OF_HUB))  # the other kind of data set is not read
+    top.settle(_HARMLESS, _REPORTED, _NOTED)
     return MixtureFile(
         tuple(sources),
-        seed=seed if isinstance(seed, int) else None,
+        seed=seed,
         stop="first_exhausted" if len(sources) > 1 else None,
-        shuffle=Shuffling("none") if top.get("enable_data_shuffling", True) is False else None,
-        horizon=("steps", steps) if isinstance(steps, int) and steps > 0 else None,
-        batch=each(size, top, drop_remainder=True),
+        shuffle=shuffle,
+        horizon=("steps", steps) if steps is not None and steps > 0 else None,
+        batch=batch,
         **rows,
     )
 
 
-def _of_files(top: Part, how: Mapping[str, Any]) -> list[SourceEntry]:
+def _of_files(top: Section, how: Mapping[str, Any]) -> list[SourceEntry]:
     """The datasets of `A,0.3;B,0.7`, of a JSON file that is named, or the one of a pattern."""
     if top.has("grain_train_mixture_config_path"):
         said = f"convert that file, {top.get('grain_train_mixture_config_path')}: it holds the mixture"
-        top.leave("grain_train_mixture_config_path", said)
+        top.report("grain_train_mixture_config_path", said)
     given, names, out = top.text("grain_train_files") or "", Names(), list[SourceEntry]()
     for part in filter(None, given.split(";")):
         pattern, _, weight = part.strip().rpartition(",") if ";" in given else (part.strip(), "", "")
         share = _number(weight) if weight else None
         if not pattern or (weight and share is None):
-            top.leave("grain_train_files", f"{part!r} is no pattern with a weight after a comma: its share is lost")
+            top.report("grain_train_files", f"{part!r} is no pattern with a weight after a comma: its share is lost")
             continue
         name = names.of(name_of_path(pattern.partition("*")[0]))
         out.append(SourceEntry(name, top.local("grain_train_files", name, [pattern]), weight=share, **how))
     return out
 
 
-def _of_hub(top: Part, how: Mapping[str, Any]) -> list[SourceEntry]:
+def _of_hub(top: Section, how: Mapping[str, Any]) -> list[SourceEntry]:
     """A dataset of the hub, or files that are read by its library."""
     path, files = top.text("hf_path"), top.text("hf_train_files")
     config, split = top.text("hf_name"), top.text("train_split")
-    top.leave("hf_data_dir", "which folder of the dataset is read is lost: name it with files")
+    top.report("hf_data_dir", "which folder of the dataset is read is lost: name it with files")
     if path in ("json", "parquet", "csv", "text", "arrow") and files:
         name = Names().of(name_of_path(files))
         kind: Any = "jsonl" if path == "json" else path
@@ -108,7 +155,7 @@ def _of_hub(top: Part, how: Mapping[str, Any]) -> list[SourceEntry]:
     return [SourceEntry(name, top.hub("hf_path", name, place), **how)]
 
 
-def _blended(top: Part, names: Names, how: Mapping[str, Any]) -> list[SourceEntry]:
+def _blended(top: Section, names: Names, how: Mapping[str, Any]) -> list[SourceEntry]:
     """The datasets of a mixture's file."""
     out = list[SourceEntry]()
     for name, part in top.named():
@@ -117,28 +164,28 @@ def _blended(top: Part, names: Names, how: Mapping[str, Any]) -> list[SourceEntr
     return out
 
 
-def _rows(top: Part, columns: Sequence[str]) -> dict[str, Any]:
+def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
     """How documents become rows."""
     tokenizer, length = top.text("tokenizer_path"), top.count("max_target_length")
-    given = top.get("tokenize_train_data", True)
-    method, packed = top.text("grain_packing_type") or "first_fit", top.get("packing", True)
-    bos, eos = top.get("add_bos", True), top.get("add_eos", True)
+    given = top.flag("tokenize_train_data", True)
+    method, packed = top.text("grain_packing_type") or "first_fit", top.flag("packing", True)
+    bos, eos = top.flag("add_bos", True), top.flag("add_eos", True)
     out: dict[str, Any] = {}
-    if given is not False and tokenizer:
+    if given and tokenizer:
         if len(columns) != 1:
-            top.leave("train_data_columns", "several texts of a sample are tokenised in Python")
+            top.report("train_data_columns", "several texts of a sample are tokenised in Python")
         else:
             known = tokenizer if "/" in tokenizer and not tokenizer.endswith((".model", ".json")) else None
             if known is None or tokenizer.startswith(("src/", "assets/", "gs://")):
-                top.say("tokenizer_path", "a tokenizer of their checkout: say where its tokenizer.json lies")
+                top.note("tokenizer_path", "a tokenizer of their checkout: say where its tokenizer.json lies")
             out["tokenise"] = Tokenising(tokenizer, columns[0])
-    if packed is False:
-        top.leave("packing", "one document a row, padded: pad them in Python")
+    if not packed:
+        top.report("packing", "one document a row, padded: pad them in Python")
     elif length and method in _METHODS:
-        ends = {name: True for name, said in (("bos", bos), ("eos", eos)) if said is not False and "tokenise" in out}
+        ends = {name: True for name, said in (("bos", bos), ("eos", eos)) if said and "tokenise" in out}
         out["pack"] = {"length": length, "method": _METHODS[method], **ends}
     elif length:
-        top.leave("grain_packing_type", f"{method!r} is no way of packing that is known")
+        top.report("grain_packing_type", f"{method!r} is no way of packing that is known")
     return out
 
 

@@ -2,48 +2,148 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import Node
-from .parts import Left, Names, Part, name_of_path, nothing
-from .trainers import shared
+from .account import EVALUATION, Account, Reasons, Section, nothing
+from .places import Names, name_of_path
+from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
+from .trainers import OTHER_RUN, SHARED_RANKS, per_rank_batch, shared
 
 _LISTS = ("train_data_path", "train_data_paths", "data_path", "data_prefix", "blend")
 _LENGTHS = ("seq_length", "encoder_seq_length", "max_position_embeddings")
+_STEPS = ("train_iters", "max_steps")
+_OF_ALL = ("global_batch_size", "train_batch_size")
+_OF_EACH = ("train_micro_batch_size_per_gpu", "micro_batch_size")
+_TIMES = ("gradient_accumulation_steps", "gas")
+_REPORTED: Reasons = {
+    "labels and rewards beside the tokens have no counterpart": (
+        "train_label_data_paths", "train_reward_data_paths", "pos_train_data_paths", "neg_train_data_paths",
+        "pos_train_label_data_paths", "neg_train_label_data_paths",
+    ),
+    "weights by a power of the sizes: say temperature": ("weight_by_num_documents", "weighted_sampler_alpha"),
+    "rows are joined and cut without a gap here": (
+        "pack_impl", "allow_chopped", "dataset_impl", "train_impl", "data_impl", "curriculum_learning",
+        "curriculum_seqlen", "short_seq_prob", "add_bos", "add_eos", "online_dataserver_ips",
+        "online_dataserver_ports",
+    ),
+    "positions and attention begin anew at the end of a document: say so where the model is called": (
+        "reset_position_ids", "reset_attention_mask", "eod_mask_loss",
+    ),
+    "so many passes are the length of the run: say horizon": ("train_epochs", "max_epochs"),
+    "the batch grows during the run": ("rampup_batch_size",),
+    "the run may end before its horizon": ("exit_interval", "max_time"),
+    OTHER_RUN: ("iteration", "resume_from_checkpoint", "consumed_samples"),
+    "no training is asked for": ("do_train",),
+    "the order of samples within a file is drawn otherwise": ("dataloader_type", "no_seqlen_plus_one_input_tokens"),
+}  # fmt: skip
+_USUAL = {
+    "data_impl": "mmap", "pack_impl": "packed", "dataset_impl": "gpt2", "train_impl": "normal", "allow_chopped": True,
+    "do_train": True, "add_eos": True,
+}  # fmt: skip
+"""Values with which rows are what they are here, where these are not false."""
+_NOTED: Reasons = {
+    EVALUATION: (
+        "valid_data_paths", "valid_data_path", "test_data_paths", "test_data_path", "valid_data_weights",
+        "test_data_weights", "valid_label_data_paths", "test_label_data_paths", "valid_reward_data_paths",
+        "test_reward_data_paths", "pos_valid_data_paths", "neg_valid_data_paths", "pos_valid_label_data_paths",
+        "neg_valid_label_data_paths", "pos_test_data_paths", "neg_test_data_paths", "pos_test_label_data_paths",
+        "neg_test_label_data_paths", "validation_ds", "test_ds",
+    ),
+    SHARED_RANKS: (
+        "model_parallel_size", "pipe_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+        "context_parallel_size", "sequence_parallel", "world_size", "global_num_gpus", "num_nodes", "devices",
+    ),
+}  # fmt: skip
+_HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
+    # the model
+    "rmsnorm_fusion layernorm_fusion use_qk_layernorm rms_norm_epsilon scalenorm_epsilon pos_emb rpe_num_buckets "
+    "rpe_max_distance opt_pos_emb_offset no_weight_tying sparsity_config num_unique_layers param_sharing_style "
+    "use_flashattn_swiglu scaled_upper_triang_masked_softmax_fusion scaled_masked_softmax_fusion bias_gelu_fusion "
+    "bias_dropout_fusion rope_fusion fused_kernels_build_path fp16_lm_cross_entropy apply_query_key_layer_scaling "
+    "use_cpu_initialization attention_softmax_in_fp32 rotary_emb_base rotary_save_freqs_buffer sliding_window_width "
+    "mlp_multiple_of expansion_factor output_layer_init_method gmlp_attn_dim gpt_j_residual gpt_j_tied "
+    "use_bias_in_norms use_bias_in_attn_linear use_bias_in_mlp soft_prompt_tuning mamba_selective_scan_fusion "
+    "mamba_causal_conv_fusion mamba_inner_func_fusion mamba_selective_fp32_params mamba_use_bias_in_conv "
+    "mamba_use_bias_in_linears output_layer_parallelism te_columnparallel te_rowparallel te_layernorm_mlp te_mha "
+    "te_fp8_format te_fp8_wgrad te_fp8_amax_history_len te_fp8_amax_compute_algo te_fp8_margin te_fp8_mha dim_att "
+    "ffn_dim moe_expert_interval moe_router_type moe_lbl_in_fp32 moe_jitter_eps "
+    # the loss and the optimiser
+    "optimizer_type use_bnb_optimizer zero_stage zero_reduce_scatter zero_contiguous_gradients "
+    "zero_reduce_bucket_size zero_allgather_bucket_size lr_decay_fraction override_lr_scheduler "
+    "use_checkpoint_lr_scheduler dpo_fp32 dpo_reference_free dpo_beta kto_fp32 kto_desirable_weight "
+    "kto_undesirable_weight kto_beta z_loss fp32_reinforce kl_impl kl_div_beta reinforce_leave_one_out use_mup "
+    "coord_check save_base_shapes base_shapes_file mup_init_scale mup_attn_temp mup_output_temp mup_embedding_mult "
+    "mup_rp_embedding_mult mup_width_scale hysteresis dynamic_loss_scale loss_scale loss_scale_window min_scale "
+    # how it is computed
+    "pipe_partition_method is_pipe_parallel deepspeed fp32_allreduce prescale_gradients gradient_predivide_factor "
+    "sparse_gradients fp16 bf16 amp zero_optimization steps_per_print wall_clock_breakdown dump_state flops_profiler "
+    "communication_data_type autotuning distributed_backend local_rank rank lazy_mpu_init onnx_safe deepscale "
+    "deepscale_config deepspeed_mpi deepspeed_slurm deepspeed_extra_args hostfile include exclude launcher "
+    "user_script checkpoint_activations checkpoint_num_layers deepspeed_activation_checkpointing "
+    "contiguous_checkpointing checkpoint_in_cpu synchronize_each_layer profile_backward partition_activations "
+    "data_types serve_model_weights weight_server_port accelerator enable_checkpointing "
+    # logs, checkpoints, evaluation
+    "use_wandb wandb_group wandb_run_name wandb_team wandb_host wandb_init_all_ranks git_hash log_dir tensorboard_dir "
+    "use_comet comet_workspace comet_project comet_experiment_name comet_tags comet_others comet_experiment "
+    "peak_theoretical_tflops log_grad_pct_zeros log_param_norm log_grad_norm log_optimizer_states "
+    "log_gradient_noise_scale gradient_noise_scale_n_batches gradient_noise_scale_cpu_offload memory_profiling "
+    "memory_profiling_path profile profile_step_start profile_step_stop adlr_autoresume adlr_autoresume_interval "
+    "s3_path s3_chunk_size config_files load checkpoint_validation_with_forward_pass checkpoint_scale "
+    "checkpoint_factor extra_save_iters no_save_optim no_save_rng no_load_optim no_load_rng finetune "
+    "keep_last_n_checkpoints eval_iters eval_interval do_valid do_test eval_results_prefix eval_tasks char_level_ppl "
+    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches logger use_distributed_sampler "
+    # generation
+    "text_gen_type precompute_model_name temperature top_p top_k return_logits maximum_tokens prompt_end "
+    "sample_input_file sample_output_file num_samples recompute "
+    # how ids were made, and how files are read
+    "tokenizer tokenizer_type vocab_file merge_file use_shared_fs num_workers mmap_warmup index_mapping_dir "
+    "pin_memory persistent_workers comment".split()
+)  # fmt: skip
 
 
 def is_mine(tree: Node) -> bool:
-    found = _blend(Part(tree, "", Left()))
-    return found is not None
+    return _blend(Account().open(tree)) is not None
 
 
-def _key(part: Part, name: str) -> str:
+def _key(part: Section, name: str) -> str:
     """A key as it is written there: GPT-NeoX takes `a-b` and `a_b`."""
     other = name.replace("_", "-")
     return other if other in part.table else name
 
 
-def _blend(top: Part) -> tuple[Part, str] | None:
+def _keys(part: Section, names: Iterable[str]) -> list[str]:
+    return [_key(part, name) for name in names]
+
+
+def _sections(top: Section) -> list[Section]:
+    """The mappings in which training files hold their settings."""
+    model = top.part("model") if isinstance(top.peek("model"), dict) else None
+    inside = model or top
+    data = inside.part("data") if isinstance(inside.peek("data"), dict) else None
+    if data is None and isinstance(top.peek("data"), dict):
+        data = top.part("data")
+    trainer = top.part("trainer") if isinstance(top.peek("trainer"), dict) else None
+    return [part for part in (top, model, data, trainer) if part is not None]
+
+
+def _blend(top: Section) -> tuple[Section, str] | None:
     """Where the list stands, and its key."""
-    model = top.part("model")
-    for part in (top, model, model.part("data") if model else None, top.part("data")):
-        for name in _LISTS if part is not None else ():
-            assert part is not None
-            key = _key(part, name)
+    for part in _sections(top):
+        for key in _keys(part, _LISTS):
             if part.has(key) and _pairs(_listed(part, key)) is not None:
                 return part, key
     return None
 
 
-def _listed(part: Part, key: str) -> Any:
-    node = part.table[key]
-    if isinstance(node.value, dict):
-        inside = part.part(key)
-        return inside.get("train") if inside else None
-    given = part.get(key)
+def _listed(part: Section, key: str) -> Any:
+    given = part.peek(key)
+    if isinstance(given, dict):
+        given = cast("dict[str, Any]", given).get("train")
     return given.split() if isinstance(given, str) else given
 
 
@@ -67,16 +167,25 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture; weights are shares of rows of equal length there, of tokens here."""
-    top = Part(tree, "", left)
+    top = account.open(tree)
+    sections = _sections(top)
     found = _blend(top)
     assert found is not None
     part, key = found
     pairs = _pairs(_listed(part, key)) or []
-    weights: list[Any] = part.get(_key(part, "train_data_weights")) or [weight for weight, _ in pairs]
+    _mark_list(part, key)
+    weights: list[Any] = [weight for weight, _ in pairs]
+    beside = _key(part, "train_data_weights")
+    if part.has(beside):
+        given = part.get(beside)
+        weights = [_number(weight) for weight in cast("list[Any]", given)] if isinstance(given, list) else []
+        if len(weights) != len(pairs) or None in weights:
+            part.report(beside, f"not one number for each of {len(pairs)} paths")
+            weights = [None] * len(pairs)
     names, sources = Names(), list[SourceEntry]()
-    for (_, path), weight in zip(pairs, weights, strict=False):
+    for (_, path), weight in zip(pairs, weights, strict=True):
         name = names.of(name_of_path(path))
         files = tuple(
             place if place.endswith((".bin", ".npy")) or "*" in place else f"{place}.bin"
@@ -85,61 +194,90 @@ def convert(tree: Node, left: Left) -> MixtureFile:
         sources.append(SourceEntry(name, files, weight=weight))
     if not sources:
         raise nothing(Path(tree.file), "Megatron")
-    if len(weights) != len(pairs):
-        part.leave(_key(part, "train_data_weights"), f"not one number for each of {len(pairs)} paths")
     if any(source.weight is None for source in sources):
         sources = [replace(source, weight=None) for source in sources]
-    if str(part.get(_key(part, "weight_by_num_documents"))).lower() == "true":
-        part.leave(_key(part, "weight_by_num_documents"), "weights by a power of the sizes: say temperature")
-    own = key not in ("train-data-paths", "train_data_paths", "train_data_path")
+    own = key.replace("-", "_") not in ("train_data_paths", "train_data_path")
     split = _split(part, own and not isinstance(part.table[key].value, dict))
-    part.leave(_key(part, "train_label_data_paths"), "labels beside the tokens have no counterpart")
     one_pass = sources[0].weight is None and len(sources) > 1
+    run = _run(sections)
+    for section in sections:
+        _settle(section)
     return MixtureFile(
         tuple(sources),
         unit="tokens",
         temperature=1 if one_pass else None,
         split=split,
-        **_run(top, part, left),
+        **run,
     )
 
 
-def _split(part: Part, own: bool) -> Splitting | None:
+def _mark_list(part: Section, key: str) -> None:
+    """Account for the list itself, or for its lists of several splits."""
+    if not isinstance(part.table[key].value, dict):
+        part.get(key)
+    elif (inside := part.part(key)) is not None:
+        inside.get("train")
+        inside.settle(noted={EVALUATION: ("validation", "valid", "test")})
+
+
+def _settle(section: Section) -> None:
+    """Account for the settings that are not of the mixture, however they are written."""
+
+    def written(reasons: Reasons) -> Reasons:
+        return {why: _keys(section, keys) for why, keys in reasons.items()}
+
+    usual = {_key(section, name): value for name, value in _USUAL.items()}
+    section.settle(set(_keys(section, _HARMLESS)), written(_REPORTED), written(_NOTED), usual)
+
+
+def _split(part: Section, own: bool) -> Splitting | None:
     """The documents at the end that are for validation and tests, where one list is for all three."""
-    for name in ("split", "splits_string"):
-        given = part.get(_key(part, name))
-        if not own or given is None:
+    out = None
+    for key in _keys(part, ("split", "splits_string")):
+        if not own:
+            part.note(key, "the list is of training data alone, and is not split")
+            continue
+        if (given := part.get(key)) is None:
             continue
         numbers = [_number(number) or 0 for number in str(given).split(",")]
         total = sum(numbers)
-        if total and numbers[0] < total:
-            return Splitting(round(1 - numbers[0] / total, 6), by="position")
+        if not total or numbers[0] <= 0:
+            part.report(key, f"{given!r} does not say which share is for training")
+        elif numbers[0] < total and out is None:
+            out = Splitting(round(1 - numbers[0] / total, 6), by="position")
+    return out
+
+
+def _first(sections: Iterable[Section], names: Iterable[str], least: int = 1) -> tuple[int, Section, str] | None:
+    """The first of some settings that is a whole number; what is behind it is not read."""
+    for part in sections:
+        for key in _keys(part, names):
+            if part.has(key):
+                value = part.integer(key)
+                if value is not None and value >= least:
+                    return value, part, key
+                if value is not None and value != -1:
+                    part.report(key, f"{value} is too small")
     return None
 
 
-def _run(top: Part, part: Part, left: Left) -> dict[str, Any]:
+def _run(sections: list[Section]) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    model, trainer = top.part("model"), top.part("trainer")
-    places = [place for place in (top, model, part, trainer) if place is not None]
-
-    def first(*keys: str) -> tuple[int, Part, str] | None:
-        for place in places:
-            for key in keys:
-                value = place.get(_key(place, key))
-                if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                    return value, place, _key(place, key)
-        return None
-
-    if length := first(*_LENGTHS):
+    if length := _first(sections, _LENGTHS):
         out["pack"] = {"length": length[0]}
-    if (seed := first("seed")) is not None:
+        for section in sections:
+            section.pass_over(_key(section, "max_position_embeddings"))
+    if (seed := _first(sections, ("seed",), least=0)) is not None:
         out["seed"] = seed[0]
-    if steps := first("train_iters", "max_steps"):
+    if steps := _first(sections, _STEPS):
         out["horizon"] = ("steps", steps[0])
-    if size := first("global_batch_size", "train_batch_size"):
-        out["batch"] = shared(size[0], size[1], size[2], drop_remainder=True)
-    elif size := first("train_micro_batch_size_per_gpu", "micro_batch_size"):
-        times = first("gradient_accumulation_steps")
-        whole = size[0] * (times[0] if times else 1) * left.ranks
-        out["batch"] = shared(whole, size[1], size[2], drop_remainder=True)
+    if size := _first(sections, _OF_ALL):
+        for section in sections:  # how ranks divide it
+            section.pass_over(*_keys(section, (*_OF_EACH, *_TIMES)))
+        out["batch"] = shared(*size, drop_remainder=True)
+    elif size := _first(sections, _OF_EACH):
+        times = _first(sections, _TIMES)
+        out["batch"] = per_rank_batch(
+            size[0] * (times[0] if times else 1), size[1], size[2], drop_remainder=True
+        )  # fmt: skip
     return out

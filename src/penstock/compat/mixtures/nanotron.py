@@ -10,11 +10,38 @@ from typing import Any, cast
 from ...mixture_files import MixtureFile, Scheduling, SourceEntry, Tokenising
 from ...mixture_files.reading import Node
 from ...sources.paths import TokenType
-from .parts import Hub, Left, Names, Part, flat, name_of_path, nothing
+from .account import EVALUATION, Account, Reasons, Section, flat, nothing
+from .places import Hub, Names, name_of_path
+from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import shared
 
-_LOADING = ("num_loading_workers", "seed")
-_ABOUT_DATA = ("dataset_max_tokens", "shuffle_files", "skip_in_stream", "pad_samples_to_global_batch_size")
+_DATASET_REPORTED: Reasons = {
+    "only so many tokens of a dataset are read: give each source a slice": ("dataset_max_tokens",),
+    "where the run stood in its data is not carried over": ("skip_in_stream",),
+    "files are shuffled, and samples come as they are stored": ("shuffle_files",),
+    "the last batch is made full with padding": ("pad_samples_to_global_batch_size",),
+}
+_DATASET_HARMLESS = (
+    "return_positions", "tokenizer_name", "use_old_brrr_dataloader", "bos_token_id", "dataset_overwrite_cache",
+    "dataset_processing_num_proc_per_process",
+)  # fmt: skip
+_HARMLESS: dict[str, frozenset[str]] = {
+    "": OPTIMIZER | TRACKING | CHECKPOINTS | {"s3_upload", "lighteval", "metrics_logging"},
+    "model": frozenset({"ddp_bucket_cap_mb", "dtype", "init_method", "make_vocab_size_divisible_by"}),
+    "model.model_config": MODEL | {"_use_qkv_packed", "_use_doc_masking", "_fused_rotary_emb", "_fused_rms_norm"},
+    "general": frozenset("benchmark_csv_path consumed_train_samples ignore_sanity_checks project run step".split()),
+    "tokenizer": frozenset({"tokenizer_revision", "tokenizer_max_length"}),
+    "tokens": frozenset({"val_check_interval", "limit_test_batches"}),
+    "parallelism": frozenset(
+        "expert_parallel_size pp pp_engine recompute_layer tp tp_linear_async_communication tp_mode "
+        "context_parallel_size cp ep tp_recompute_allgather".split()
+    ),
+}
+"""The sections that hold more than data, and what of them says nothing about samples."""
+_REPORTED: Reasons = {
+    "how long rows are is not said: say pack": ("max_position_embeddings",),
+}
+_NOTED: Reasons = {EVALUATION: ("limit_val_batches",)}
 _COMMON = ("tokenized", "merged", "tokens", "data")  # what many folders of tokens are called
 
 
@@ -23,9 +50,9 @@ def is_mine(tree: Node) -> bool:
     return stages is not None and isinstance(stages.value, tuple) and bool(stages.value)
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture; weights are shares of rows of equal length there, of tokens here."""
-    top = Part(tree, "", left)
+    top = account.open(tree)
     model, tokens, general = (top.part(key) for key in ("model", "tokens", "general"))
     config = model.part("model_config") if model else None
     vocabulary = config.count("vocab_size") if config else None
@@ -36,14 +63,13 @@ def convert(tree: Node, left: Left) -> MixtureFile:
     for stage in top.parts("data_stages"):
         data = stage.part("data")
         dataset = data.part("dataset") if data else None
-        stage.skip("name")
+        stage.pass_over("name")
         begins = stage.number("start_training_step") or 1
-        stage.rest()
         if data is None or dataset is None:
-            left.lost(stage.node, stage.at, "it names no data")
+            stage.drop("it names no data")
             continue
-        data.skip(*_LOADING)
-        data.rest()
+        data.pass_over("num_loading_workers")
+        data.note("seed", "samples are drawn by the seed of general here")
         points.append((int(begins) - 1, _stage(dataset, names, sources, vocabulary, known)))
     if not sources:
         raise nothing(Path(tree.file), "nanotron")
@@ -52,60 +78,69 @@ def convert(tree: Node, left: Left) -> MixtureFile:
     length = tokens.count("sequence_length") if tokens else None
     if tokens is not None:
         more |= _run(top, tokens)
-    seed = general.get("seed") if general else None
+    seed = general.integer("seed") if general else None
+    for section in (top, model, config, general, tokenizer, tokens, top.part("parallelism")):
+        if section is not None:
+            section.settle(_HARMLESS[section.at], {} if length else _REPORTED, _NOTED)
+            section.pass_over("max_position_embeddings") if length else None
     return MixtureFile(
         tuple(weighted),
         unit="tokens",
-        seed=seed if isinstance(seed, int) else None,
+        seed=seed,
         pack={"length": length} if length else None,
         **more,
     )
 
 
 def _stage(
-    dataset: Part, names: Names, sources: dict[str, SourceEntry], vocabulary: int | None, tokenizer: str | None
+    dataset: Section, names: Names, sources: dict[str, SourceEntry], vocabulary: int | None, tokenizer: str | None
 ) -> dict[str, float] | None:
     """The weights of a stage, by the names of sources; `None` where they come from the sizes."""
     if dataset.has("hf_dataset_or_datasets"):
         return _texts(dataset, names, sources, tokenizer)
-    node = dataset.table.get("dataset_folder")
-    given: Any = dataset.get("dataset_folder")
+    given: Any = dataset.peek("dataset_folder")
     weights: list[float] | None = None
-    if node is not None and isinstance(node.value, dict):
-        folders = list(node.value)
-        weights = _numbers(dataset, "dataset_folder", [one.value for one in node.value.values()])
+    if isinstance(given, dict):
+        folders = [str(folder) for folder in cast("dict[str, Any]", given)]
+        inside = dataset.part("dataset_folder")
+        weights = [] if inside is None else [inside.weight(folder) for folder in folders]
     else:
-        folders = [folder for folder in flat([given]) if isinstance(folder, str)]
+        folders = dataset.texts("dataset_folder")
         listed: Any = dataset.get("dataset_weights")
-        weights = None if listed is None else _numbers(dataset, "dataset_weights", flat([listed]))
+        weights = None if listed is None else _numbers(dataset, "dataset_weights", flat([listed]), len(folders))
     read = dataset.texts("dataset_read_path")
     size = dataset.count("token_size_in_bytes")
     dtype = _dtype(size, dataset.count("vocab_size") or vocabulary)
-    dataset.skip("return_positions", "tokenizer_name", "use_old_brrr_dataloader", "bos_token_id")
     row = dict[str, float]()
     for number, folder in enumerate(folders):
         if folder not in sources:
             name = names.of(_name(folder))
             paths = dataset.local("dataset_folder", name, [read[number] if number < len(read) else folder])
             sources[folder] = SourceEntry(name, paths, dtype=dtype)
-        row[sources[folder].name] = weights[number] if weights and number < len(weights) else 1.0
-    for key in _ABOUT_DATA:
-        if dataset.get(key):
-            dataset.leave(key)
-    return row if weights else _by_size(row)
+        _add(row, sources[folder].name, weights, number)
+    dataset.settle(_DATASET_HARMLESS, _DATASET_REPORTED)
+    return row if weights else _by_size(dataset, row)
 
 
-def _numbers(dataset: Part, key: str, given: Iterable[Any]) -> list[float] | None:
+def _add(row: dict[str, float], name: str, weights: list[float] | None, number: int) -> None:
+    """Add the weight of a dataset to what it has, where it is named more than once."""
+    row[name] = row.get(name, 0.0) + (weights[number] if weights else 1.0)
+
+
+def _numbers(dataset: Section, key: str, given: Iterable[Any], datasets: int) -> list[float] | None:
     """Weights, where all are such."""
     listed = list(given)
     found = [float(one) for one in listed if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0]
-    if len(found) == len(listed) and found:
+    if len(found) == len(listed) == datasets:
         return found
-    dataset.leave(key, "its weights are no numbers of at least 0")
+    dataset.report(key, f"not one number of at least 0 for each of {datasets} datasets")
     return None
 
 
-def _by_size(row: Mapping[str, float]) -> dict[str, float] | None:
+def _by_size(dataset: Section, row: Mapping[str, float]) -> dict[str, float] | None:
+    """The weights where none are said: each dataset as large as it is."""
+    if len(row) > 1 and any(times > 1 for times in row.values()):
+        dataset.account.report(dataset.node, dataset.at, "a dataset is named more than once, and counts once")
     return dict(row) if len(row) == 1 else None
 
 
@@ -124,30 +159,34 @@ def _dtype(size: int | None, vocabulary: int | None) -> TokenType | None:
 
 
 def _texts(
-    dataset: Part, names: Names, sources: dict[str, SourceEntry], tokenizer: str | None
+    dataset: Section, names: Names, sources: dict[str, SourceEntry], tokenizer: str | None
 ) -> dict[str, float] | None:
     """Datasets of the hub, whose texts are tokenised while the run goes on."""
-    node, given = dataset.table["hf_dataset_or_datasets"], dataset.get("hf_dataset_or_datasets")
-    weights = _numbers(dataset, "hf_dataset_or_datasets", given.values()) if isinstance(node.value, dict) else None
+    key, weights = "hf_dataset_or_datasets", None
+    if isinstance(dataset.peek(key), dict):
+        inside = dataset.part(key)
+        assert inside is not None
+        several = list(inside.table)
+        weights = [inside.weight(name) for name in several]
+    else:
+        several = dataset.texts(key)
     column = dataset.text("text_column_name") or "text"
-    split = dataset.get("hf_dataset_splits")
+    split = dataset.text("hf_dataset_splits")
     config = dataset.text("hf_dataset_config_name")
-    dataset.skip("dataset_overwrite_cache", "dataset_processing_num_proc_per_process")
     row = dict[str, float]()
-    several = list(given) if isinstance(node.value, dict) else list(flat([given]))
-    for number, one in enumerate(str(each) for each in several):
+    for number, one in enumerate(several):
         if one not in sources:
-            place = Hub(str(one), config, split if isinstance(split, str) else None)
+            place = Hub(one, config, split)
             name = names.of(place.short)
             tokenise = Tokenising(tokenizer, column) if tokenizer else None
-            sources[one] = SourceEntry(name, dataset.hub("hf_dataset_or_datasets", name, place), tokenise=tokenise)
-        row[sources[one].name] = weights[number] if weights and number < len(weights) else 1.0
-    dataset.rest()
-    return row if weights else _by_size(row)
+            sources[one] = SourceEntry(name, dataset.hub(key, name, place), tokenise=tokenise)
+        _add(row, sources[one].name, weights, number)
+    dataset.settle(_DATASET_HARMLESS, _DATASET_REPORTED)
+    return row if weights else _by_size(dataset, row)
 
 
 def _shares(
-    top: Part, sources: Mapping[str, SourceEntry], points: list[tuple[int, dict[str, float] | None]]
+    top: Section, sources: Mapping[str, SourceEntry], points: list[tuple[int, dict[str, float] | None]]
 ) -> tuple[list[SourceEntry], dict[str, Any]]:
     """Sources with their weights, or a schedule of these; without weights they come from the sizes."""
     if len(points) == 1:
@@ -158,14 +197,16 @@ def _shares(
     rows = list[tuple[int, dict[str, float]]]()
     for at, row in points:
         if row is None:
-            top.leave("data_stages", "a stage without weights shares out by sizes, which a schedule cannot: write them")
+            top.report(
+                "data_stages", "a stage without weights shares out by sizes, which a schedule cannot: write them"
+            )
             row = dict.fromkeys(sources, 1.0)
         rows.append((at, {name: row.get(name, 0.0) for name in sources}))
-    top.say("data_stages", "a source that is in several stages goes on where it was; nanotron begins it anew in each")
+    top.note("data_stages", "a source that is in several stages goes on where it was; nanotron begins it anew in each")
     return list(sources.values()), {"schedule": Scheduling("steps", "step", tuple(rows))}
 
 
-def _run(top: Part, tokens: Part) -> dict[str, Any]:
+def _run(top: Section, tokens: Section) -> dict[str, Any]:
     parallel = top.part("parallelism")
     each = (tokens.count("micro_batch_size") or 1) * (tokens.count("batch_accumulation_per_replica") or 1)
     size = each * ((parallel.count("dp") if parallel else None) or 1)

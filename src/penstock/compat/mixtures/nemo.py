@@ -9,7 +9,9 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from ...sources.paths import FormatName
-from .parts import Left, Names, Part, name_of_path, nothing, parts_of
+from .account import EVALUATION, Account, Reasons, Section, nothing, parts_of
+from .places import Names, name_of_path
+from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 
 # type: the key of its files, and the format of these (None: only their names tell).
 _FILES: dict[str, tuple[str, FormatName]] = {
@@ -20,6 +22,15 @@ _FILES: dict[str, tuple[str, FormatName]] = {
     "txt_jsonl": ("paths", "jsonl"),
     "multimodal_conversation": ("manifest_filepath", "jsonl"),
 }
+_TOP = TRACKING | OPTIMIZER | CHECKPOINTS | {"trainer", "model"}
+_AROUND = {
+    "model": _TOP,
+    "data": _TOP,
+    "train_ds": MODEL | OPTIMIZER | {"encoder", "decoder", "preprocessor", "perception", "modality_adapter"},
+    "input_cfg": frozenset({"num_workers", "pin_memory"}),
+}
+"""A key on the way to the list -> what beside it says nothing about samples."""
+_NOTED: Reasons = {EVALUATION: ("validation_ds", "test_ds")}
 _RANGE = re.compile(r"_OP_(\d+)\.\.(\d+)_CL_")
 
 
@@ -40,30 +51,34 @@ def _list(tree: Node) -> tuple[Node, str] | None:
     return None
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture; groups become mixtures in the mixture."""
     found = _list(tree)
     assert found is not None
     node, place = found
-    if place.endswith("train_ds.input_cfg"):
-        section: Part | None = Part(tree, "", left)
-        for key in place.split(".")[:-1]:
-            section = section.part(key) if section else None
-        if section is not None:
-            section.taken.add("input_cfg")
-            section.rest()
-    model = _mixture(node, place, left, (Path(tree.file).resolve(),))
+    _open(tree, place, account)
+    model = _mixture(node, place, account, (Path(tree.file).resolve(),))
     if not model.sources:
         raise nothing(Path(tree.file), "NeMo")
     return model
 
 
-def _mixture(node: Node, at: str, left: Left, chain: tuple[Path, ...]) -> MixtureFile:
+def _open(tree: Node, place: str, account: Account) -> None:
+    """Account for what stands around the list of datasets."""
+    section: Section | None = account.open(tree)
+    for key in filter(None, place.split(".")):
+        assert section is not None
+        section.get(key)
+        section.settle(_AROUND[key], noted=_NOTED)
+        section = section.part(key) if isinstance(section.peek(key), dict) else None
+
+
+def _mixture(node: Node, at: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
     names = Names()
-    found = [_entry(item, names, left, chain) for item in parts_of(node, at, left)]
+    found = [_entry(item, names, account, chain) for item in parts_of(node, at, account)]
     sources = [source for source in found if source is not None]
     if sum(source.weight is not None for source in sources) not in (0, len(sources)):
-        left.note(node, at, "some datasets have a weight and some have none: those get 1")
+        account.note(node, at, "some datasets have a weight and some have none: those get 1")
         sources = [_with_weight(source) for source in sources]
     return MixtureFile(tuple(sources))
 
@@ -72,46 +87,45 @@ def _with_weight(source: SourceEntry) -> SourceEntry:
     return replace(source, weight=1) if source.weight is None else source
 
 
-def _entry(item: Part, names: Names, left: Left, chain: tuple[Path, ...]) -> SourceEntry | None:
+def _entry(item: Section, names: Names, account: Account, chain: tuple[Path, ...]) -> SourceEntry | None:
     kind = item.text("type") or ("nemo_tarred" if "tarred_audio_filepaths" in item.table else "nemo")
     weight, name = item.number("weight"), item.text("name") or item.text("corpus")
     if "input_cfg" in item.table:
-        inner = _group(item, left, chain)
-        item.rest()
+        inner = _group(item, account, chain)
         if inner is None or not inner.sources:
             return None
         return SourceEntry(names.of(name or "group"), mixture=inner, weight=weight)
     if kind not in _FILES:
-        left.lost(item.node, item.at, f"datasets of type {kind!r} cannot be read")
-        item.taken |= set(item.table)
+        item.drop(f"datasets of type {kind!r} cannot be read")
         return None
     key, form = _FILES[kind]
     paths = [_RANGE.sub(r"{\1..\2}", path) for path in item.texts(key)]
     if not paths:
-        left.lost(item.node, item.at, f"it has no {key}")
+        item.drop(f"it has no {key}")
         return None
-    item.leave("tarred_audio_filepaths", "the rows of the manifest are read; audio in archives is not joined to them")
-    item.leave("tarred_audio_filepath", "the rows of the manifest are read; audio in archives is not joined to them")
+    item.report("tarred_audio_filepaths", "the rows of the manifest are read; audio in archives is not joined to them")
+    item.report("tarred_audio_filepath", "the rows of the manifest are read; audio in archives is not joined to them")
     own = names.of(name or name_of_path(paths[0]))
     files = item.local(key, own, paths)
-    item.rest()
     return SourceEntry(own, files, format=form, weight=weight)
 
 
-def _group(item: Part, left: Left, chain: tuple[Path, ...]) -> MixtureFile | None:
+def _group(item: Section, account: Account, chain: tuple[Path, ...]) -> MixtureFile | None:
     """The datasets of a group: right here, or in another file."""
     node = item.table["input_cfg"]
-    item.taken.add("input_cfg")
+    item.get("input_cfg")
     if not isinstance(node.value, str):
-        return _mixture(node, f"{item.at}.input_cfg", left, chain)
+        return _mixture(node, f"{item.at}.input_cfg", account, chain)
     path = Path(item.path(node.value))
     if path.resolve() in chain:
-        item.leave("input_cfg", "the files name each other in a circle")
+        item.report("input_cfg", "the files name each other in a circle")
         return None
     notes = Notes()
     tree = read_file(path, notes, variables=False)
     found = None if tree is None else _list(tree)
     if found is None:
-        item.leave("input_cfg", "the file is not there, or holds no list of datasets")
+        item.report("input_cfg", "the file is not there, or holds no list of datasets")
         return None
-    return _mixture(*found, left, (*chain, path.resolve()))
+    assert tree is not None
+    _open(tree, found[1], account)
+    return _mixture(*found, account, (*chain, path.resolve()))

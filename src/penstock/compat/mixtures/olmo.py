@@ -9,8 +9,43 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node
 from ...sources.paths import TOKEN_TYPES, TokenType
-from .parts import Left, Names, Part, nothing, parts_of
+from .account import EVALUATION, Account, Reasons, Section, nothing, parts_of
+from .places import Names
+from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import shared
+
+_HARMLESS = (
+    OPTIMIZER
+    | TRACKING
+    | CHECKPOINTS
+    | frozenset(
+        "tokenizer compile ddp fsdp distributed_strategy single activation_checkpointing softmax_auxiliary_loss "
+        "auxiliary_loss_multiplier device_train_microbatch_size device_eval_batch_size device_train_grad_accum dry_run "
+        "eval_interval eval_on_load eval_subset_num_batches eval_first save_interval_unsharded save_interval_ephemeral "
+        "save_num_unsharded_checkpoints_to_keep save_data_indices save_sharded_checkpoint_type sharded_checkpointer "
+        "new_style_checkpoints remote_save_folder no_pre_train_checkpoint max_grad_norm max_grad_norm_ratio precision "
+        "speed_monitor gen1_gc_interval hf_datasets_cache_dir module_outputs_save_steps python_profiling "
+        "torch_profiling "
+        "canceled_check_interval force_save_unsharded".split()
+    )
+)
+_DATA_HARMLESS = frozenset(
+    "num_workers pin_memory prefetch_factor persistent_workers timeout generate_attention_mask "
+    "generate_doc_lengths_info".split()
+)
+_MODEL_HARMLESS = MODEL | frozenset(
+    "attention_dropout alibi_bias_max rope_full_precision include_bias norm_after multi_query_attention "
+    "scale_emb_init init_fn layer_norm_eps precision scale_logits".split()
+)
+_REPORTED: Reasons = {
+    "the run may end before its horizon": ("stop_at", "stop_after", "time_limit", "extra_steps_after_cancel"),
+    "where another run stood is not carried over": (
+        "restore_dataloader", "epoch", "try_load_latest_save", "reset_trainer_state", "fast_forward_batches",
+    ),
+    "rows are padded": ("pad_direction",),
+    "documents are kept apart in attention: say so where the model is called": ("generate_doc_lengths",),
+}  # fmt: skip
+_NOTED: Reasons = {EVALUATION: ("evaluators",)}
 
 
 def is_mine(tree: Node) -> bool:
@@ -37,26 +72,28 @@ def _sources(tree: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def convert(tree: Node, left: Left) -> MixtureFile:
+def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture; ratios are shares of tokens."""
     found = _sources(tree)
     if found is None:
-        return _training(Part(tree, "", left))
-    top = Part(tree, "", left, {"sources", "source_list"})
+        return _training(account.open(tree))
+    top = account.open(tree)
+    holder = top if found[0] is tree else top.part("source_list")
+    assert holder is not None
+    holder.get("sources")
     dtype = top.text("dtype")
     names, sources = Names(), list[SourceEntry]()
-    for item in parts_of(found[1], "sources" if found[0] is tree else "source_list.sources", left):
+    for item in parts_of(found[1], "sources" if found[0] is tree else "source_list.sources", account):
         ratio = item.number("target_ratio")
         times, fraction = item.number("max_repetition_ratio"), item.number("max_source_fraction")
         name = names.of(item.text("source_name") or "source")
         if fraction not in (None, 1):
-            item.say("max_source_fraction", "kept as part of the cap: which documents that are is chosen otherwise")
+            item.note("max_source_fraction", "kept as part of the cap: which documents that are is chosen otherwise")
         paths = _flat(item.texts("paths"))
         if not paths:
-            left.lost(item.node, item.at, "it names no files")
+            item.drop("it names no files")
             continue
         files = item.local("paths", name, paths)
-        item.rest()
         cap = (1 if times is None else times) * (1 if fraction is None else fraction)
         tokens = any(path.endswith(".npy") for path in files)
         kind = _dtype(item, dtype) if tokens else None
@@ -65,13 +102,12 @@ def convert(tree: Node, left: Left) -> MixtureFile:
     if not sources:
         raise nothing(Path(tree.file), "OLMo-core")
     horizon = top.count("requested_tokens")
-    size, seed = top.count("global_batch_size"), top.count("seed")
+    size, seed = top.count("global_batch_size"), top.integer("seed")
     length = top.count("sequence_length") or top.count("max_target_sequence_length")
     batch = shared(size // length, top, "global_batch_size", drop_remainder=True) if size and length else None
     if size and not length:
-        top.say("global_batch_size", "it counts tokens: say pack with the length of a row, and batch in rows")
-    top.skip("processes", "sample_per_document", "quiet", "render_tables")
-    top.rest()
+        top.note("global_batch_size", "it counts tokens: say pack with the length of a row, and batch in rows")
+    top.pass_over("processes", "sample_per_document", "quiet", "render_tables")
     return MixtureFile(
         tuple(sources),
         unit="tokens",
@@ -86,24 +122,27 @@ def _flat(paths: list[str]) -> list[str]:
     return [path for given in paths for path in (given.split(",") if "," in given and "{" not in given else [given])]
 
 
-def _dtype(item: Part, dtype: str | None) -> TokenType:
+def _dtype(item: Section, dtype: str | None) -> TokenType:
     """What ids are kept as: `uint32` for the tokenizers of OLMo, where the file does not say."""
     if dtype in TOKEN_TYPES:
         return dtype
-    item.say("paths", "raw token ids: taken as uint32, as for the tokenizer dolma2; change dtype where that is wrong")
+    item.note("paths", "raw token ids: taken as uint32, as for the tokenizer dolma2; change dtype where that is wrong")
     return "uint32"
 
 
-def _training(top: Part) -> MixtureFile:
+def _training(top: Section) -> MixtureFile:
     """One source of all files; those that are named several times are seen so many times in a pass."""
     data, model = top.part("data"), top.part("model")
     assert data is not None
     counted = Counter(data.texts("paths"))
     dtype, eos = data.text("memmap_dtype"), model.count("eos_token_id") if model else None
     length = model.count("max_sequence_length") if model else None
+    drop = data.flag("drop_last", True)
     kind: TokenType = dtype if dtype in TOKEN_TYPES else "uint16"
-    data.leave("instance_filter", "rows are not looked at: filter the documents beforehand")
-    data.rest(only=("datasets", "custom_dataset", "label_mask_paths"))
+    data.report("instance_filter", "rows are not looked at: filter the documents beforehand")
+    data.report("label_mask_paths", "masks beside the tokens have no counterpart")
+    for key in ("datasets", "custom_dataset"):
+        data.report(key, "datasets beside paths are not read")
     horizon, passes = _duration(top)
     sources = list[SourceEntry]()
     for times in sorted(set(counted.values())):
@@ -114,24 +153,27 @@ def _training(top: Part) -> MixtureFile:
         sources.append(SourceEntry(name, paths, dtype=kind, eos=eos, epochs=amount, max_epochs=cap))
     if not sources:
         raise nothing(Path(top.node.file), "OLMo")
-    data.say("paths", "documents are shuffled, mixed and then cut; OLMo cuts files into rows, and shuffles those")
-    seed = top.get("seed")
+    data.note("paths", "documents are shuffled, mixed and then cut; OLMo cuts files into rows, and shuffles those")
+    seed = top.integer("data_seed", top.integer("seed"))
+    for section, harmless in ((top, _HARMLESS), (data, _DATA_HARMLESS), (model, _MODEL_HARMLESS)):
+        if section is not None:
+            section.settle(harmless, _REPORTED, _NOTED)
     return MixtureFile(
         tuple(sources),
         unit="tokens",
-        seed=seed if isinstance(seed, int) else None,
+        seed=seed,
         horizon=horizon,
         pack={"length": length} if length else None,
-        batch=shared(top.count("global_train_batch_size"), top, "global_train_batch_size", drop_remainder=True),
+        batch=shared(top.count("global_train_batch_size"), top, "global_train_batch_size", drop_remainder=drop),
     )
 
 
-def _duration(top: Part) -> tuple[tuple[str, float] | None, float]:
+def _duration(top: Section) -> tuple[tuple[str, float] | None, float]:
     """The run in tokens (`50e9T`) or steps, or how many passes it is."""
     given = top.get("max_duration")
     found = re.fullmatch(r"([0-9_.]+(?:e[0-9]+)?)(T|ep)?", str(given).strip()) if given is not None else None
     if found is None:
-        top.leave("max_duration", f"{given!r} is no duration such as 1ep, 50e9T or a number of steps")
+        top.report("max_duration", f"{given!r} is no duration such as 1ep, 50e9T or a number of steps")
         return None, 1
     number = float(found[1].replace("_", ""))
     if found[2] == "ep":

@@ -12,9 +12,9 @@ from ...errors import ConfigError
 from ...mixture_files import MixtureFile
 from ...mixture_files.reading import Node
 from . import marin, titan
+from .account import Account, nothing
 from .arithmetic import Call, Unknown
 from .literals import Module
-from .parts import Left, nothing
 
 _READERS = {**marin.READERS, **titan.READERS}
 """The call that makes a mixture -> what reads it."""
@@ -33,7 +33,7 @@ def is_mine(tree: Node) -> bool:
     return any(f"{name}(" in text for name in _READERS)
 
 
-def convert(tree: Node, left: Left, pick: str | None = None) -> MixtureFile:
+def convert(tree: Node, account: Account, pick: str | None = None) -> MixtureFile:
     """The mixture that a name of the file stands for."""
     module = Module(Path(tree.file))
     found = dict(_mixtures(module))
@@ -46,7 +46,7 @@ def convert(tree: Node, left: Left, pick: str | None = None) -> MixtureFile:
     if name not in found:
         raise ConfigError(f"{tree.file}: there is no mixture {name!r}, but {', '.join(sorted(found))}")
     calls = list(_calls(list(module.names().values())))
-    return _READERS[_last(found[name])](found[name], left, calls)
+    return _READERS[_last(found[name])](found[name], account, calls)
 
 
 def _last(call: Call) -> str:

@@ -11,11 +11,13 @@ from ...errors import ConfigError
 from ...mixing import Stop
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
+from .account import NO_COUNTERPART, Account, Section, nothing
 from .arithmetic import Call, Unknown
-from .parts import Hub, Left, Names, Part, name_of_path, nothing
-from .trainers import whole
+from .places import Hub, Names, name_of_path
+from .trainers import put_together
 
 _ENCODED = "rows are as stored: tokenise and filter them in Python"
+_HARMLESS = frozenset("trust_remote_code num_proc cache_dir token download_mode verification_mode".split())
 _KINDS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "text": "text", "arrow": "arrow"}
 _STOPS: dict[str, Stop] = {
     "first_exhausted": "first_exhausted",
@@ -24,18 +26,18 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-def _mixed(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+def _mixed(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     """A mix of weighted datasets."""
-    return _checked(_children(call, left, weighted=True), call)
+    return _checked(_children(call, account, weighted=True), call)
 
 
-def _joined(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+def _joined(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     """Datasets one after the other, shuffled together."""
-    return _checked(_children(call, left, weighted=False), call)
+    return _checked(_children(call, account, weighted=False), call)
 
 
-def _single(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
-    source = _source(call, Names(), left)
+def _single(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
+    source = _source(call, Names(), account)
     return _checked(MixtureFile(() if source is None else (source,)), call)
 
 
@@ -45,38 +47,41 @@ def _checked(model: MixtureFile, call: Call) -> MixtureFile:
     return model
 
 
-def _children(call: Call, left: Left, weighted: bool) -> MixtureFile:
-    given, names, sources = call.of("datasets", 0), Names(), list[SourceEntry]()
+def _children(call: Call, account: Account, weighted: bool, key: str = "datasets") -> MixtureFile:
+    account.open_call(call)
+    given, names, sources = call.of(key, 0), Names(), list[SourceEntry]()
     if not isinstance(given, list):
         why = given.why if isinstance(given, Unknown) else "they are no list"
         raise ConfigError(f"{call.file}, line {call.line}: what its datasets are cannot be known: {why}")
     for number, child in enumerate(cast("list[Any]", given)):
+        if weighted and isinstance(child, Call):
+            account.open_call(child)
         inner: Any = child.of("dataset", 0) if weighted and isinstance(child, Call) else child
         weight: Any = child.of("weight", 1, 1.0) if weighted and isinstance(child, Call) else None
         if weighted and not isinstance(weight, int | float):
             why = weight.why if isinstance(weight, Unknown) else "it is no number"
             raise ConfigError(f"{call.file}, line {call.line}: the weight of datasets[{number}] cannot be known: {why}")
-        if (source := _child(inner, names, left, call, f"datasets[{number}]")) is not None:
+        if (source := _child(inner, names, account, call, f"datasets[{number}]")) is not None:
             sources.append(replace(source, weight=weight))
     if weighted:
         return MixtureFile(tuple(sources))
-    put, how = whole(sources, 1)
+    put, how = put_together(sources, 1)
     return MixtureFile(put, **how)
 
 
-def _child(inner: Any, names: Names, left: Left, call: Call, at: str) -> SourceEntry | None:
+def _child(inner: Any, names: Names, account: Account, call: Call, at: str) -> SourceEntry | None:
     """A dataset, or a mix in the mix."""
     kind = inner.name.rsplit(".", 1)[-1] if isinstance(inner, Call) else ""
     if kind in ("DatasetMixConfig", "DatasetConcatConfig"):
-        mixture = _children(inner, left, kind == "DatasetMixConfig")
+        mixture = _children(inner, account, kind == "DatasetMixConfig")
         return SourceEntry(names.of("mix"), mixture=mixture) if mixture.sources else None
     if isinstance(inner, Call) and "dataset" in inner.options:  # packed, or changed otherwise
-        left.lost(_at(inner), at, f"{kind} around it is not carried over: say pack for the mixture")
-        return _child(inner.of("dataset"), names, left, call, at)
+        account.report(_at(inner), at, f"{kind} around it is not carried over: say pack for the mixture")
+        return _child(inner.of("dataset"), names, account, call, at)  # all of it is reported by that
     if isinstance(inner, Call) and kind in ("SingleDatasetConfig", "load_dataset"):
-        return _source(inner, names, left)
+        return _source(inner, names, account)
     why = inner.why if isinstance(inner, Unknown) else "no dataset that is known"
-    left.lost(_at(call), at, f"{why}: its share is lost")
+    account.report(_at(call), at, f"{why}: its share is lost")
     return None
 
 
@@ -84,27 +89,34 @@ def _at(call: Call) -> Node:
     return Node(None, call.file, call.line)
 
 
-def _source(call: Call, names: Names, left: Left) -> SourceEntry | None:
+def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
     """Where rows come from: files, or a dataset of the hub."""
+    account.open_call(call)
     origin = call.of("source", 0) if "load_dataset" not in call.name else call
     if not isinstance(origin, Call):
         why = origin.why if isinstance(origin, Unknown) else "it names no source"
-        left.lost(_at(call), "source", f"{why}: its share is lost")
+        account.report(_at(call), "source", f"{why}: its share is lost")
         return None
-    if call.of("processor") is not None or call.of("pre_filters") or call.of("post_filters"):
-        left.note(_at(call), "processor", _ENCODED)
+    account.open_call(origin, _HARMLESS)
+    if any([call.of("processor") is not None, call.of("pre_filters"), call.of("post_filters")]):
+        account.note(_at(call), "processor", _ENCODED)
     patterns, path = origin.of("patterns"), origin.of("path", 0)
-    options = origin.of("load_dataset_kwargs", default=origin.options)
-    files = _listed(patterns) or _listed(options.get("data_files") if isinstance(options, dict) else None)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    files = _listed(patterns) or _listed(origin.of("data_files"))
+    options = origin.of("load_dataset_kwargs")
+    for name, value in cast("dict[str, Any]", options).items() if isinstance(options, dict) else ():
+        if name == "data_files" and not files:
+            files = _listed(value)
+        elif name not in _HARMLESS:
+            account.report(_at(origin), f"load_dataset_kwargs.{name}", NO_COUNTERPART)
     split = origin.of("split")
     if not isinstance(path, str) and not files:
-        left.lost(_at(origin), "path", "it names no files and no dataset: its share is lost")
+        account.report(_at(origin), "path", "it names no files and no dataset: its share is lost")
         return None
     local = path is None or path in _KINDS or path.startswith((".", "/", "~")) or "://" in path
     place = Hub(str(path), _text(origin.of("name", 1)), _text(split), tuple(files))
     name = names.of(name_of_path(files[0] if files else str(path)) if local else place.short)
     key = "patterns" if patterns else "path"
-    part = Part(Node({key: Node(place.name, origin.file, origin.line)}, origin.file, origin.line), "", left)
+    part = Section(Node({key: Node(place.name, origin.file, origin.line)}, origin.file, origin.line), "", account)
     if not local:
         return SourceEntry(name, part.hub(key, name, place))
     kind: Any = "jsonl" if patterns else _KINDS.get(str(path))
@@ -123,11 +135,12 @@ def _listed(given: Any) -> list[str]:
     return [value for value in values if isinstance(value, str)]
 
 
-def _interleaved(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
+def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     """`interleave_datasets`: shares of samples; without probabilities by turns."""
-    model = _children(replace(call, options={**call.options, "datasets": call.of("datasets", 0)}), left, weighted=False)
+    model = _children(call, account, weighted=False)
     shares, seed = call.of("probabilities", 1), call.of("seed", 2)
     stop = call.of("stopping_strategy", default="first_exhausted")
+    account.open_call(call)
     if isinstance(shares, Unknown):
         raise ConfigError(f"{call.file}, line {call.line}: what the probabilities are cannot be known: {shares.why}")
     given = call.of("datasets", 0)
@@ -146,13 +159,13 @@ def _interleaved(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
     )
 
 
-def _concatenated(call: Call, left: Left, calls: list[Call]) -> MixtureFile:
-    model = _children(replace(call, options={"datasets": call.of("dsets", 0)}), left, weighted=False)
-    left.note(_at(call), "", "sources are mixed evenly here, not one after the other; each in its order")
+def _concatenated(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
+    model = _children(call, account, weighted=False, key="dsets")
+    account.note(_at(call), "", "sources are mixed evenly here, not one after the other; each in its order")
     return _checked(replace(model, shuffle=Shuffling("none")), call)
 
 
-READERS: dict[str, Callable[[Call, Left, list[Call]], MixtureFile]] = {
+READERS: dict[str, Callable[[Call, Account, list[Call]], MixtureFile]] = {
     "DatasetMixConfig": _mixed,
     "DatasetConcatConfig": _joined,
     "SingleDatasetConfig": _single,

@@ -1,49 +1,137 @@
-"""What the files of trainers have in common: how long a run is, its steps, and datasets that are put together whole."""
+"""What the files of trainers have in common: how long a run is, its batches, and the arguments of transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...mixture_files import Batching, SourceEntry
-from .parts import Part
+from .account import Reasons, Section
 
 Horizon = tuple[str, float] | None
+NO_RANKS = (
+    "it counts the samples of one rank, and the file does not say how many ranks there are: say --ranks (ranks=), the "
+    "number of ranks that read samples of their own"
+)
+SHARED_RANKS = "ranks that work on the same samples count once in --ranks"
+MAY_STOP = "the run may end before its horizon"
+OTHER_RUN = "where another run stood is not carried over: resume from a state of your own"
+RANK_SHARING = "how ranks share out batches: the loader gives every rank as many samples of its own"
 
 
-def each(size: int | None, part: Part, **options: Any) -> Batching | None:
-    """Batches of which every rank takes one, with those that are accumulated; how many ranks, the caller says."""
+def per_rank(size: int | None, part: Section, key: str, **options: Any) -> Batching | None:
+    """A batch of which every rank takes one, with those that are accumulated; how many ranks, the caller says."""
     times = part.count("gradient_accumulation_steps") or 1
-    return Batching(size * times, ranks=part.left.ranks, **options) if size else None
+    return per_rank_batch(size * times if size else None, part, key, **options)
 
 
-def shared(size: int | None, part: Part, key: str, **options: Any) -> Batching | None:
+def per_rank_batch(size: int | None, part: Section, key: str, **options: Any) -> Batching | None:
+    """A batch of which every rank takes one; how many ranks, the caller says, or the key is reported."""
+    if not size:
+        return None
+    ranks = part.account.ranks
+    if ranks is None:
+        part.report(key, NO_RANKS) if part.has(key) else part.account.report(part.node, part.at, f"{key}: {NO_RANKS}")
+    return Batching(size, ranks=ranks or 1, **options)
+
+
+def shared(size: int | None, part: Section, key: str, **options: Any) -> Batching | None:
     """A batch of all ranks, in so many parts as there are ranks."""
     if not size:
         return None
-    ranks = part.left.ranks
+    ranks = part.account.ranks or 1
     if size % ranks:
-        part.leave(key, f"a batch of {size} cannot be shared out evenly to {ranks} ranks")
+        part.report(key, f"a batch of {size} cannot be shared out evenly to {ranks} ranks")
         return None
     return Batching(size // ranks, ranks=ranks, **options)
 
 
-def length(part: Part, epochs: str, default: float) -> tuple[Horizon, float]:
+def count_or_default(part: Section, key: str, default: int, library: str) -> int:
+    """A count; where the file does not say it, what the library takes."""
+    if not part.has(key):
+        part.account.note(part.node, part.at, f"no {key} is said: {library} takes {default}")
+    return part.count(key) or default
+
+
+def length(part: Section, epochs: str, default: float, steps: str = "max_steps") -> tuple[Horizon, float | None]:
     """The horizon, where steps say it, and else the passes that the run makes over all its data."""
-    steps, passes = part.get("max_steps"), part.number(epochs)
-    if isinstance(steps, int) and steps > 0:
-        return ("steps", steps), 0
+    count = part.integer(steps)
+    if count is not None and count > 0:
+        part.pass_over(epochs)
+        return ("steps", count), None
+    passes = part.number(epochs)
+    if passes == 0:
+        part.report(epochs, "a run of no pass trains on nothing")
+        passes = None
     return None, default if passes is None else passes
 
 
-def whole(sources: Sequence[SourceEntry], passes: float) -> tuple[tuple[SourceEntry, ...], dict[str, Any]]:
+def put_together(
+    sources: Sequence[SourceEntry], passes: float | None
+) -> tuple[tuple[SourceEntry, ...], dict[str, Any]]:
     """Datasets put together, each sample once a pass: the sources, and what the mixture says.
 
-    With `passes` the run ends after just so many; with 0 it goes on for as long as its horizon says.
+    With `passes` the run ends after just so many; without, it goes on for as long as its horizon says.
     """
     if passes == 1:
         return tuple(sources), {"temperature": 1, "stop": "all_exhausted"}
-    if not passes:
+    if passes is None:
         return tuple(sources), {"temperature": 1}
     return tuple(replace(source, epochs=passes, max_epochs=passes) for source in sources), {}
+
+
+def seed_of(part: Section, default: int = 42) -> int | None:
+    """The seed of the order of samples: `data_seed`, else `seed`."""
+    seed = part.integer("seed", default)
+    return part.integer("data_seed", seed)
+
+
+LIKE_LENGTHS = "samples of like length are put together: no step of a mixture file does the same"
+TRANSFORMERS_REPORTED: Reasons = {
+    LIKE_LENGTHS: ("group_by_length", "length_column_name"),
+    "another sampler gives the order of samples": ("train_sampling_strategy",),
+    "without an order that is fixed, batches come as workers finish": ("dataloader_in_order",),
+    RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches", "even_batches"),
+    SHARED_RANKS: ("parallelism_config",),
+    "the batch becomes smaller where memory runs out": ("auto_find_batch_size",),
+    MAY_STOP: ("early_stopping_patience", "early_stopping_threshold", "early_stopping_steps"),
+    OTHER_RUN: ("resume_from_checkpoint", "ignore_data_skip"),
+    "no training is asked for": ("do_train",),
+}
+TRANSFORMERS_USUAL: Mapping[str, Any] = {"do_train": True, "dataloader_in_order": True}
+"""Values of settings with which nothing is lost, where these are not false."""
+WORKERS = (
+    "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",
+    "dataloader_multiprocessing_context",
+)  # fmt: skip
+"""Harmless where rows are read by index: of a stream, every worker reads a part of its own."""
+TRANSFORMERS_HARMLESS = frozenset(
+    # the optimiser, and what is computed how
+    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio optim optim_args weight_decay "
+    "adam_beta1 adam_beta2 adam_epsilon optim_target_modules max_grad_norm label_smoothing_factor bf16 fp16 tf32 "
+    "bf16_full_eval fp16_full_eval half_precision_backend fp16_opt_level fp16_backend activation_checkpointing "
+    "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs torch_compile "
+    "torch_compile_backend torch_compile_mode torchdynamo use_liger_kernel liger_kernel_config use_cache "
+    "neftune_noise_alpha torch_empty_cache_steps average_tokens_across_devices full_determinism use_cpu no_cuda "
+    "use_mps_device use_ipex jit_mode_eval adafactor sharded_ddp "
+    # logs, checkpoints, uploads
+    "output_dir overwrite_output_dir logging_strategy logging_steps logging_first_step logging_dir log_on_each_node "
+    "logging_nan_inf_filter include_num_input_tokens_seen include_tokens_per_second log_level log_level_replica "
+    "disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id "
+    "save_only_model save_strategy save_steps save_on_each_node save_total_limit save_safetensors "
+    "enable_jit_checkpoint push_to_hub push_to_hub_model_id push_to_hub_token push_to_hub_organization hub_token "
+    "hub_private_repo hub_model_id hub_model_revision hub_strategy hub_always_push hub_revision "
+    "restore_callback_states_from_checkpoint debug skip_memory_metrics "
+    # evaluation
+    "do_eval do_predict eval_strategy evaluation_strategy eval_steps eval_delay per_device_eval_batch_size "
+    "prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object eval_accumulation_steps "
+    "include_for_metrics include_inputs_for_metrics batch_eval_metrics load_best_model_at_end metric_for_best_model "
+    "greater_is_better predict_with_generate generation_max_length generation_num_beams generation_config "
+    # processes
+    "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout "
+    "fsdp fsdp_config fsdp_transformer_layer_cls_to_wrap deepspeed local_rank "
+    # the model, and its columns
+    "remove_unused_columns label_names model_name_or_path model_revision trust_remote_code torch_dtype dtype "
+    "attn_implementation use_flash_attention_2 low_cpu_mem_usage cache_dir".split()
+)

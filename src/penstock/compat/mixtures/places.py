@@ -1,0 +1,108 @@
+"""Where the data of a foreign file lies here, and what its sources are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MAPPED = "download it and say where it is with files ({}=PATH)"
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A dataset of the Hugging Face hub, and what of it."""
+
+    name: str
+    config: str | None = None
+    split: str | None = None
+    files: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """Its configuration and split, where they are named, as the folders of its Parquet files on the hub."""
+        if not self.config and self.split in (None, "train"):
+            return ""
+        return f"@~parquet/{self.config or '*'}/{self.split or 'train'}"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where it lies on the hub."""
+        if self.files:
+            return tuple(f"hf://datasets/{self.name}/{file}" for file in self.files)
+        return (f"hf://datasets/{self.name}{self.part}",)
+
+    @property
+    def short(self) -> str:
+        """What a source of it is called."""
+        own = self.split if self.split != "train" else None
+        return "-".join(filter(None, (self.name.rsplit("/", 1)[-1], self.config, own)))
+
+
+class Files:
+    """Where data lies here: by the name of a source, of a dataset on a hub, or by how a path or URL begins (`FROM/`).
+
+    >>> files = Files({"code": "/data/code", "gs://bucket/": "/mnt/bucket", "*": "/data/{name}"})
+    >>> files.of("code"), files.of("web"), files.moved("gs://bucket/a/*.parquet"), files.moved("a.jsonl")
+    ('/data/code', '/data/web', '/mnt/bucket/a/*.parquet', None)
+    """
+
+    def __init__(self, rules: Mapping[str, str]) -> None:
+        self._rules, self._used = dict(rules), set[str]()
+
+    def of(self, name: str) -> str | None:
+        key = name if name in self._rules else "*"
+        return None if (to := self._found(key)) is None else _absolute(to.replace("{name}", name))
+
+    def moved(self, path: str) -> str | None:
+        """Where a path or URL lies here, by its longest beginning that is known."""
+        known = [key for key in self._rules if key == path or (key.endswith("/") and path.startswith(key))]
+        if not known:
+            return None
+        key = max(known, key=len)
+        return _absolute(f"{str(self._found(key)).rstrip('/')}/{path[len(key) :]}".rstrip("/"))
+
+    def unused(self) -> list[str]:
+        return sorted(self._rules.keys() - self._used)
+
+    def _found(self, key: str) -> str | None:
+        self._used.add(key)
+        return self._rules.get(key)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+class Names:
+    """Names for sources: different from each other, and such as a mixture file takes.
+
+    >>> names = Names()
+    >>> [names.of(name) for name in ("code", "code", "a/b", "+x")]
+    ['code', 'code-2', 'a-b', 'x']
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+
+    def of(self, wanted: str) -> str:
+        name = re.sub(r"[/\s]+", "-", wanted).lstrip("+-.") or "source"
+        number = 1
+        while (found := name if number == 1 else f"{name}-{number}") in self._used:
+            number += 1
+        self._used.add(found)
+        return found
+
+
+def name_of_path(path: str) -> str:
+    """The last part of a path without its extensions; the folder where the last part is a pattern.
+
+    >>> name_of_path("/data/coco"), name_of_path("web/part-*.jsonl.gz"), name_of_path("notes.txt")
+    ('coco', 'web', 'notes')
+    """
+    parts = [part for part in path.rstrip("/").split("/") if part not in ("", ".", "..")]
+    for part in reversed(parts):
+        if not any(letter in part for letter in "*?[{"):
+            return part.split(".")[0] or part
+    return "source"

@@ -1,0 +1,189 @@
+"""TRL: the `datasets` of a training file, or its one `dataset_name`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ...mixture_files import MixtureFile, SourceEntry, Splitting
+from ...mixture_files.reading import Node
+from .account import EVALUATION, Account, Reasons, Section, nothing
+from .axolotl import lists_paths
+from .places import Hub, Names, name_of_path
+from .trainers import (
+    TRANSFORMERS_HARMLESS,
+    TRANSFORMERS_REPORTED,
+    TRANSFORMERS_USUAL,
+    WORKERS,
+    count_or_default,
+    length,
+    per_rank,
+    put_together,
+    seed_of,
+)
+
+ARGUMENTS = frozenset(
+    "model_name_or_path num_train_epochs per_device_train_batch_size per_device_eval_batch_size lr_scheduler_type "
+    "report_to max_length max_seq_length dataset_text_field test_split_size "
+    "dataset_config dataset_train_split dataset_test_split dataset_kwargs max_prompt_length packing packing_strategy "
+    "padding_free assistant_only_loss use_peft push_to_hub overwrite_output_dir".split()
+)
+"""Names of arguments at the top that tell its files from those of other formats."""
+ENTRY_ARGUMENTS = frozenset("columns data_dir fraction".split())
+"""Names of arguments of a dataset that do."""
+FILES = (".jsonl", ".json", ".parquet", ".csv")
+_KINDS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "text": "text", "arrow": "arrow"}
+PROMPTS = "its prompts are made by the trainer: map the rows in Python"
+LENGTHS = "rows are cut and packed when they are tokens, which a template makes: map the rows in Python"
+_TEST_SPLIT = "this many samples of all datasets together are held out: give each source its split"
+_STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
+_REPEATED = "every prompt is given several times, or answers are generated: the trainer does this"
+_REPORTED: Reasons = {
+    **TRANSFORMERS_REPORTED,
+    PROMPTS: (
+        "chat_template", "chat_template_path", "dataset_text_field", "dataset_kwargs", "eos_token", "pad_token",
+        "completion_only_loss", "assistant_only_loss", "chat_template_kwargs", "step_separator",
+        "train_on_last_step_only", "is_encoder_decoder", "padding_value",
+        "tokenizer_name_or_path", "auto_insert_empty_system_msg",
+    ),
+    LENGTHS: (
+        "max_length", "max_seq_length", "max_prompt_length", "max_completion_length", "max_target_length",
+        "truncation_mode", "packing", "packing_strategy", "padding_free", "pad_to_multiple_of", "model_max_length",
+    ),
+    _REPEATED: (
+        "num_generations", "generation_batch_size", "steps_per_generation", "num_iterations", "num_ppo_epochs",
+        "num_mini_batches", "total_episodes", "replay_buffer_size", "seq_kd", "lmbda",
+    ),
+    "samples are put into a random order before they are packed, or, where it is false, come as they are stored": (
+        "shuffle_dataset",
+    ),
+    _STREAMS: ("streaming", "dataset_streaming"),
+    "only this many samples are read: give each source a slice": ("max_train_samples", "max_samples"),
+}  # fmt: skip
+_USUAL = {**TRANSFORMERS_USUAL, "shuffle_dataset": None}
+_NOTED: Reasons = {
+    EVALUATION: ("dataset_test_split", "max_eval_samples", "eval_packing", "num_generations_eval", "eval_dataset"),
+}
+_HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
+    "use_peft peft_config lora_r lora_alpha lora_dropout lora_target_modules lora_target_parameters "
+    "lora_modules_to_save lora_task_type use_rslora use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type "
+    "use_bnb_nested_quant bnb_4bit_quant_storage beta loss_type loss_weights label_smoothing ld_alpha "
+    "f_divergence_type f_alpha_divergence_coef reference_free rpo_alpha simpo_gamma cpo_alpha desirable_weight "
+    "undesirable_weight center_rewards_coefficient disable_dropout precompute_ref_log_probs "
+    "precompute_ref_batch_size use_weighting discopop_tau sync_ref_model ref_model_mixup_alpha ref_model_sync_steps "
+    "router_aux_loss_coef activation_offloading model_init_kwargs ref_model_init_kwargs generate_during_eval "
+    "ignore_bias_buffers gradient_checkpointing_use_reentrant use_liger use_logits_to_keep env code_revision".split()
+)
+_PREPARING = ("dataset_num_proc", "preprocessing_num_workers", "dataset_batch_size")
+
+
+def is_mine(tree: Node) -> bool:
+    if lists_paths(tree, "datasets"):
+        return True
+    value = tree.value if isinstance(tree.value, dict) else {}
+    named = "dataset_name" in value and isinstance(value["dataset_name"].value, str)
+    return named and bool(ARGUMENTS & value.keys())
+
+
+def convert(tree: Node, account: Account) -> MixtureFile:
+    """The mixture: all datasets put together, or the one that is named, in an order that the trainer shuffles."""
+    top, names, split = account.open(tree), Names(), None
+    if lists_paths(tree, "datasets"):
+        sources = [_entry(item, names) for item in top.parts("datasets") if item.has("path") or _pathless(item)]
+        for key in ("dataset_name", "dataset_config", "dataset_train_split"):
+            top.report(key, "datasets are given, and TRL does not read this")
+        split = _test_split(top)
+    else:
+        sources = [_named(top, names)]
+    if not sources:
+        raise nothing(Path(tree.file), "TRL")
+    horizon, passes = length(top, "num_train_epochs", 3)
+    put, how = put_together(sources, passes)
+    return MixtureFile(put, seed=seed_of(top), split=split, horizon=horizon, **training(top), **how)
+
+
+def training(top: Section) -> dict[str, Any]:
+    """The batches of a training file for transformers' trainer; all its other keys are accounted for."""
+    top.account.note(top.node, top.at, "rows are taken as they are stored: encode them in Python")
+    size = count_or_default(top, "per_device_train_batch_size", 8, "transformers")
+    options = {"collate": "list", "drop_remainder": top.flag("dataloader_drop_last")}
+    batch = per_rank(size, top, "per_device_train_batch_size", **options)
+    if top.peek("streaming") or top.peek("dataset_streaming"):
+        top.settle(reported={_STREAMS: WORKERS})
+    if top.peek("packing"):
+        top.settle(reported={LENGTHS: _PREPARING})
+    top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
+    return {"batch": batch}
+
+
+def _pathless(item: Section) -> bool:
+    item.drop("it names no path: its samples are lost")
+    return False
+
+
+def _entry(item: Section, names: Names) -> SourceEntry:
+    path, files, split = item.text("path") or "", _data_files(item), item.text("split")
+    folder, columns = item.text("data_dir"), item.texts("columns")
+    item.report("fraction", "shares of the smallest mixture that gives no sample twice: say weight, and stop")
+    options: dict[str, Any] = {"columns": tuple(columns) or None}
+    if path in _KINDS and (files or folder):
+        item.pass_over("name")
+        within = [f"{folder.rstrip('/')}/{file}" for file in files] if folder else files
+        name = names.of(name_of_path((within or [str(folder)])[0]))
+        if split not in (None, "train"):
+            item.report("split", "files have no splits; name the files of this split")
+        key = "data_files" if files else "data_dir"
+        options["format"] = _KINDS[path] if files else None
+        return SourceEntry(name, item.local(key, name, within or [str(folder)]), **options)
+    if folder:
+        item.report("data_dir", "which folder of the dataset is read is lost: say data_files")
+    place = Hub(path, item.text("name"), plain_split(item, "split", split), tuple(files))
+    name = names.of(place.short)
+    return SourceEntry(name, place_of(item, "path", name, place), **options)
+
+
+def _data_files(item: Section) -> list[str]:
+    """Files of a dataset: a text, a list, or those of the split that is read."""
+    given = item.peek("data_files")
+    if not isinstance(given, dict):
+        return item.texts("data_files")
+    split = str(item.peek("split") or "train")
+    part = item.part("data_files")
+    assert part is not None
+    part.settle(noted={EVALUATION: [name for name in part.table if name != split]})
+    return part.texts(split)
+
+
+def plain_split(item: Section, key: str, split: str | None) -> str | None:
+    """The split of a hub's dataset; what names several, or a part of one, is reported."""
+    if split is None or re.fullmatch(r"\w+(\.\w+)*", split):
+        return split
+    item.report(key, f"{split!r} is more than one split, or a part of it: say slice")
+    return (re.match(r"\w+", split) or [None])[0]
+
+
+def place_of(item: Section, key: str, name: str, place: Hub) -> tuple[str, ...]:
+    """Files that are named, or a dataset of the hub."""
+    given = place.name
+    beside = given.endswith(FILES) or given.startswith((".", "/", "~")) or "://" in given
+    return item.local(key, name, [given]) if beside else item.hub(key, name, place)
+
+
+def _named(top: Section, names: Names) -> SourceEntry:
+    key = next((key for key in ("dataset_train_split", "dataset_split") if top.has(key)), "dataset_train_split")
+    place = Hub(top.text("dataset_name") or "", top.text("dataset_config"), plain_split(top, key, top.text(key)))
+    name = names.of(place.short)
+    return SourceEntry(name, place_of(top, "dataset_name", name, place))
+
+
+def _test_split(top: Section) -> Splitting | None:
+    """The share of all datasets together that TRL holds out."""
+    size = top.number("test_split_size")
+    if not size:
+        return None
+    if size >= 1:
+        top.report("test_split_size", _TEST_SPLIT)
+        return None
+    top.note("test_split_size", "this share of every source is held out, by a hash; TRL draws other samples")
+    return Splitting(size)

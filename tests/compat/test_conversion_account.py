@@ -1,0 +1,332 @@
+"""What a converter says of every key of a file: carried over, harmless, or reported; and how formats are told apart."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.compat.mixtures import Conversion, convert, convert_with_keys
+from penstock.compat.mixtures import axolotl as axolotl_format
+from penstock.compat.mixtures import trl as trl_format
+from penstock.mixture_files import Batching, Shuffling, Splitting
+
+
+def converted(folder: Path, text: str, **options: Any) -> Conversion:
+    path = folder / "theirs.yaml"
+    path.write_text(text)
+    return convert_with_keys(path, **options)
+
+
+def lost(found: Conversion) -> dict[str, str]:
+    """The keys that are reported as lost, and why."""
+    return {one.key: one.message for one in found.problems if one.severity == "warning"}
+
+
+def test_datasets_of_trl_are_not_read_as_those_of_axolotl(tmp_path: Path) -> None:
+    text = """
+        model_name_or_path: m
+        datasets: [{path: a/b, split: train, columns: [text]}, {path: c/d, name: en, fraction: 0.5}]
+        num_train_epochs: 3
+        per_device_train_batch_size: 4
+        gradient_accumulation_steps: 2
+        test_split_size: 0.1
+        seed: 7
+        """
+    found = converted(tmp_path, text, ranks=2)
+    model = found.mixture
+    assert found.format == "trl" and [one.epochs for one in model.sources] == [3, 3]
+    assert (model.batch, model.seed) == (Batching(8, collate="list", ranks=2), 7)
+    assert (model.split, model.sources[0].columns) == (Splitting(0.1), ("text",))
+    assert list(lost(found)) == ["datasets[1].fraction"]
+
+
+def test_arguments_tell_formats_apart(tmp_path: Path) -> None:
+    lists = "datasets: [{path: a/b, split: train}]\n"
+    assert converted(tmp_path, lists + "num_epochs: 1").format == "axolotl"
+    assert converted(tmp_path, lists + "num_train_epochs: 1").format == "trl"
+    assert converted(tmp_path, "datasets: [{path: a/b, type: alpaca}]").format == "axolotl"
+    assert converted(tmp_path, "dataset_name: a/b\nmodel_name_or_path: m").format == "trl"
+    assert converted(tmp_path, "dataset_mixer: {a/b: 1.0}\nmodel_name_or_path: m").format == "handbook"
+    for text in (lists, lists + "num_epochs: 1\nnum_train_epochs: 1"):
+        with pytest.raises(ps.ConfigError, match=r"which fits axolotl and trl; say which, .*--from"):
+            converted(tmp_path, text)
+    assert converted(tmp_path, lists, kind="trl").mixture.sources[0].epochs == 3
+    theirs = {*trl_format._HARMLESS, *(key for keys in trl_format._REPORTED.values() for key in keys)}
+    assert not axolotl_format.ARGUMENTS & theirs
+    ours = {*axolotl_format._HARMLESS, *(key for keys in axolotl_format._REPORTED.values() for key in keys)}
+    assert not trl_format.ARGUMENTS & ours
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP", "looks like a file of Accelerate"),
+        ("zero_optimization: {stage: 3}\ntrain_micro_batch_size_per_gpu: auto", "looks like a file of DeepSpeed"),
+        ("model: m\ntrain_dataset: data/a.yaml", "looks like a file of LLaMA-Factory v1"),
+        ("dataset: {_component_: torchtune.datasets.alpaca_dataset}\nbatch_size: 2", "looks like a file of torchtune"),
+        ("model_name_or_path: m\ntemplate: qwen\ninfer_backend: vllm", "names no data as the known formats do"),
+    ],
+)
+def test_what_names_no_training_data_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(ps.ConfigError, match=what):
+        converted(tmp_path, text)
+
+
+def test_splits_for_evaluation_are_not_trained_on(tmp_path: Path) -> None:
+    text = "model_name_or_path: m\ndataset_mixer: {a/b: 1.0, c/d: 0.5}\ndataset_splits: [train_sft, test_sft]\n"
+    found = converted(tmp_path, text + "dataset_configs: [x, y]\ncolumns_to_keep: [text]\n", ranks=1)
+    assert [one.path[0] for one in found.mixture.sources] == [
+        "hf://datasets/a/b@~parquet/x/train_sft",
+        "hf://datasets/c/d@~parquet/y/train_sft",
+    ]
+    assert lost(found) == {} and {one.columns for one in found.mixture.sources} == {("text",)}
+    with pytest.raises(ps.ConfigError, match="no source"):
+        converted(tmp_path, text.replace("train_sft, ", ""))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "dataset_shard_num: 4", "dataset_shard_idx: 0", "dataset_exact_deduplication: true", "group_by_length: true",
+        "curriculum_sampling: true", "streaming: true", "sample_packing_bin_size: 200", "excess_length_strategy: drop",
+        "accelerator_config: {split_batches: true}", "early_stopping_patience: 3", "plugins: [some.Plugin]",
+        "chat_template: chatml", "special_tokens: {pad_token: x}", "sequence_len: 512", "auto_find_batch_size: true",
+        "trl: {num_generations: 8}", "resume_from_checkpoint: x", "tensor_parallel_size: 2",
+    ],
+)  # fmt: skip
+def test_axolotl_reports_what_changes_its_samples(tmp_path: Path, key: str) -> None:
+    text = "datasets: [{path: a/b, split: train}]\nmicro_batch_size: 2\nlearning_rate: 1\n"
+    assert lost(converted(tmp_path, text, ranks=1)) == {}
+    assert list(lost(converted(tmp_path, text + key, ranks=1))) == [key.partition(":")[0]]
+
+
+def test_axolotl_takes_rows_after_the_first_ones_and_reports_splits_that_it_cannot_name(tmp_path: Path) -> None:
+    text = "pretraining_dataset: [{path: a/b, type: pretrain, skip: 100}]\nbase_model: t\nmicro_batch_size: 1\n"
+    found = converted(tmp_path, text + "max_steps: 5\ndataloader_num_workers: 8\n", ranks=1)
+    assert found.mixture.sources[0].slice == (100, None) and list(lost(found)) == ["dataloader_num_workers"]
+    text = "datasets: [{path: a/b, split: 'train[:5%]+test', revision: v2}]\nmicro_batch_size: 1\n"
+    assert list(lost(converted(tmp_path, text, ranks=1))) == ["datasets[0].revision", "datasets[0].split"]
+
+
+def test_the_order_of_axolotl_is_what_its_trainer_draws(tmp_path: Path) -> None:
+    one = "datasets: [{path: a/b}]\nmicro_batch_size: 1\nshuffle_merged_datasets: false\n"
+    found = converted(tmp_path, one, ranks=1)
+    assert (found.mixture.shuffle, lost(found)) == (None, {})
+    found = converted(tmp_path, one + "curriculum_sampling: true\n", ranks=1)
+    assert (found.mixture.shuffle, lost(found)) == (Shuffling("none"), {})
+    two = one.replace("{path: a/b}", "{path: a/b}, {path: c/d}")
+    found = converted(tmp_path, two + "curriculum_sampling: true\n", ranks=1)
+    assert list(lost(found)) == ["shuffle_merged_datasets", "curriculum_sampling"]
+
+
+def llamafactory(folder: Path, text: str, **options: Any) -> Conversion:
+    (folder / "data").mkdir(exist_ok=True)
+    info = {name: {"file_name": f"{name}.jsonl"} for name in ("a", "b")}
+    (folder / "data/dataset_info.json").write_text(json.dumps(info))
+    text = f"stage: sft\nper_device_train_batch_size: 1\n{text}"
+    return converted(folder, text, **{"ranks": 1, **options})
+
+
+def test_a_dataset_that_is_named_twice_counts_twice(tmp_path: Path) -> None:
+    found = llamafactory(tmp_path, "dataset: a,b,a\nmix_strategy: interleave_over\ninterleave_probs: 0.5,0.2,0.3\n")
+    assert {one.name: one.weight for one in found.mixture.sources} == {"a": 0.5, "b": 0.2, "a-2": 0.3}
+    assert "newer versions count it once" in lost(found)["dataset"]
+    text = "data_stages: [{data: {dataset: {dataset_folder: [/x/a, /x/b, /x/a], dataset_weights: [1, 2, 3]}}}]\n"
+    found = converted(tmp_path, text)
+    assert {one.name: one.weight for one in found.mixture.sources} == {"a": 4, "b": 2}
+
+
+def test_the_order_of_llamafactory(tmp_path: Path) -> None:
+    assert llamafactory(tmp_path, "dataset: a\ndisable_shuffling: true").mixture.shuffle == Shuffling("none")
+    found = llamafactory(tmp_path, "dataset: a,b\ndisable_shuffling: true")
+    assert found.mixture.shuffle == Shuffling("none") and list(lost(found)) == ["disable_shuffling"]
+    for key in ("group_by_length: true", "streaming: true", "tokenized_path: x", "cutoff_len: 9", "do_train: false"):
+        assert list(lost(llamafactory(tmp_path, f"dataset: a\n{key}"))) == [key.partition(":")[0]]
+    assert lost(llamafactory(tmp_path, "dataset: a\ndo_train: true\ngroup_by_length: false\nlearning_rate: 1")) == {}
+
+
+def test_neat_packing_takes_a_token_off_as_packing_does(tmp_path: Path) -> None:
+    text = "dataset: a\nmodel_name_or_path: t\ncutoff_len: 64\nneat_packing: true\n"
+    found = llamafactory(tmp_path, text)
+    assert list(lost(found)) == ["cutoff_len", "neat_packing"]
+    (tmp_path / "theirs.yaml").write_text(f"stage: pt\nper_device_train_batch_size: 1\n{text}")
+    assert convert(tmp_path / "theirs.yaml", ranks=1)[0].pack == {
+        "length": 63, "method": "concat_split", "eos": True,
+    }  # fmt: skip
+
+
+PER_RANK = {
+    "axolotl": "datasets: [{path: a/b, type: x}]\nmicro_batch_size: 16\nmax_steps: 9\n",
+    "trl": "dataset_name: a/b\nmodel_name_or_path: m\nper_device_train_batch_size: 16\nmax_steps: 9\n",
+    "megatron": "train-data-paths: [d/a]\nseq-length: 8\ntrain_micro_batch_size_per_gpu: 16\ntrain-iters: 9\n",
+    "maxtext": "dataset_type: grain\ngrain_train_files: /d/a*\nper_device_batch_size: 16\nsteps: 9\n",
+}
+
+
+@pytest.mark.parametrize("kind", PER_RANK)
+def test_batches_of_a_rank_need_the_number_of_ranks(tmp_path: Path, kind: str) -> None:
+    key = next(line for line in PER_RANK[kind].splitlines() if line.endswith("16")).partition(":")[0]
+    found = converted(tmp_path, PER_RANK[kind])
+    assert found.format == kind and "say --ranks" in lost(found)[key]
+    found = converted(tmp_path, PER_RANK[kind], ranks=64)
+    assert key not in lost(found) and found.mixture.horizon == ("steps", 9)
+    assert found.mixture.batch is not None and (found.mixture.batch.size, found.mixture.batch.ranks) == (16, 64)
+
+
+def test_a_batch_of_all_ranks_needs_no_number_and_defaults_are_said(tmp_path: Path) -> None:
+    text = "train-data-paths: [d/a]\nseq-length: 8\ntrain_micro_batch_size_per_gpu: 16\ntrain-iters: 9\nseed: 0\n"
+    found = converted(tmp_path, text + "train_batch_size: 1024\n")
+    assert found.mixture.batch == Batching(1024, True) and found.mixture.seed == 0
+    assert "train_micro_batch_size_per_gpu" not in lost(found)
+    found = converted(tmp_path, "dataset_name: a/b\nmodel_name_or_path: m\nmax_steps: 10\n", ranks=2)
+    assert found.mixture.batch == Batching(8, collate="list", ranks=2)
+    assert "transformers takes 8" in " ".join(one.message for one in found.problems)
+    text = "data: {tokenizer: t, cache_dir: c, train_urls: [a.jsonl]}\nmodel: {seq_len: 8}\ntrainer: "
+    found = converted(tmp_path, text + "{train_batch_size: [{start: 0, value: 8}], num_train_steps: 5}")
+    assert "the size of a step is not said" in lost(found)[""]
+
+
+def test_a_weight_of_nothing_is_nothing(tmp_path: Path) -> None:
+    text = "dataset_mixture: {datasets: [{id: a/b, weight: 0}, {id: c/d, weight: 0.5}]}\nnum_train_epochs: 1\n"
+    assert converted(tmp_path, text, ranks=1).mixture.names == ("d",)
+    text = "dataset_mixer: {a/b: 0, c/d: 1.0}\nmodel_name_or_path: m\nmax_train_steps: 7\n"
+    found = converted(tmp_path, text, ranks=1)
+    assert (found.mixture.names, found.mixture.horizon) == (("d",), ("steps", 7))
+
+
+VALID: dict[str, Any] = {
+    "energon": {
+        "__class__": "MetadatasetV2",
+        "splits": {"train": {"blend": [{"weight": 1, "path": "a", "subset": {"range": ["0%", "50%"]}}]}},
+    },
+    "levanter": {
+        "data": {
+            "tokenizer": "t", "train_weights": {"a": 1.0}, "shuffle": {"io_block_size": 2, "window_blocks": 4},
+            "components": {"a": {"source": {"type": "url", "train_urls": ["a.jsonl"]}, "format": {"type": "text"}}},
+        },
+        "model": {"seq_len": 8}, "trainer": {"train_batch_size": 8, "num_train_steps": 5},
+    },
+    "olmo-core": {"source_list": {"sources": [{"source_name": "a", "target_ratio": 1.0, "paths": ["a.jsonl"]}]}},
+    "olmo-core training": {
+        "data": {"paths": ["a.npy"]}, "model": {"max_sequence_length": 8}, "max_duration": "1ep",
+        "global_train_batch_size": 8,
+    },
+    "llm-foundry": {
+        "train_loader": {"dataset": {"streams": {"a": {"local": "/a"}}, "shuffle": True}, "drop_last": True},
+        "global_train_batch_size": 8, "max_duration": "1ep",
+    },
+    "llm-foundry of a hub": {
+        "train_loader": {"dataset": {"hf_name": "a/b", "split": "train", "hf_kwargs": {"name": "en"}}},
+        "global_train_batch_size": 8, "max_duration": "1ep",
+    },
+    "nemo": {"model": {"train_ds": {"input_cfg": [
+        {"type": "group", "input_cfg": [{"type": "txt", "paths": "/a.txt", "weight": 1}]},
+    ]}}},
+    "llamafactory": {"dataset": "a", "stage": "sft", "per_device_train_batch_size": 1},
+    "axolotl": {"datasets": [{"path": "a/b", "split": "train"}], "micro_batch_size": 1, "num_epochs": 2},
+    "trl": {"datasets": [{"path": "a/b", "data_files": {"train": "a.json"}}], "num_train_epochs": 2},
+    "megatron": {"data_path": ["a"], "seq_length": 8, "train_iters": 5, "train_batch_size": 8},
+    "megatron of NeMo": {
+        "model": {"data": {"data_prefix": {"train": [1.0, "/a"]}}, "encoder_seq_length": 8, "global_batch_size": 8},
+        "trainer": {"max_steps": 5},
+    },
+    "nanotron": {
+        "data_stages": [{"data": {"dataset": {"dataset_folder": {"/a": 1.0}}}, "start_training_step": 1}],
+        "general": {"seed": 8}, "model": {"model_config": {"vocab_size": 100}}, "parallelism": {"dp": 1},
+        "tokens": {"micro_batch_size": 2, "sequence_length": 8, "train_steps": 5}, "tokenizer": {},
+    },
+    "handbook": {
+        "dataset_mixture": {"datasets": [{"id": "a/b", "weight": 1.0}], "seed": 3}, "num_train_epochs": 1,
+        "per_device_train_batch_size": 2,
+    },
+    "handbook mixer": {"dataset_mixer": {"a/b": 1.0}, "num_train_epochs": 1, "per_device_train_batch_size": 2},
+    "maxtext": {"dataset_type": "grain", "grain_train_files": "/d/a*", "per_device_batch_size": 6, "steps": 5},
+    "dolma": {"streams": [{"name": "a", "documents": ["/a/*.gz"], "output": {"path": "out"}}]},
+    "dclm": {"name": "a", "dataset_url": "s3://b/a", "manifest_url": "s3://b/m", "tokenized": True},
+}  # fmt: skip
+"""A file of each format, of which nothing is lost."""
+
+
+def mappings(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the mappings of a file lie."""
+    if isinstance(value, dict):
+        yield at
+        for name, child in value.items():
+            yield from mappings(child, (*at, name))
+    elif isinstance(value, list):
+        for number, child in enumerate(value):
+            yield from mappings(child, (*at, number))
+
+
+NAMES_OF_DATA = ("splits", "components", "train_weights", "streams", "data_files", "dataset_folder", "dataset_mixer")
+"""Mappings whose keys are names of data, and not settings."""
+PLACES = [(kind, place) for kind, value in VALID.items() for place in mappings(value)]
+
+
+def named(place: tuple[Any, ...], key: str) -> str:
+    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in (*place, key))
+    return dotted.lstrip(".")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("theirs")
+    (folder / "data").mkdir()
+    (folder / "data/dataset_info.json").write_text('{"a": {"file_name": "/a.jsonl"}}')
+    return folder
+
+
+@pytest.mark.parametrize("kind", VALID)
+def test_of_a_file_that_is_understood_nothing_is_lost(folder: Path, kind: str) -> None:
+    found = converted(folder, yaml.safe_dump(VALID[kind]), ranks=1)
+    assert found.format == kind.split()[0] and lost(found) == {}
+
+
+KEYS = st.from_regex(r"[a-z]{3,9}_[a-z0-9]{2,9}", fullmatch=True)
+VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.text("abc"), st.just({"x": 1}), st.just([{"y": 2}]))
+
+
+@given(place=st.sampled_from(PLACES), key=KEYS, value=VALUES)
+def test_a_key_that_is_not_known_is_reported_wherever_it_stands(
+    folder: Path, place: tuple[str, tuple[Any, ...]], key: str, value: Any
+) -> None:
+    kind, at = place
+    theirs = copy.deepcopy(VALID[kind])
+    inside = theirs
+    for part in at:
+        inside = inside[part]
+    inside[f"qq_{key}"] = value  # begins as no key of any format does
+    try:
+        found = converted(folder, yaml.safe_dump(theirs), ranks=1, kind=kind.split()[0])
+    except ps.ConfigError as error:
+        assert "qq_" in str(error) or kind in ("llamafactory", "energon"), str(error)  # refused is not silent
+        return
+    reported = {one.key for one in found.keys.reported} & {one.key for one in found.problems}
+    if at and at[-1] in NAMES_OF_DATA:
+        reported |= {one.key for one in found.keys.carried}
+        reported |= {one.key for one in found.keys.harmless} if value is None else set()  # nothing is said of it
+    assert named(at, f"qq_{key}") in reported
+
+
+PYTHON = """
+from datasets import interleave_datasets, load_dataset
+a = load_dataset("json", data_files="a.jsonl", split="train"%s)
+both = interleave_datasets([a, load_dataset("o/n", split="train")], probabilities=[0.3, 0.7], seed=4%s)
+"""
+
+
+def test_arguments_of_python_are_accounted_for_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PYTHON % ("", ""))
+    assert lost(convert_with_keys(path)) == {}
+    path.write_text(PYTHON % (", num_proc=4, revision='v2'", ", odd=1"))
+    assert list(lost(convert_with_keys(path))) == ["load_dataset(revision)", "interleave_datasets(odd)"]
