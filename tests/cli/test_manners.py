@@ -170,7 +170,7 @@ def test_an_error_is_json_too_where_that_is_asked_for(kind: str, world: dict[str
 
 # Where each command is when Ctrl-C comes.
 INSIDE = {
-    "convert": "penstock.compat.mixtures.convert",
+    "convert": "penstock.compat.mixtures.convert_with_keys",
     "index": "penstock.sources.index_files",
     "lint": "penstock.mixture_files.lint",
     "edit": "penstock.report.opened",

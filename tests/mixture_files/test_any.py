@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples
-from penstock.compat.mixtures import KINDS, convert
+from penstock.compat.mixtures import KINDS, convert_with_keys
 from penstock.mixture_files import lint, read_model, schema
 from penstock.mixture_files.reading import Notes, read_text
 
@@ -67,6 +67,10 @@ FOREIGN = [
     "data_stages", "dataset_folder", "dataset_weights", "dataset_read_path", "start_training_step", "tokens", "general",
     "hf_dataset_or_datasets", "hf_dataset_splits", "parallelism", "model_config", "train_data_weights", "data_path",
     "data_prefix", "dataset_mixture", "dataset_mixer", "dataset_mixer_list_splits", "config", "memmap_dtype", "stage",
+    "pretraining_dataset", "text_column", "skip", "batch_size", "micro_batch_size", "base_model", "plugins",
+    "curriculum_sampling", "shuffle_merged_datasets", "test_split_size", "dataset_name", "dataset_splits",
+    "dataset_configs", "disable_shuffling", "mix_strategy", "neat_packing", "model_name_or_path", "dataset_mixer_list",
+    "train", "io_block_size", "window_blocks", "variables", "steps", "packed", "split_part", "blend", "train_ds",
 ]  # fmt: skip
 SEEDS: dict[str, dict[str, Any]] = {
     "energon": {"__class__": "MetadatasetV2", "splits": {"train": {"blend": [{"path": "x", "weight": 1}]}}},
@@ -76,6 +80,7 @@ SEEDS: dict[str, dict[str, Any]] = {
     "nemo": {"input_cfg": [{"type": "nemo", "manifest_filepath": "x"}]},
     "llamafactory": {"a": {"file_name": "x.json"}},
     "axolotl": {"datasets": [{"path": "x.jsonl"}]},
+    "trl": {"datasets": [{"path": "x", "columns": ["text"]}], "num_train_epochs": 2},
     "megatron": {"data_path": [0.5, "x", 1, "y"], "model": {"data": {}}},
     "nanotron": {"data_stages": [{"data": {"dataset": {"dataset_folder": ["x"]}}}], "tokens": {"sequence_length": 8}},
     "handbook": {"dataset_mixture": {"datasets": [{"id": "a/b", "weight": 0.5}]}, "num_train_epochs": 2},
@@ -94,10 +99,14 @@ def test_a_foreign_file_of_anything(kind: str, tree: Any, into: str, again: Any,
     mixed = _put(seed, into, tree)
     path.write_text(yaml.safe_dump(_put(mixed, into, again) if isinstance(again, dict) else mixed))
     try:
-        model, left_out = convert(path, kind)
+        found = convert_with_keys(path, kind)
     except ps.ConfigError:
         return
-    assert model.sources and all(problem.line >= 1 for problem in left_out)
+    assert found.mixture.sources and all(problem.line >= 1 for problem in found.problems)
+    keys = found.keys
+    assert yaml.safe_load(path.read_text()).keys() <= {
+        key.key for key in (*keys.carried, *keys.harmless, *keys.reported)
+    }
 
 
 def _put(tree: Any, key: str, value: Any) -> Any:

@@ -185,7 +185,8 @@ def _data_files(options: Section, split: str | None) -> list[str]:
         return options.texts("data_files")
     part = options.part("data_files")
     assert part is not None
-    part.settle(noted={EVALUATION: [name for name in part.table if name != (split or "train")]})
+    for name in part.table.keys() - {split or "train"}:
+        part.note(name, EVALUATION)
     return part.texts(split or "train")
 
 

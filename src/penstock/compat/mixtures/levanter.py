@@ -124,8 +124,8 @@ def _several(
 ) -> tuple[list[SourceEntry], Scheduling | None]:
     names, sources = Names(), dict[str, SourceEntry]()
     wanted = _weighted(data.table[weights]) if data.has(weights) else set[str]()
-    inside = data.part(section)
-    assert inside is not None
+    if (inside := data.part(section)) is None:
+        return [], None
     for name in inside.table.keys() - wanted:
         inside.note(name, "without a weight it is there for evaluation")
     for name, item in ((name, inside.part(name)) for name in inside.table if name in wanted):

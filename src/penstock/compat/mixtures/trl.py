@@ -151,7 +151,8 @@ def _data_files(item: Section) -> list[str]:
     split = str(item.peek("split") or "train")
     part = item.part("data_files")
     assert part is not None
-    part.settle(noted={EVALUATION: [name for name in part.table if name != split]})
+    for name in part.table.keys() - {split}:
+        part.note(name, EVALUATION)
     return part.texts(split)
 
 
