@@ -334,7 +334,8 @@ class Section:
         known = self.account.files.of(name) or self.account.files.of(place.name)
         if known is not None:
             return (known,)
-        self.note(key, f"a dataset of the Hugging Face hub: {MAPPED.format(name if place.part else place.name)}")
+        what = f"the split {place.split!r} of a dataset" if place.split else "a dataset"
+        self.note(key, f"{what} of the Hugging Face hub: {MAPPED.format(name if place.part else place.name)}")
         return place.paths
 
 

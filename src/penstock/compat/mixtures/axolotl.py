@@ -200,6 +200,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         sources += _sources(item, names, tokenizer if isinstance(tokenizer, str) else None)
     if not sources:
         raise nothing(Path(tree.file), "axolotl")
+    if streams:
+        top.note("pretraining_dataset", _STREAMS)
     texts = all(source.tokenise is not None for source in sources)
     if any(source.tokenise is not None for source in sources):
         top.text("tokenizer_config" if top.has("tokenizer_config") else "base_model")

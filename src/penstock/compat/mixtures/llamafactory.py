@@ -140,8 +140,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             [source for source in sources if source is not None], Path(tree.file), temperature=1, stop="all_exhausted"
         )
     top = account.open(tree)
-    info = account.open(_described(top))
     asked = _asked(top)
+    info = account.open(_described(top, asked))
     pretraining = top.text("stage") == "pt"
     tokenizer = top.text("model_name_or_path") if pretraining else None
     sources = _sources(top, info, asked, top.count("max_samples"), tokenizer)
@@ -194,9 +194,11 @@ def _asked(top: Section) -> list[str]:
     return names
 
 
-def _described(top: Section) -> Node:
-    """The file in which the datasets are described: in the folder that is named, from where LLaMA-Factory is started,
-    which is the root of its checkout or of the project around the file.
+def _described(top: Section, asked: list[str]) -> Node:
+    """The datasets that are asked for, of the file that describes them.
+
+    It lies in the folder that is named, from where LLaMA-Factory is started: the root of its checkout, or of the
+    project around the file.
     """
     given = top.text("dataset_dir") or "data"
     if given.startswith("REMOTE:"):
@@ -214,7 +216,8 @@ def _described(top: Section) -> Node:
     if info is None or not _is_info(info):
         where = f"{Path(top.path(given)) / 'dataset_info.json'}, or in {given!r} of a folder above"
         raise ConfigError(f"{top.node.file}: its datasets are described in {where}, which is not there")
-    return info
+    table = info.value if isinstance(info.value, dict) else {}
+    return replace(info, value={name: table[name] for name in dict.fromkeys(asked) if name in table})
 
 
 def _held_out(top: Section) -> Splitting | None:
@@ -267,7 +270,6 @@ def _sources(
 ) -> dict[int, SourceEntry]:
     """The datasets that are asked for, by their places among the names."""
     names, out = Names(), dict[int, SourceEntry]()
-    info.pass_over(*(name for name in info.table if name not in asked))
     for number, name in enumerate(asked):
         item = info.part(name) if name in info.table else None
         if item is None:
@@ -286,7 +288,7 @@ def _source(name: str, item: Section, most: int | None, tokenizer: str | None) -
     given = item.text(place) or ""
     item.pass_over(*(other for other in _PLACES if other != place))  # where else the same dataset lies
     if place == "hf_hub_url":
-        split = plain_split(item, "split", item.text("split"))
+        split = plain_split(item, "split", item.text("split")) or "train"
         there = item.hub(place, name, Hub(given, item.text("subset"), split, tuple(item.texts("folder"))))
     elif place == "file_name":
         there = item.local(place, name, [given])

@@ -195,7 +195,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if not sources:
         raise nothing(Path(tree.file), "Megatron")
     if any(source.weight is None for source in sources):
-        sources = [replace(source, weight=None) for source in sources]
+        equal = 1.0 if key.replace("-", "_") == "train_data_paths" and len(sources) > 1 else None  # as GPT-NeoX has it
+        sources = [replace(source, weight=equal) for source in sources]
     own = key.replace("-", "_") not in ("train_data_paths", "train_data_path")
     split = _split(part, own and not isinstance(part.table[key].value, dict))
     one_pass = sources[0].weight is None and len(sources) > 1

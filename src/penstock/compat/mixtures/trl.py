@@ -138,7 +138,7 @@ def _entry(item: Section, names: Names) -> SourceEntry:
         return SourceEntry(name, item.local(key, name, within or [str(folder)]), **options)
     if folder:
         item.report("data_dir", "which folder of the dataset is read is lost: say data_files")
-    place = Hub(path, item.text("name"), plain_split(item, "split", split), tuple(files))
+    place = Hub(path, item.text("name"), plain_split(item, "split", split) or "train", tuple(files))
     name = names.of(place.short)
     return SourceEntry(name, place_of(item, "path", name, place), **options)
 
@@ -173,7 +173,9 @@ def place_of(item: Section, key: str, name: str, place: Hub) -> tuple[str, ...]:
 
 def _named(top: Section, names: Names) -> SourceEntry:
     key = next((key for key in ("dataset_train_split", "dataset_split") if top.has(key)), "dataset_train_split")
-    place = Hub(top.text("dataset_name") or "", top.text("dataset_config"), plain_split(top, key, top.text(key)))
+    place = Hub(
+        top.text("dataset_name") or "", top.text("dataset_config"), plain_split(top, key, top.text(key)) or "train"
+    )
     name = names.of(place.short)
     return SourceEntry(name, place_of(top, "dataset_name", name, place))
 
