@@ -82,7 +82,7 @@ def check(path: Path, tally: Tally, ranks: int | None) -> None:
         tally.refused[f"not YAML ({type(error).__name__})"] += 1
         return
     table = value if isinstance(value, dict) else {}
-    tally.training += any(_DATA.fullmatch(str(name)) and child for name, child in table.items())
+    tally.training += any(_DATA.fullmatch(str(name).replace("-", "_")) and child for name, child in table.items())
     try:
         found = convert_with_keys(path, ranks=ranks)
     except PenstockError as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from penstock.compat.mixtures import Conversion, convert, convert_with_keys
 from penstock.compat.mixtures import axolotl as axolotl_format
 from penstock.compat.mixtures import trl as trl_format
 from penstock.mixture_files import Batching, Shuffling, Splitting
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def converted(folder: Path, text: str, **options: Any) -> Conversion:
@@ -73,6 +77,7 @@ def test_arguments_tell_formats_apart(tmp_path: Path) -> None:
         ("zero_optimization: {stage: 3}\ntrain_micro_batch_size_per_gpu: auto", "looks like a file of DeepSpeed"),
         ("model: m\ntrain_dataset: data/a.yaml", "looks like a file of LLaMA-Factory v1"),
         ("dataset: {_component_: torchtune.datasets.alpaca_dataset}\nbatch_size: 2", "looks like a file of torchtune"),
+        ("dataset: [{_component_: torchtune.datasets.a}]\nepochs: 1", "looks like a file of torchtune"),
         ("model_name_or_path: m\ntemplate: qwen\ninfer_backend: vllm", "names no data as the known formats do"),
     ],
 )
@@ -143,6 +148,16 @@ def test_a_dataset_that_is_named_twice_counts_twice(tmp_path: Path) -> None:
     text = "data_stages: [{data: {dataset: {dataset_folder: [/x/a, /x/b, /x/a], dataset_weights: [1, 2, 3]}}}]\n"
     found = converted(tmp_path, text)
     assert {one.name: one.weight for one in found.mixture.sources} == {"a": 4, "b": 2}
+
+
+def test_samples_of_a_dataset_that_is_named_twice_come_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"{i}"}) + "\n" for i in range(10)))
+    found = converted(
+        tmp_path, "datasets: [{path: a.jsonl}, {path: a.jsonl}]\nnum_epochs: 2\nmicro_batch_size: 1", ranks=1
+    )
+    ps.dump(found.mixture, tmp_path / "ours.yaml")
+    texts = [row["text"] for rows in ps.load(tmp_path / "ours.yaml") for row in rows]
+    assert sorted(texts) == sorted(f"{i}" for i in range(10) for _ in range(4))
 
 
 def test_the_order_of_llamafactory(tmp_path: Path) -> None:
@@ -315,6 +330,30 @@ def test_a_key_that_is_not_known_is_reported_wherever_it_stands(
         reported |= {one.key for one in found.keys.carried}
         reported |= {one.key for one in found.keys.harmless} if value is None else set()  # nothing is said of it
     assert named(at, f"qq_{key}") in reported
+
+
+def test_the_script_finds_a_key_that_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("check_conversions", ROOT / "tools/check_conversions.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "check_conversions", script)
+    spec.loader.exec_module(script)
+    (tmp_path / "sft.yaml").write_text("datasets: [{path: a/b, odd: {x: 1}}]\nnum_epochs: 1\nfsdp: {y: 1}\n")
+    (tmp_path / "zero.yaml").write_text("zero_optimization: {stage: 3}\n")
+    monkeypatch.setattr("sys.argv", ["check_conversions.py", str(tmp_path)])
+    assert script.main() == 0
+    assert "1 refused: this looks like a file of DeepSpeed" in capsys.readouterr().out
+
+    def forgetful(path: Path, **options: Any) -> Conversion:
+        found = convert_with_keys(path, **options)
+        found.keys.reported = [key for key in found.keys.reported if not key.key.endswith("odd")]
+        return found
+
+    monkeypatch.setattr(script, "convert_with_keys", forgetful)
+    assert script.main() == 1
+    assert f"silent: {tmp_path / 'sft.yaml'}: datasets[0].odd" in capsys.readouterr().out
 
 
 PYTHON = """

@@ -208,7 +208,9 @@ def _kind(tree: Node, path: str | Path) -> str:
             f"{path}: its format is not clear from what it holds, which fits {' and '.join(fits)}; say which, by kind= "
             f"(on the command line --from): one of {', '.join(fits)}"
         )
-    names = _arguments(tree) | _arguments(tree.value.get("dataset", tree) if isinstance(tree.value, dict) else tree)
+    top = tree.value if isinstance(tree.value, dict) else {}
+    inside = [item for node in top.values() for item in (node, *(node.value if isinstance(node.value, tuple) else ()))]
+    names = {*top, *(name for node in inside if isinstance(node.value, dict) for name in node.value if name[:1] == "_")}
     for other, settings in _NOT_READ.items():
         if names & settings:
             raise ConfigError(f"{path}: this looks like a file of {other}, which names no data that can be read here")

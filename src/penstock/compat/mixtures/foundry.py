@@ -29,7 +29,6 @@ _ORDER: Reasons = {
         "partition_algo", "num_canonical_nodes", "batch_size", "shuffle_algo", "shuffle_block_size", "batching_method",
     ),
 }  # fmt: skip
-_DATASET_HARMLESS = _LOADING | frozenset("max_seq_len decoder_only_format allow_pad_trimming tokenizer_name".split())
 _DATASET_REPORTED: Reasons = {
     "rows are packed after tokenising: encode them in Python, and add pack": ("packing_ratio",),
     "rows are taken as they are stored: tokenise and change them in Python": (
@@ -40,15 +39,25 @@ _DATASET_REPORTED: Reasons = {
     "ranks are given the same samples": ("replication",),
     "which samples of a stream are taken in an epoch is drawn otherwise": ("sampling_method", "sampling_granularity"),
 }  # fmt: skip
-_NOTED: Reasons = {EVALUATION: ("eval_loader", "eval_loaders", "icl_tasks", "icl_tasks_str", "icl_seq_len")}
+_NOTED: Reasons = {
+    "samples are shuffled by shuffle_seed": ("seed", "global_seed"),
+    "rows are cut and padded to it: do so in Python": (
+        "max_seq_len",
+        "decoder_only_format",
+        "allow_pad_trimming",
+        "tokenizer_name",
+        "tokenizer",
+    ),
+    EVALUATION: ("eval_loader", "eval_loaders", "icl_tasks", "icl_tasks_str", "icl_seq_len"),
+}
 _HARMLESS = (
     OPTIMIZER
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "variables model tokenizer precision fsdp_config tp_config deepspeed_config parallelism_config "
+        "variables model precision fsdp_config tp_config deepspeed_config parallelism_config "
         "save_ignore_keys eval_interval eval_first eval_subset_num_batches device_eval_batch_size "
-        "device_train_microbatch_size device_train_grad_accum max_seq_len load_ignore_keys load_exclude_algorithms "
+        "device_train_microbatch_size device_train_grad_accum load_ignore_keys load_exclude_algorithms "
         "dist_timeout cluster gpu_num gpu_type compute image integrations command "
         "scheduling compile_config expandable_segments max_split_size_mb only_hf_checkpoint "
         "only_composer_checkpoint code_paths".split()
@@ -58,7 +67,6 @@ _REPORTED: Reasons = {
     "an algorithm may change the samples": ("algorithms",),
     "the run may end before its horizon": ("stop_on_loss",),
     "where another run stood is not carried over": ("autoresume", "spin_dataloaders", "reset_time"),
-    "all random numbers of the run: samples are shuffled by shuffle_seed": ("seed", "global_seed"),
 }
 
 
@@ -122,7 +130,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         horizon=horizon,
     )
     for section in (*around, *(item for item, _ in found), dataset):
-        own = _DATASET_HARMLESS if section is dataset else _LOADING if section not in around else _HARMLESS
+        own = _HARMLESS if section in around else _LOADING
         section.settle(own, _REPORTED if section in around else _DATASET_REPORTED, {**_ORDER, **_NOTED})
     top.settle(values.referenced())
     return model

@@ -19,11 +19,12 @@ _STOPS = ("restart", "first_exhausted", "all_exhausted")
 _SECTIONS = (("configs", "train_weights"), ("components", "train_weights"), ("supervised_data", "mixture_weights"))
 
 
-_DATA_HARMLESS = frozenset(
-    "cache_dir cache_options shuffle_buffer_size permutation_type tags auto_build_caches num_workers".split()
-)
+_DATA_HARMLESS = frozenset("cache_dir cache_options tags auto_build_caches num_workers".split())
 _REPORTED: Reasons = {NO_COUNTERPART: ("block_cross_document_attention", "chat_template")}
-_NOTED: Reasons = {EVALUATION: ("validation_urls", "max_eval_batches", "steps_per_eval", "per_device_eval_parallelism")}
+_NOTED: Reasons = {
+    "another permutation than theirs": ("permutation_type",),
+    EVALUATION: ("validation_urls", "max_eval_batches", "steps_per_eval", "per_device_eval_parallelism"),
+}
 _MESH = (
     "model_axis_size", "tensor_parallel_axes", "fsdp_axis", "batch_axis", "replica_ici_axis_size",
     "replica_dcn_axis_size", "mesh", "axis_resources", "parameter_axis_resources",

@@ -31,7 +31,9 @@ _REPORTED: Reasons = {
         "per_device_batch_size_increment", "expansion_factor_real_data",
     ),
     "tokens are made in another way": ("tokenizer_type", "use_truncation", "add_generation_prompt"),
-    "samples of files that hosts share come in another order": ("grain_shuffle_buffer_size", "reuse_example_batch"),
+    "samples of files that hosts share come in another order": (
+        "grain_shuffle_buffer_size", "reuse_example_batch", "grain_worker_count",
+    ),
 }  # fmt: skip
 _NOTED: Reasons = {
     EVALUATION: (
@@ -59,7 +61,7 @@ _HARMLESS = (
         "adam_weight_decay opt_type gradient_clipping_threshold warmup_steps_fraction "
         "cosine_learning_rate_final_fraction "
         "ici_fsdp_parallelism ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism compile_topology "
-        "compile_topology_num_slices jax_cache_dir grain_worker_count grain_per_worker_buffer_size hf_access_token "
+        "compile_topology_num_slices jax_cache_dir grain_per_worker_buffer_size hf_access_token "
         "use_iota_embed scan_layers param_scan_axis megablox sparse_matmul enable_nnx use_vertex_tensorboard "
         "vertex_tensorboard_project vertex_tensorboard_region dataset_path colocated_python_data_input".split()
     )

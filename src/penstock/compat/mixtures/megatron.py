@@ -39,6 +39,8 @@ _REPORTED: Reasons = {
     "the run may end before its horizon": ("exit_interval", "max_time"),
     OTHER_RUN: ("iteration", "resume_from_checkpoint", "consumed_samples"),
     "no training is asked for": ("do_train",),
+    "other files are part of the configuration": ("config_files",),
+    "the trainer shares out samples to ranks once more": ("use_distributed_sampler",),
     "the order of samples within a file is drawn otherwise": ("dataloader_type", "no_seqlen_plus_one_input_tokens"),
 }  # fmt: skip
 _USUAL = {
@@ -93,10 +95,10 @@ _HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
     "peak_theoretical_tflops log_grad_pct_zeros log_param_norm log_grad_norm log_optimizer_states "
     "log_gradient_noise_scale gradient_noise_scale_n_batches gradient_noise_scale_cpu_offload memory_profiling "
     "memory_profiling_path profile profile_step_start profile_step_stop adlr_autoresume adlr_autoresume_interval "
-    "s3_path s3_chunk_size config_files load checkpoint_validation_with_forward_pass checkpoint_scale "
+    "s3_path s3_chunk_size load checkpoint_validation_with_forward_pass checkpoint_scale "
     "checkpoint_factor extra_save_iters no_save_optim no_save_rng no_load_optim no_load_rng finetune "
     "keep_last_n_checkpoints eval_iters eval_interval do_valid do_test eval_results_prefix eval_tasks char_level_ppl "
-    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches logger use_distributed_sampler "
+    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches logger "
     # generation
     "text_gen_type precompute_model_name temperature top_p top_k return_logits maximum_tokens prompt_end "
     "sample_input_file sample_output_file num_samples recompute "

@@ -13,23 +13,25 @@ from ...sources.paths import TokenType
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
 from .places import Hub, Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
-from .trainers import shared
+from .trainers import OTHER_RUN, shared
 
 _DATASET_REPORTED: Reasons = {
+    OTHER_RUN: ("consumed_train_samples", "step"),
     "only so many tokens of a dataset are read: give each source a slice": ("dataset_max_tokens",),
     "where the run stood in its data is not carried over": ("skip_in_stream",),
+    "another loader gives the samples": ("use_old_brrr_dataloader",),
     "files are shuffled, and samples come as they are stored": ("shuffle_files",),
     "the last batch is made full with padding": ("pad_samples_to_global_batch_size",),
 }
 _DATASET_HARMLESS = (
-    "return_positions", "tokenizer_name", "use_old_brrr_dataloader", "bos_token_id", "dataset_overwrite_cache",
+    "return_positions", "tokenizer_name", "bos_token_id", "dataset_overwrite_cache",
     "dataset_processing_num_proc_per_process",
 )  # fmt: skip
 _HARMLESS: dict[str, frozenset[str]] = {
     "": OPTIMIZER | TRACKING | CHECKPOINTS | {"s3_upload", "lighteval", "metrics_logging"},
     "model": frozenset({"ddp_bucket_cap_mb", "dtype", "init_method", "make_vocab_size_divisible_by"}),
     "model.model_config": MODEL | {"_use_qkv_packed", "_use_doc_masking", "_fused_rotary_emb", "_fused_rms_norm"},
-    "general": frozenset("benchmark_csv_path consumed_train_samples ignore_sanity_checks project run step".split()),
+    "general": frozenset("benchmark_csv_path ignore_sanity_checks project run".split()),
     "tokenizer": frozenset({"tokenizer_revision", "tokenizer_max_length"}),
     "tokens": frozenset({"val_check_interval", "limit_test_batches"}),
     "parallelism": frozenset(
@@ -39,6 +41,7 @@ _HARMLESS: dict[str, frozenset[str]] = {
 }
 """The sections that hold more than data, and what of them says nothing about samples."""
 _REPORTED: Reasons = {
+    OTHER_RUN: ("consumed_train_samples", "step"),
     "how long rows are is not said: say pack": ("max_position_embeddings",),
 }
 _NOTED: Reasons = {EVALUATION: ("limit_val_batches",)}
@@ -81,8 +84,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     seed = general.integer("seed") if general else None
     for section in (top, model, config, general, tokenizer, tokens, top.part("parallelism")):
         if section is not None:
-            section.settle(_HARMLESS[section.at], {} if length else _REPORTED, _NOTED)
             section.pass_over("max_position_embeddings") if length else None
+            section.settle(_HARMLESS[section.at], _REPORTED, _NOTED)
     return MixtureFile(
         tuple(weighted),
         unit="tokens",

@@ -27,7 +27,7 @@ _AROUND = {
     "model": _TOP,
     "data": _TOP,
     "train_ds": MODEL | OPTIMIZER | {"encoder", "decoder", "preprocessor", "perception", "modality_adapter"},
-    "input_cfg": frozenset({"num_workers", "pin_memory"}),
+    "input_cfg": frozenset({"pin_memory"}),
 }
 """A key on the way to the list -> what beside it says nothing about samples."""
 _NOTED: Reasons = {EVALUATION: ("validation_ds", "test_ds")}

@@ -107,7 +107,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     batch = shared(size // length, top, "global_batch_size", drop_remainder=True) if size and length else None
     if size and not length:
         top.note("global_batch_size", "it counts tokens: say pack with the length of a row, and batch in rows")
-    top.pass_over("processes", "sample_per_document", "quiet", "render_tables")
+    top.pass_over("processes", "quiet", "render_tables")
     return MixtureFile(
         tuple(sources),
         unit="tokens",

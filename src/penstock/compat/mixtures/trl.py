@@ -59,6 +59,7 @@ _REPORTED: Reasons = {
         "shuffle_dataset",
     ),
     _STREAMS: ("streaming", "dataset_streaming"),
+    "variables of the environment may decide how many ranks there are": ("env",),
     "only this many samples are read: give each source a slice": ("max_train_samples", "max_samples"),
 }  # fmt: skip
 _USUAL = {**TRANSFORMERS_USUAL, "shuffle_dataset": None}
@@ -73,7 +74,7 @@ _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     "undesirable_weight center_rewards_coefficient disable_dropout precompute_ref_log_probs "
     "precompute_ref_batch_size use_weighting discopop_tau sync_ref_model ref_model_mixup_alpha ref_model_sync_steps "
     "router_aux_loss_coef activation_offloading model_init_kwargs ref_model_init_kwargs generate_during_eval "
-    "ignore_bias_buffers gradient_checkpointing_use_reentrant use_liger use_logits_to_keep env code_revision".split()
+    "ignore_bias_buffers gradient_checkpointing_use_reentrant use_liger use_logits_to_keep code_revision".split()
 )
 _PREPARING = ("dataset_num_proc", "preprocessing_num_workers", "dataset_batch_size")
 
