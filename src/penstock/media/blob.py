@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,14 +98,16 @@ class Blob:
         limits.check("bytes", len(self))
         return self.read()
 
-    def file(self) -> io.BufferedReader | io.BytesIO:
-        """A file over them that reads what is asked of it."""
-        return io.BytesIO(self.data) if self.data is not None else io.BufferedReader(_Ranges(self), _BLOCK)
+    def file(self, patches: Mapping[int, bytes] | None = None) -> io.BufferedReader | io.BytesIO:
+        """A file over them that reads what is asked of it, with other bytes at some offsets."""
+        if self.data is not None and not patches:
+            return io.BytesIO(self.data)
+        return io.BufferedReader(_Ranges(self, patches or {}), _BLOCK)
 
 
 class _Ranges(io.RawIOBase):
-    def __init__(self, blob: Blob) -> None:
-        self._blob, self._at, self._size = blob, 0, len(blob)
+    def __init__(self, blob: Blob, patches: Mapping[int, bytes]) -> None:
+        self._blob, self._at, self._size, self._patches = blob, 0, len(blob), patches
 
     def readable(self) -> bool:
         return True
@@ -123,6 +125,10 @@ class _Ranges(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         found = self._blob.read(self._at, len(buffer)) if self._at < self._size else b""
         buffer[: len(found)] = found
+        for start, patch in self._patches.items():
+            low, high = max(start, self._at), min(start + len(patch), self._at + len(found))
+            if low < high:
+                buffer[low - self._at : high - self._at] = patch[low - start : high - start]
         self._at += len(found)
         return len(found)
 

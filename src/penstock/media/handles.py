@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
@@ -14,10 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError, missing_extra
+from ..errors import ConfigError, DataError, missing_extra
 from .blob import Blob, Limits, named
-from .images import decode_image, opened_image, scaled_jpeg
+from .claims import check_size
+from .images import decode_image, kind_of_image, opened_image, scaled_jpeg
+from .mp3 import SPARE, count_samples, tells_length
 from .video import Video
+
+_HEAD = 64 << 10  # bytes in which the first frame of an MP3 file lies, behind its tags
+_ENDLESS = 1 << 60  # samples; libsndfile gives the largest number where nothing tells them
+_TAIL = 4 << 10  # bytes in which a PDF file ends; some writers add a few of their own
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,10 @@ class Image:
             crop: left, top, width and height of the part that is wanted, of what was decoded.
 
         Raises:
-            DataError: for what is no image, is damaged, or has too many pixels.
+            ConfigError: for an unknown `kind`.
+            DataError: for what is no image, is damaged, or has too many pixels; for a crop that reaches outside of it.
         """
+        kind_of_image(kind)
         with named("image", self.key):
             with self.blob.file() as file:
                 width, height = opened_image(file).size
@@ -68,9 +77,12 @@ class Image:
         if crop is None:
             return found
         left, top, wide, high = crop
+        planes = kind.startswith("torch") and found.ndim == 3
+        height, width = found.size[::-1] if hasattr(found, "crop") else found.shape[1:] if planes else found.shape[:2]
+        if not (0 <= left < left + wide <= width and 0 <= top < top + high <= height):
+            raise DataError(f"crop={crop}: the picture has {width} x {height} pixels", where=self.key)
         if hasattr(found, "crop"):
             return found.crop((left, top, left + wide, top + high))
-        planes = kind.startswith("torch") and found.ndim == 3
         return found[:, top : top + high, left : left + wide] if planes else found[top : top + high, left : left + wide]
 
 
@@ -98,21 +110,47 @@ class Audio:
         """The sound from `start` to `stop` in seconds: float32[channels, samples] in [-1, 1].
 
         Raises:
-            DataError: for what is no sound, is damaged, or too long.
+            DataError: for what is no sound, is damaged, cut off or too long; where `stop` comes before `start`, or
+                `start` before 0.
         """
         with named("sound", self.key), self._opened() as sound:
-            rate = sound.samplerate
-            self.limits.check("seconds", sound.frames / rate)
-            first = min(round(start * rate), sound.frames)
-            last = sound.frames if stop is None else min(round(stop * rate), sound.frames)
-            if not 0 <= first <= last:
-                raise ConfigError(f"samples({start}, {stop}): from 0 on, and not before it begins")
+            rate, frames = sound.samplerate, sound.frames
+            self.limits.check("seconds", frames / rate)
+            if not 0 <= start <= (math.inf if stop is None else stop):
+                raise DataError(f"samples({start}, {stop}): from 0 on, and not before it begins", where=self.key)
+            first = min(round(min(start, frames / rate) * rate), frames)
+            last = frames if stop is None else min(round(min(stop, frames / rate) * rate), frames)
             self.limits.check("samples", (last - first) * sound.channels)
             sound.seek(first)
-            return np.ascontiguousarray(sound.read(last - first, dtype="float32", always_2d=True).T)
+            found = sound.read(last - first, dtype="float32", always_2d=True)
+            self._compare(sound, first + len(found), last)
+            return np.ascontiguousarray(found.T)
+
+    def _compare(self, sound: Any, given: int, wanted: int) -> None:
+        """Refuse a sound that ends before it should, or goes on behind the length that its header tells."""
+        spare, holds = 0, given
+        if sound.format == "MP3":
+            file = self.blob.file()
+            spare = 0 if tells_length(file.read(_HEAD)) else SPARE
+            if wanted == sound.frames:
+                self.limits.check("bytes", len(self.blob))
+                file.seek(0)
+                holds = count_samples(file.read())
+        if given < wanted - spare or abs(holds - given) > SPARE:
+            rate, holds = sound.samplerate, min(holds, given) if given < wanted - spare else holds
+            raise ValueError(
+                f"its header claims {sound.frames / rate:,.2f} s, and it holds {holds / rate:,.2f} s: it is cut off, "
+                "or was put together of several files"
+            )
 
     def _opened(self) -> Any:
-        return _module("soundfile", "audio", "decoding sound").SoundFile(self.blob.file())
+        module, file = _module("soundfile", "audio", "decoding sound"), self.blob.file()
+        if patches := check_size(file, len(self.blob)):
+            file = self.blob.file(patches)
+        sound = module.SoundFile(file)
+        if sound.frames > _ENDLESS:
+            raise ValueError("its header tells no length, as where it was written to a pipe: write it again as a file")
+        return sound
 
 
 @dataclass(frozen=True)
@@ -133,8 +171,11 @@ class Pdf:
             DataError: for what is no PDF, is damaged, or has too many pages or pixels.
         """
 
+        if not dpi > 0:
+            raise ConfigError(f"page(dpi={dpi}): more than 0")
+
         def drawn(document: Any) -> Any:
-            with closing(document[number]) as page:
+            with closing(self._page(document, number)) as page:
                 width, height = page.get_size()
                 self.limits.check("pixels", width * height * (dpi / 72) ** 2)
                 return page.render(scale=dpi / 72, rev_byteorder=True).to_numpy()[..., :3].copy()
@@ -145,20 +186,28 @@ class Pdf:
         """The text of a page."""
 
         def told(document: Any) -> str:
-            with closing(document[number]) as page, closing(page.get_textpage()) as text:
+            with closing(self._page(document, number)) as page, closing(page.get_textpage()) as text:
                 return str(text.get_text_range())
 
         return self._do(told)
 
+    def _page(self, document: Any, number: int) -> Any:
+        if not 0 <= number < len(document):
+            raise DataError(f"page {number} of a document of {len(document)} pages", where=self.key)
+        return document[number]
+
     def _do(self, ask: Any) -> Any:
+        pdfium = _module("pypdfium2", "pdf", "reading PDF")
+
         def work() -> Any:
-            pdfium = _module("pypdfium2", "pdf", "reading PDF")
             with closing(pdfium.PdfDocument(data)) as document:
                 self.limits.check("pages", len(document))
                 return ask(document)
 
         with named("document", self.key):
             data = self.blob.whole(self.limits)
+            if b"%%EOF" not in data[-_TAIL:]:
+                raise ValueError("it is cut off: it does not end with %%EOF")
             return _PDFIUM.run(work)
 
 
@@ -174,6 +223,10 @@ class Lazy:
         fields: the name of a field -> "image", "audio", "video" or "pdf". The field holds bytes, or the path of a file.
         root: where paths begin.
         limits: what is decoded at most.
+
+    Raises:
+        ConfigError: for an unknown kind of media.
+        DataError: for a sample without the field, and for a field that holds neither bytes nor a path.
 
     >>> import penstock as ps
     >>> rows = ps.from_sequence([{"__key__": "7", "photo": "cats/7.jpg"}]).map(Lazy({"photo": "image"}, root="data"))
@@ -193,10 +246,14 @@ class Lazy:
         key, out = str(sample.get("__key__", "")), dict(sample)
         for name, kind in self.fields.items():
             if name not in sample:
-                raise ConfigError(f"Lazy: no field {name!r}; the sample has {', '.join(map(str, sample))}")
+                raise DataError(f"Lazy: no field {name!r}; the sample has {', '.join(map(str, sample))}", where=key)
             if sample[name] is not None:
                 full = f"{key}.{name}" if key else name
-                out[name] = _KINDS[kind](Blob.of(sample[name], self.root), full, self.limits)
+                try:
+                    blob = Blob.of(sample[name], self.root)
+                except DataError as error:
+                    raise DataError(str(error), where=full) from None
+                out[name] = _KINDS[kind](blob, full, self.limits)
         return out
 
 

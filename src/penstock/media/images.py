@@ -13,7 +13,9 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import logging
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +39,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
 
 # Formats of pictures only: others that Pillow knows start programs (EPS) or hold no picture.
 _FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "SGI", "TGA", "TIFF", "WEBP")
+_PNG = b"\x89PNG\r\n\x1a\n"
 _IMAGES = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
 
 
@@ -51,9 +54,9 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "") -> Any:
     | `pilrgb` (`pil`), `pilrgba`, `pill` | a Pillow image, loaded |
 
     Pixels are those that Pillow decodes; EXIF orientation is not applied. JPEG goes through simplejpeg where that is
-    installed, which is faster and gives the same pixels. A `DataError` naming `key` for what is no image, is damaged,
-    has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or has 16 or 32 bits for a pixel's channel (they would be
-    clipped).
+    installed, which is faster, gives the same pixels, and tells a picture whose data ends too early. A `DataError`
+    naming `key` for what is no image, is damaged or cut off, has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or has
+    16 or 32 bits for a pixel's channel (they would be clipped).
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
@@ -61,7 +64,7 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "") -> Any:
     >>> decode_image(file.getvalue(), "rgb")[1, 2].tolist()
     [1.0, 0.0, 0.20000000298023224]
     """
-    container, mode = _kind(kind)
+    container, mode = kind_of_image(kind)
     try:
         pixels = None if container == "pil" else _jpeg(data, mode)
         if pixels is None:
@@ -110,7 +113,7 @@ class Decode:
 
     def __post_init__(self) -> None:
         if self.kind is not None:
-            _kind(self.kind)
+            kind_of_image(self.kind)
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         key = str(sample.get("__key__", ""))
@@ -131,7 +134,7 @@ def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
     """A JPEG at a half, a quarter or an eighth of its size, the smallest of which no side is below `least`; None for
     what is no JPEG, or not that large. The same by simplejpeg and by Pillow.
     """
-    container, mode = _kind(kind)
+    container, mode = kind_of_image(kind)
     if not data.startswith(b"\xff\xd8") or mode == "RGBA":
         return None
     with opened_image(io.BytesIO(data)) as image:
@@ -144,12 +147,14 @@ def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
         if jpeg is not None and container != "pil" and (mode, image.mode) in (("RGB", "RGB"), ("L", "L")):
             found = jpeg.decode_jpeg(data, "RGB" if mode == "RGB" else "GRAY", min_height=high, min_width=wide)
             return contained(found if mode == "RGB" else found[:, :, 0], container)
+        _require_whole(data)
         image.draft(mode, (width // part, height // part))
         scaled = image.convert(mode)
     return scaled if container == "pil" else contained(np.array(scaled), container)
 
 
-def _kind(kind: str) -> tuple[str, str]:
+def kind_of_image(kind: str) -> tuple[str, str]:
+    """Container and mode of a kind of image; a `ConfigError` if there is no such kind."""
     if kind not in KINDS:
         raise ConfigError(f"unknown kind of image {kind!r}: known are {', '.join(sorted(KINDS))}")
     return KINDS[kind]
@@ -171,6 +176,7 @@ def _jpeg(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
 
 
 def _image(data: bytes, mode: str) -> Any:
+    _require_whole(data)
     pillow = _pillow()
     with pillow.open(io.BytesIO(data), formats=_formats()) as image:
         _limit(*image.size)
@@ -181,6 +187,31 @@ def _image(data: bytes, mode: str) -> Any:
         converted = image.convert(mode)
         converted.load()
         return converted
+
+
+def _require_whole(data: bytes) -> None:
+    """Refuse a picture of which Pillow would give a part, and the rest grey or damaged."""
+    strict = _image_file()
+    if strict.LOAD_TRUNCATED_IMAGES:
+        strict.LOAD_TRUNCATED_IMAGES = False
+        logging.getLogger("penstock").warning(
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is turned off: pictures that were cut off would be partly grey"
+        )
+    jpeg = _simplejpeg()
+    if jpeg is not None and data.startswith(b"\xff\xd8"):
+        try:
+            jpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
+        except ValueError as error:
+            if "remature end" in str(error):  # what else is odd does not make pixels grey, or Pillow refuses it
+                raise
+    elif data.startswith(_PNG):
+        at, view = len(_PNG), memoryview(data)
+        while at + 12 <= len(data):
+            end = at + 8 + int.from_bytes(view[at : at + 4], "big")
+            critical = not view[at + 4] & 32  # a capital first letter
+            if critical and zlib.crc32(view[at + 4 : end]) != int.from_bytes(view[end : end + 4], "big"):
+                raise ValueError(f"the checksum of its chunk at byte {at:,} is wrong: it is damaged, or was cut off")
+            at = end + 4
 
 
 def _limit(width: int, height: int) -> None:
@@ -231,6 +262,11 @@ def _pillow() -> Any:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError:
         raise missing_extra("pillow", "images", "decoding images") from None
+
+
+@cache
+def _image_file() -> Any:
+    return importlib.import_module("PIL.ImageFile")
 
 
 @cache

@@ -1,0 +1,312 @@
+"""Media that claim more than they hold, cut off at every tenth: what was written, or an error that names the sample."""
+
+from __future__ import annotations
+
+import fractions
+import io
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from PIL import ImageFile
+
+import penstock as ps
+from penstock.errors import ConfigError, DataError
+from penstock.media import Audio, Blob, Image, Lazy, Pdf, Video, decode_image, images
+
+CUTS = [*(tenth / 10 for tenth in range(1, 10)), 0.999]
+TONE = (np.sin(np.arange(24_000) / 20) / 2).astype(np.float32)
+SOUNDS = ("WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST", "FLAC", "OGG", "OPUS", "MP3")
+
+
+def sound(format: str, **options: Any) -> bytes:
+    soundfile: Any = pytest.importorskip("soundfile")
+    file = io.BytesIO()
+    if format == "OPUS":
+        format, options = "OGG", {"subtype": "OPUS"}
+    soundfile.write(file, TONE, 24_000, format=format, **options)
+    return file.getvalue()
+
+
+def cuts(body: bytes) -> Iterator[bytes]:
+    yield from (body[: int(len(body) * part)] for part in CUTS)
+
+
+@pytest.mark.parametrize("format", SOUNDS)
+def test_a_sound_that_was_cut_off_is_refused(format: str) -> None:
+    body = sound(format)
+    assert Audio(Blob(body)).samples().shape == (1, 24_000)
+    for part in cuts(body):
+        with pytest.raises(DataError, match="^7.a: the sound cannot be decoded"):
+            Audio(Blob(part), "7.a").samples()
+
+
+def test_what_is_whole_of_a_sound_that_was_cut_off_is_given() -> None:
+    half = Audio(Blob(sound("MP3")[: len(sound("MP3")) // 2]), "7.a")
+    assert half.samples(0, 0.2).shape == (1, 4_800)
+    with pytest.raises(DataError, match="its header claims 1.00 s, and it holds 0"):
+        half.samples(0.2, 0.8)
+
+
+@pytest.mark.parametrize("size", [0, 0x7FFFFFFF, 0x7FFFF000, 0xFFFFFFFF])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_sound_whose_length_was_never_written_is_read_to_its_end(size: int, whole: bool) -> None:
+    body = bytearray(sound("WAV"))
+    at = body.find(b"data")
+    body[at + 4 : at + 8] = size.to_bytes(4, "little")
+    if not whole:
+        body[4:8] = size.to_bytes(4, "little")
+    found = Audio(Blob(bytes(body))).samples()
+    assert found.shape == (1, 24_000) and np.abs(found[0] - TONE).max() < 1e-4
+
+
+def test_a_sound_without_samples_is_empty() -> None:
+    empty = b"RIFF" + (46).to_bytes(4, "little") + sound("WAV")[8:36] + b"data" + bytes(4)
+    assert Audio(Blob(empty)).samples().shape == (1, 0)
+    assert Audio(Blob(empty + b"LIST" + (2).to_bytes(4, "little") + b"ab")).samples().shape == (1, 0)
+
+
+def test_a_flac_of_unknown_length_is_refused() -> None:
+    body = bytearray(sound("FLAC"))
+    body[21] &= 0xF0
+    body[22:26] = bytes(4)
+    with pytest.raises(DataError, match="tells no length"):
+        Audio(Blob(bytes(body))).samples()
+
+
+def test_mp3_files_joined_into_one_are_refused() -> None:
+    with pytest.raises(DataError, match="its header claims 1.00 s, and it holds 2.* several files"):
+        Audio(Blob(sound("MP3") * 2)).samples()
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def picture() -> Any:
+    noise = np.random.default_rng(0).integers(0, 40, (120, 160, 3))
+    slope = np.add.outer(np.arange(120), np.arange(160) % 80)[..., None]
+    return Pillow.fromarray((slope + noise).astype(np.uint8))
+
+
+PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "png": ("PNG", {}),
+    "jpeg": ("JPEG", {"quality": 90}),
+    "progressive": ("JPEG", {"progressive": True}),
+    "gif": ("GIF", {}),
+    "bmp": ("BMP", {}),
+    "tiff": ("TIFF", {}),
+    "tiff lzw": ("TIFF", {"compression": "tiff_lzw"}),
+    "webp": ("WEBP", {}),
+    "ppm": ("PPM", {}),
+    "tga": ("TGA", {}),
+    "pcx": ("PCX", {}),
+    "ico": ("ICO", {"sizes": [(64, 64)], "bitmap_format": "bmp"}),
+    "jpeg 2000": ("JPEG2000", {}),
+    "sgi": ("SGI", {}),
+}
+
+
+def stored(name: str) -> bytes:
+    format, options = PICTURES[name]
+    file = io.BytesIO()
+    picture().save(file, format, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_that_was_cut_off_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, lenient: bool) -> None:
+    body = stored(name)
+    whole = decode_image(body, "rgb8")
+    for part in cuts(body):
+        for kind in ("rgb8", "pilrgb"):
+            monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", lenient)
+            try:
+                found = np.asarray(Image(Blob(part), "7.p").decode(kind))
+            except DataError as error:
+                assert str(error).startswith("7.p: the image cannot be decoded")
+            else:
+                assert np.array_equal(found, whole)  # what was cut off were no pixels
+
+
+def test_turning_off_the_leniency_of_pillow_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        decode_image(stored("png"), "rgb8")
+        decode_image(stored("png"), "rgb8")
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is turned off"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["rgb8", "l8", "pilrgb"])
+def test_a_jpeg_that_ends_too_early_is_not_grey(kind: str) -> None:
+    pytest.importorskip("simplejpeg")
+    body = stored("jpeg")
+    for least in (None, 20):
+        with pytest.raises(DataError, match="remature end"):
+            Image(Blob(body[: len(body) // 2] + b"\xff\xd9"), "7").decode(kind, least=least)
+
+
+def test_a_png_with_a_hole_is_refused() -> None:
+    body = bytearray(stored("png"))
+    body[len(body) // 2 : -100] = bytes(len(body) - 100 - len(body) // 2)
+    with pytest.raises(DataError, match="checksum of its chunk"):
+        decode_image(bytes(body))
+
+
+# ---------------------------------------------------------------- videos
+
+EVEN = [number / 10 for number in range(24)]
+UNEVEN = [0, 0.1, 0.2, 0.3, 1.0, 1.1, 2.0, 2.05, 5.0, 5.1, 9.0]
+VIDEOS = {"mp4": "libx264", "mov": "libx264", "matroska": "libx264", "webm": "libvpx", "avi": "mpeg4"}
+VIDEOS |= {"flv": "libx264", "asf": "wmv2", "mpegts": "libx264"}
+_MADE: dict[Any, bytes] = {}
+
+
+def video(format: str, times: Sequence[float] = EVEN, reordered: int = 0) -> bytes:
+    """Frame `n` is of five stripes, white where a bit of `n` is set."""
+    av: Any = pytest.importorskip("av")
+    if (key := (format, tuple(times), reordered)) in _MADE:
+        return _MADE[key]
+    file, codec = io.BytesIO(), VIDEOS[format]
+    with av.open(file, "w", format=format) as container:
+        stream = container.add_stream(codec, rate=10, options={"bf": str(reordered)} if codec == "libx264" else {})
+        stream.width, stream.height, stream.pix_fmt = 48, 16, "yuv420p"
+        stream.gop_size = 8
+        unit = fractions.Fraction(1, 10 if format in ("avi", "asf") else 1000)
+        stream.codec_context.time_base = unit
+        for number, time in enumerate(times):
+            stripes = np.repeat([255 * (number >> bit & 1) for bit in range(6)], 8).astype(np.uint8)
+            pixels = np.ascontiguousarray(np.broadcast_to(stripes[None, :, None], (16, 48, 3)))
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts, frame.time_base = round(time / unit), unit
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    _MADE[key] = file.getvalue()
+    return _MADE[key]
+
+
+def read(frames: Any) -> list[int]:
+    return [sum(1 << bit for bit in range(6) if frame[:, 8 * bit + 2 : 8 * bit + 6].mean() > 127) for frame in frames]
+
+
+@pytest.mark.parametrize("reordered", [0, 2])
+@pytest.mark.parametrize("format", ["mp4", "matroska", "flv", "mpegts"])
+def test_frames_of_a_variable_rate_are_counted(format: str, reordered: int) -> None:
+    found = Video(Blob(video(format, UNEVEN, reordered)), "k")
+    assert read(found.numbered(range(11))) == list(range(11))
+    assert read(found.numbered([7, 0, 9, 7])) == [7, 0, 9, 7] and len(found.numbered([])) == 0
+    for wrong in (11, -1):
+        with pytest.raises(DataError, match="k: .*frame"):
+            found.numbered([wrong])
+    assert read(found.frames([0.95, 1.02, 2.04, 4.9, 5.05])) == [3, 4, 6, 7, 8]
+
+
+@pytest.mark.parametrize("format", VIDEOS)
+def test_a_video_that_was_cut_off_gives_its_frames_or_is_refused(format: str) -> None:
+    body = video(format)
+    whole = Video(Blob(body), "7.v")
+    assert read(whole.numbered(range(24))) == list(range(24))
+    assert read(whole.frames([time + 0.05 for time in EVEN])) == list(range(24))
+    for part in cuts(body):
+        found = Video(Blob(part), "7.v")
+        for number in (0, 5, 11, 17, 23):
+            for ask in (lambda: found.numbered([number]), lambda: found.frames([EVEN[number] + 0.05])):  # noqa: B023
+                try:
+                    assert read(ask()) == [number]
+                except DataError as error:
+                    assert str(error).startswith("7.v: ")
+
+
+# ---------------------------------------------------------------- documents
+
+
+def test_a_document_that_was_cut_off_is_refused() -> None:
+    pytest.importorskip("pypdfium2")
+    file = io.BytesIO()
+    picture().save(file, "pdf", save_all=True, append_images=[picture()])
+    for part in cuts(file.getvalue()):
+        with pytest.raises(DataError, match="^7.d: the document cannot be decoded"):
+            len(Pdf(Blob(part), "7.d"))
+
+
+# ---------------------------------------------------------------- arguments of one sample
+
+
+def audio() -> Audio:
+    return Audio(Blob(sound("WAV")), "7")
+
+
+def clip() -> Video:
+    return Video(Blob(video("mp4")), "7")
+
+
+def document() -> Pdf:
+    pytest.importorskip("pypdfium2")
+    file = io.BytesIO()
+    picture().save(file, "pdf")
+    return Pdf(Blob(file.getvalue()), "7")
+
+
+def still() -> Image:
+    return Image(Blob(stored("png")), "7")
+
+
+OF_ONE: dict[str, Callable[[], Any]] = {
+    "samples before": lambda: audio().samples(-1),
+    "samples backwards": lambda: audio().samples(0.5, 0.2),
+    "samples nan": lambda: audio().samples(float("nan")),
+    "frames past": lambda: clip().frames([99]),
+    "frames before": lambda: clip().frames([-0.1]),
+    "frames nan": lambda: clip().frames([float("nan")]),
+    "clip backwards": lambda: clip().clip(1, 0.5),
+    "clip past": lambda: clip().clip(2, 9),
+    "numbered past": lambda: clip().numbered([24]),
+    "numbered before": lambda: clip().numbered([-1]),
+    "page past": lambda: document().page(1),
+    "page before": lambda: document().text(-1),
+    "crop right": lambda: still().decode(crop=(150, 0, 20, 10)),
+    "crop left": lambda: still().decode("pilrgb", crop=(-1, 0, 20, 10)),
+    "crop of nothing": lambda: still().decode("rgb8", crop=(0, 0, 0, 10)),
+    "no field": lambda: Lazy({"p": "image"})({"__key__": "7", "q": b""}),
+    "no media": lambda: Lazy({"p": "image"})({"__key__": "7", "p": 3.5}),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_what_is_wrong_with_one_sample_is_an_error_of_that_sample(name: str) -> None:
+    with pytest.raises(DataError, match="^7"):
+        OF_ONE[name]()
+
+
+def test_what_is_wrong_with_every_sample_is_an_error_of_the_pipeline() -> None:
+    for wrong in (
+        lambda: still().decode("grey"),
+        lambda: clip().clip(0, 1, rate=0),
+        lambda: document().page(0, dpi=0),
+        lambda: Lazy({"p": "picture"}),
+    ):
+        with pytest.raises(ConfigError):
+            wrong()
+
+
+def test_a_sample_with_a_wrong_time_is_replaced() -> None:
+    rows = [{"v": video("mp4"), "at": 99.0 if number == 3 else 0.55} for number in range(6)]
+    ds = ps.from_sequence(rows).map(Lazy({"v": "video"})).map(lambda row: read(row["v"].frames([row["at"]])))
+    with ps.Loader(ds, on_error="quarantine") as loader:
+        assert list(loader) == [[5]] * 6
+        assert [entry["index"] for entry in loader.journal] == [3]
+
+
+def test_pillow_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    body = stored("jpeg")
+    for part in cuts(body):
+        with pytest.raises(DataError):
+            decode_image(part, "rgb8")
