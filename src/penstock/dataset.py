@@ -38,7 +38,7 @@ from .pack import DType, Long, Method, Missing, Overflow, Packing, Rebatch, feat
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.memory import Memory
-from .streams.step import Failed, listed
+from .streams.step import Failed, cause_of, listed
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")
@@ -146,9 +146,10 @@ class Dataset(Shows):
         try:
             return self._op.values(rows)
         except Failed as failure:
-            leaf = self.compiled.builder.leaves[failure.leaf].name
-            failure.cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
-            raise failure.cause from None
+            leaves = self.compiled.builder.leaves
+            cause, leaf = cause_of(failure, leaves), leaves[failure.leaf].name
+            cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
+            raise cause from None
 
     def sample(self, position: int) -> Any:
         """The sample at a position of all passes, end to end: `ds.sample(len(ds))` is the first of the second pass.

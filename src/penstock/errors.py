@@ -38,6 +38,12 @@ class DataError(PenstockError, ValueError):
         super().__init__(f"{where}: {message}" if where else message)
         self.where = where
 
+    def locate(self, path: str, row: int) -> None:
+        """Name the file and the row of the sample, if the message does not name the file yet."""
+        if path not in str(self):
+            self.where = f"{path}, row {row}"
+            self.args = (f"{self.where}: {self}",)
+
 
 class StorageError(PenstockError, OSError):
     """Storage that failed: worth a retry, never a reason to drop a sample."""

@@ -102,7 +102,8 @@ def test_where_documents_end_is_found_once(stores: Path, monkeypatch: pytest.Mon
     for _ in range(3):
         assert len(open_files(path, dtype="uint32", eos=EOS)) == len(DOCUMENTS)
     assert scans == [path] and (stores / ".olmo.npy.penstock-documents-uint32-0").exists()
-    assert len(open_files(path, dtype="uint32", eos=DOCUMENTS[0][0])) == 2  # another id has ends of its own
+    with pytest.warns(UserWarning, match=r"olmo.npy: eos=40247 makes 2 documents, olmo.csv.gz tells of 10"):
+        assert len(open_files(path, dtype="uint32", eos=DOCUMENTS[0][0])) == 2  # another id has ends of its own
     assert index_files([path], rebuild=True, dtype="uint32", eos=EOS) == {path: len(DOCUMENTS)}
     assert scans == [path] * 3
 
@@ -450,3 +451,62 @@ def test_a_run_resumes_over_the_same_tokens_elsewhere(stores: Path, tmp_path: Pa
     other = ps.Loader(ps.read(tmp_path / "moved/datatrove-2.ds", name="docs").shuffle(seed=1))
     with pytest.raises(ps.StateError, match="docs"):
         other.load_state_dict(state)
+
+
+# ---------------------------------------------------------------- headers of 256 int32
+
+
+def headed(path: Path, tokens: Any, *head: int) -> Path:
+    """A file as llm.c, modded-nanogpt and NeMo Automodel write it: 256 int32, then the tokens."""
+    path.write_bytes(np.asarray([*head, *[0] * (256 - len(head))], "<i4").tobytes() + tokens.tobytes())
+    return path
+
+
+HEADERS: dict[str, tuple[tuple[int, ...], str]] = {
+    "llm.c and modded-nanogpt": ((20240520, 1, 500), "uint16"),
+    "llm.c, llama 3": ((20240801, 7, 500), "uint32"),
+    "NeMo Automodel": ((278895051, 1, 500, 4), "uint32"),
+    "NeMo Automodel, short": ((278895051, 1, 500, 2), "uint16"),
+}
+
+
+@pytest.mark.parametrize("tool", HEADERS)
+def test_headers_are_no_tokens(tool: str, tmp_path: Path) -> None:
+    head, dtype = HEADERS[tool]
+    ids = np.arange(500, dtype=dtype) % 50
+    path = headed(tmp_path / "fineweb_train_000001.bin", ids, *head)
+    for options in ({}, {"dtype": dtype}):
+        (whole,) = ps.read(path, **options)
+        assert whole.dtype == dtype and whole.tolist() == ids.tolist()
+    assert [len(each) for each in ps.read(path, eos=49)] == [50] * 10
+    assert [row.tolist() for row in ps.windows(ps.read(path), 4)][:2] == [ids[:5].tolist(), ids[4:9].tolist()]
+    with pytest.raises(ConfigError, match=f"dtype='int64' was asked for, but it holds {dtype}"):
+        ps.read(path, dtype="int64")
+    headed(tmp_path / "fineweb_train_000002.bin", ids[:7], head[0], head[1], 7, *head[3:])
+    assert [len(each) for each in ps.read(tmp_path)] == [500, 7]
+
+
+@pytest.mark.parametrize("tool", HEADERS)
+def test_a_header_that_lies_is_refused(tool: str, tmp_path: Path) -> None:
+    head, dtype = HEADERS[tool]
+    ids = np.zeros(500, dtype)
+    for tokens, changed in ((ids[:-1], head), (np.zeros(501, dtype), head), (ids, (head[0], 99, *head[2:]))):
+        with pytest.raises(DataError, match=r"x.bin: "):
+            open_files(headed(tmp_path / "x.bin", tokens, *changed))
+    whole = headed(tmp_path / "x.bin", ids, *head).read_bytes()
+    for stop in (4, 600, 1022, 1024):
+        (tmp_path / "x.bin").write_bytes(whole[:stop])
+        with pytest.raises(DataError, match=r"x.bin: .*cut off"):
+            open_files(tmp_path / "x.bin")
+
+
+def test_questions_of_an_evaluation_are_no_documents(tmp_path: Path) -> None:
+    path = headed(tmp_path / "hellaswag_val.bin", np.full(50, 65_535, np.uint16), 20240522, 1, 5, 100)
+    with pytest.raises(DataError, match="questions of an evaluation"):
+        open_files(path, dtype="uint16")
+
+
+def test_raw_tokens_stay_raw(tmp_path: Path) -> None:
+    ids = np.arange(1_000, dtype=np.uint16)
+    (tmp_path / "raw.bin").write_bytes(ids.tobytes())
+    assert ps.read(tmp_path / "raw.bin", dtype="uint16")[0].tolist() == ids.tolist()

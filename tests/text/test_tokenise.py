@@ -186,3 +186,45 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_name_or_id_is_refused(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Tokenise(lambda texts: [[0] for _ in texts], **given)
+
+
+@pytest.mark.parametrize("form", ["tokenizers", "transformers", "function"])
+def test_half_a_surrogate_pair_is_an_error_of_its_sample(words: Any, spelled: dict[str, Any], form: str) -> None:
+    def encoded(texts: list[str]) -> list[list[int]]:
+        return [[*text.encode()] for text in texts]
+
+    tokenizer = {"tokenizers": words, "transformers": spelled["transformers"], "function": encoded}[form]
+    rows = [{"text": "to be" if number != 3 else "to \ud83d be"} for number in range(6)]
+    ds = ps.from_sequence(rows).map(Tokenise(tokenizer))
+    with pytest.raises(DataError, match=r"letter 3 is half a surrogate pair, '\\ud83d'"):
+        ds[3]
+    with ps.Loader(ds, on_error="quarantine") as loader:
+        assert len(list(loader)) == 6 and [entry["index"] for entry in loader.journal] == [3]
+
+
+def test_what_a_tokenizer_raises_is_an_error_of_its_sample() -> None:
+    def picky(texts: list[str]) -> list[list[int]]:
+        if "bad" in texts:
+            raise TypeError("not this one")
+        return [[1] for _ in texts]
+
+    with pytest.raises(DataError, match="the text cannot be tokenised: not this one"):
+        ps.from_sequence(["good", "bad"]).map(Tokenise(picky))[1]
+
+
+def test_a_text_that_cannot_be_counted_is_named_by_file_and_row(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"text":"to"}\n{"text":"\\ud83d be"}\n{"text":3}\n')
+
+    def encoded(texts: list[str]) -> list[list[int]]:
+        return [[*text.encode()] for text in texts]
+
+    with pytest.raises(DataError, match=r"a.jsonl, row 1: .*half a surrogate pair"):
+        ps.read(tmp_path / "a.jsonl", lengths=Tokenise(encoded)).pack(4)[0]
+    with pytest.raises(DataError, match=r"a.jsonl, row 1: .*half a surrogate pair"):
+        ps.read(tmp_path / "a.jsonl").map(Tokenise(encoded))[1]
+    (tmp_path / "b.jsonl").write_text('{"text":"to"}\n{"text":3}\n')
+    with pytest.raises(DataError, match=r"b.jsonl, row 1: .*holds no text"):
+        list(ps.Loader(ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded))))
+    with ps.Loader(ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded)), on_error="quarantine") as loader:
+        list(loader)
+        assert "b.jsonl, row 1: " in loader.journal[0]["error"]

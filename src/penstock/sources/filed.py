@@ -30,6 +30,14 @@ def filed(source: object) -> Filed | None:
     return cast(Filed, source) if known or isinstance(source, Selected) else None
 
 
+def row_of(source: object, index: int) -> tuple[Path, int] | None:
+    """The file in which a sample lies, and its row there; None where the source has no files."""
+    if (files := filed(source)) is None:
+        return None
+    part, row = files.lying(np.asarray([index], np.int64))
+    return files.paths[int(part[0])], int(row[0])
+
+
 class Keys:
     """What one column of a source holds, row by row: the names of its samples, `__key__` in archives."""
 

@@ -57,6 +57,16 @@ class Held:
         if found is not None:
             self._used -= found[0]
 
+    def once(self, what: str) -> bool:
+        """Whether this is the first time that it is asked for `what`, such as a warning.
+
+        >>> held = Held(limit=2)
+        >>> held.once("said"), held.once("said")
+        (True, False)
+        """
+        mine = (0, object())
+        return self._values.setdefault(("once", what), mine) is mine
+
     def holds(self, key: Any) -> bool:
         """Whether a value is there."""
         return _plain(key) in self._values

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.progress import Progress
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints
 from . import sidecar
 from .chain import Counts, File
@@ -95,14 +95,17 @@ def _tokens(file: File, path: Path, tokens: Counts, cache: str | Path | None, re
 def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list[int]:
     try:
         return tokens.counts(samples)
-    except DataError:
+    except (ConfigError, StorageError, ImportError, MemoryError):
+        raise
+    except Exception:
         for row, sample in enumerate(samples, start):
             try:
                 tokens.counts([sample])
-            except DataError as error:
-                raise DataError(
-                    f"{error}; leave the row out by where=, or mend it", where=f"{path}, row {row}"
-                ) from None
+            except (ConfigError, StorageError, ImportError, MemoryError):
+                raise
+            except Exception as error:
+                where = f"{path}, row {row}"
+                raise DataError(f"{error}; leave the row out by where=, or mend it", where=where) from error
         raise
 
 

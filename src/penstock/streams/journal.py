@@ -16,6 +16,7 @@ from ..types import Json
 from .step import Leaf
 
 _MOST_RANKS = 1 << 20
+_LONGEST = 400  # letters of an error that are kept
 
 OnError: TypeAlias = Literal["raise", "quarantine"]
 
@@ -57,7 +58,7 @@ class Journal:
     def add(self, draw: SampleDraw, cause: Exception) -> None:
         """One more; an error where there are too many."""
         self._samples.add((draw.source, draw.index, draw.part))
-        error = f"{type(cause).__name__}: {cause}"[:200]
+        error = f"{type(cause).__name__}: {cause}"[:_LONGEST]
         if len(self._samples) > self.most:
             count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
             raise DataError(f"{count}; the last: {error}", where=draw_shown(draw)) from cause

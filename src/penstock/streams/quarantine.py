@@ -21,7 +21,7 @@ from .feed import Unit
 from .journal import Journal, JournalEntry, SampleDraw, draw_shown, item_told, rows_told
 from .retry import TRIES as RETRIES
 from .retry import is_storage
-from .step import Failed, Leaf
+from .step import Failed, Leaf, cause_of
 from .trail import Origin
 
 TRIES = 16
@@ -186,7 +186,7 @@ class Quarantine:
 
     def note(self, failure: Failed, unit: Unit) -> None:
         """Write down a sample that failed. Raises it where that is not asked for, or could not help."""
-        cause = failure.cause
+        cause = cause_of(failure, self.leaves)
         draw = SampleDraw(self.leaves[failure.leaf].name, failure.epoch, failure.index)
         if unit.values is not None:
             draw = self._draw(unit.rows, 0)

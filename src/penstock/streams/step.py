@@ -15,7 +15,8 @@ from ..base.random import generator
 from ..base.rows import Rows
 from ..base.seams import world
 from ..base.tree import collate
-from ..errors import ConfigError, Skip, no_end
+from ..errors import ConfigError, DataError, Skip, no_end
+from ..sources.filed import row_of
 from ..types import Ints, Shards, Source, Transform, Vectorised
 from .clock import SEVERAL, Clock
 
@@ -56,6 +57,15 @@ class Leaf:
     name: str
     key: int
     source: Source | Shards
+
+
+def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
+    """What a sample failed by; bad data names the file and the row of the sample, where it has them."""
+    cause = failure.cause
+    if isinstance(cause, DataError) and not failure.grouped:
+        if (lies := row_of(leaves[failure.leaf].source, failure.index)) is not None:
+            cause.locate(str(lies[0]), lies[1])
+    return cause
 
 
 @dataclass

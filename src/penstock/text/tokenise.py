@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..base import seams
 from ..base.ints import whole
-from ..errors import ConfigError, DataError, missing_extra
+from ..errors import ConfigError, DataError, PenstockError, missing_extra
 from ..stores import is_far, located, told
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
@@ -89,7 +89,15 @@ class Tokenise:
 
     def many(self, samples: list[Any]) -> list[Any]:
         """The tokens of many samples."""
-        found = self._encode([self._text(sample) for sample in samples])
+        texts = [self._text(sample) for sample in samples]
+        try:
+            found = self._encode(texts)
+        except (PenstockError, ImportError, MemoryError, OSError):
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":  # where Rust panics
+                raise
+            raise DataError(f"tokenise: the text cannot be tokenised: {_reason(texts, error)}") from error
         if len(found) != len(samples):
             raise DataError(f"tokenise: the tokenizer gave {len(found)} results for {len(samples)} texts")
         tokens = [self._ids(ids) for ids in found]
@@ -203,6 +211,18 @@ def _open(name: str, path: Path) -> Any:
     found.no_padding()
     found.no_truncation()
     return found
+
+
+def _reason(texts: Sequence[str], error: BaseException) -> object:
+    """Why texts cannot be tokenised: half a surrogate pair, which no UTF-8 can hold, or what the tokenizer says."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as wrong:
+            return (
+                f"letter {wrong.start} is half a surrogate pair, {text[wrong.start]!a}: mend the text or leave it out"
+            )
+    return error
 
 
 def _table(tokenizer: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +21,8 @@ from ..checked import Checked, make, of_data
 from ..held import Held, Shared
 from ..rows import mapped
 from .forms import HEAD, Form, Ids, files_of, form_of
+
+_LOOKED_AT = 1 << 20  # ends of documents that are compared
 
 
 class OneEnd:
@@ -178,7 +181,21 @@ def open_tokens(
     if form.find is None:
         return TokenFile(path, form, OneEnd(form.tokens), shared, data)
     ends = kept_ends(form.origin, form.what, form.find, form.tokens, cache, shared, rebuild)
-    return TokenFile(path, form, ends, shared, data)
+    if (told := form.recorded) is not None and told.find is not None:
+        recorded = kept_ends(told.origin, told.what, told.find, told.tokens, cache, shared, rebuild)
+        if _differ(ends.get(), recorded.get()) and shared.files.once("eos"):
+            warnings.warn(
+                f"{path}: eos={ids.eos} makes {len(ends):,} documents, {told.origin.name} tells of {len(recorded):,} "
+                "that end elsewhere: leave out eos= to read those",
+                stacklevel=2,
+            )
+    return TokenFile(path, form._replace(recorded=None), ends, shared, data)
+
+
+def _differ(ends: Ints, recorded: Ints) -> bool:
+    """Whether documents end elsewhere; of very many a part is looked at."""
+    step = 1 + len(ends) // _LOOKED_AT
+    return len(ends) != len(recorded) or bool((ends[::step] != recorded[::step]).any())
 
 
 def kept_ends(

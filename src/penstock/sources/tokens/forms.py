@@ -1,7 +1,8 @@
 """What lies in a file of tokens: their type, where they begin, and what says where documents end.
 
-Token ids lie end to end, little-endian, in one flat array. Where its documents end is told by a file beside it, as
-Megatron (`.idx`), datatrove (`.ds.index`) and OLMo (`.csv.gz`) write it, or by an id that ends each of them.
+Token ids lie end to end, little-endian, in one flat array, which may have a header (NumPy's, or that of llm.c). Where
+its documents end is told by a file beside it, as Megatron (`.idx`), datatrove (`.ds.index`) and OLMo (`.csv.gz`) write
+it, or by an id that ends each of them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ _MEGATRON = b"MMIDIDX\0\0"
 _CODES: dict[int, TokenType] = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
 _INDEX = struct.Struct("<9sQBQQ")
 _NONE = np.zeros(0, np.int64)
+_HEADED: dict[int, tuple[str, dict[int, TokenType]]] = {
+    20240520: ("llm.c or modded-nanogpt", {1: "uint16"}),
+    20240801: ("llm.c", {7: "uint32"}),
+    278895051: ("NeMo Automodel", {1: "uint16"}),  # or what its fourth number says
+}
+"""Files that begin with 256 int32: the first is one of these; by the second, the version, what their tokens are."""
+_HEADER = 256 * 4
+_EVALUATION = 20240522  # of llm.c: questions with several answers
+_BY_WIDTH: dict[int, TokenType] = {2: "uint16", 4: "uint32"}
 
 
 class Ids(NamedTuple):
@@ -53,7 +63,8 @@ class Ids(NamedTuple):
 
 class Form(NamedTuple):
     """What a file holds: so many `tokens` from byte `begin` on. `origin` is the file by which `find` finds where its
-    documents end, under the name `what`; where nothing tells, it is one document."""
+    documents end, under the name `what`; where nothing tells, it is one document. `recorded` is the form that a file
+    beside it tells, where the user told another end."""
 
     dtype: np.dtype[Any]
     begin: int
@@ -61,6 +72,7 @@ class Form(NamedTuple):
     origin: Path
     what: str = ""
     find: Callable[[], Ints] | None = None
+    recorded: Form | None = None
 
 
 def form_of(path: Path, ids: Ids) -> Form:
@@ -83,7 +95,8 @@ def form_of(path: Path, ids: Ids) -> Form:
     if ids.eos > np.iinfo(form.dtype).max:
         raise ConfigError(f"{path}: eos={ids.eos} is no {name}: no token can be that")
     find = partial(_ended, path, form._replace(find=None), ids.eos)
-    return form._replace(origin=path, what=f"documents-{name}-{ids.eos}", find=find)
+    recorded = None if form.find is None else form
+    return form._replace(origin=path, what=f"documents-{name}-{ids.eos}", find=find, recorded=recorded)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -109,6 +122,8 @@ def _plain(path: Path, size: int, ids: Ids) -> Form:
         head = seams.world.store.read(str(path), 0, HEAD) if path.suffix == ".npy" else b""
     if head.startswith(_NPY):
         return _npy(path, size, head)
+    if (headed := _headed(path, size)) is not None:
+        return headed
     if ids.dtype is None:
         raise ConfigError(
             f"{path}: it holds raw tokens, whose type it does not tell: give dtype='uint16' (nanoGPT, OLMo, and other "
@@ -121,6 +136,33 @@ def _plain(path: Path, size: int, ids: Ids) -> Form:
             where=str(path),
         )
     return Form(_little(ids.dtype), 0, size // width, path)
+
+
+def _headed(path: Path, size: int) -> Form | None:
+    """A file of llm.c's form, known by the 256 int32 before its tokens: what it is, its version, how many follow."""
+    with sidecar.storage(path):
+        head = seams.world.store.read(str(path), 0, _HEADER)
+    magic = int.from_bytes(head[:4], "little")
+    if magic == _EVALUATION and head[16:] == bytes(_HEADER - 16):
+        raise DataError("it holds questions of an evaluation in the form of llm.c, no documents", where=str(path))
+    if magic not in _HEADED:
+        return None
+    tool, versions = _HEADED[magic]
+    if len(head) < _HEADER:
+        raise DataError(f"{size:,} bytes are too few for the header of {tool}: it was cut off", where=str(path))
+    _, version, tokens, width = np.frombuffer(head, "<i4", 4).tolist()
+    name = versions.get(version)
+    if name is None or (width and width not in _BY_WIDTH):
+        known = ", ".join(map(str, versions))
+        raise DataError(f"version {version} of {tool}'s tokens is not known; known is {known}", where=str(path))
+    dtype = _little(_BY_WIDTH.get(width, name))
+    if tokens < 0 or _HEADER + tokens * dtype.itemsize != size:
+        raise DataError(
+            f"{size:,} bytes do not hold the {tokens:,} tokens ({dtype}) that its header ({tool}) tells: it was cut "
+            "off, or something was appended",
+            where=str(path),
+        )
+    return Form(dtype, _HEADER, tokens, path)
 
 
 def _npy(path: Path, size: int, head: bytes) -> Form:
