@@ -12,6 +12,7 @@ from ..errors import ConfigError, DataError
 from ..types import Ints, Json
 from . import sidecar
 from .identity import Digest
+from .metadata import is_metadata, log_left_out
 
 MEDIA = frozenset(
     "avif bmp flac gif jpe jpeg jpg jp2 m4a mkv mov mp3 mp4 ogg opus pdf png tif tiff wav webm webp".split()
@@ -80,10 +81,13 @@ def folder(path: Path) -> LooseFiles:
     ...     folder(Path(where)).read(np.array([0]))
     [{'__key__': 'a', 'cls': b'3', 'txt': b'a cat'}]
     """
-    found: dict[str, dict[str, Path]] = {}
+    found, left_out = dict[str, dict[str, Path]](), list[str]()
     for each in sorted(path.rglob("*"), key=lambda each: each.as_posix()):
         relative = each.relative_to(path)
         if any(piece.startswith(".") for piece in relative.parts) or not each.is_file():
+            continue
+        if is_metadata(relative):
+            left_out.append(str(relative))
             continue
         stem, part = _part_of(relative)
         parts = found.setdefault((relative.parent / stem).as_posix(), {})
@@ -95,6 +99,7 @@ def folder(path: Path) -> LooseFiles:
         parts[part] = each
     if not found:
         raise ConfigError(f"{path} holds no files")
+    log_left_out(str(path), left_out)
     return LooseFiles([Loose(key, parts, {}) for key, parts in found.items()], path.name)
 
 

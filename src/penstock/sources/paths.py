@@ -6,17 +6,18 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from glob import escape
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias, get_args
 
 from ..base import seams
 from ..base.hints import chosen
 from ..base.seams import Entry
-from ..base.urls import is_glob, parted, scheme_of
+from ..base.urls import before_glob, is_glob, parted, scheme_of
 from ..errors import ConfigError, StorageError
 from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
 from .braces import braces
+from .metadata import is_metadata, log_left_out, log_missing
 
 FormatName: TypeAlias = Literal[
     "parquet",
@@ -86,8 +87,9 @@ Files: TypeAlias = Callable[[Path], Sequence[Path] | None]
 def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files) -> list[Path]:
     """The files meant by paths, globs (`**` too), brace ranges and folders: sorted, each once.
 
-    A folder means the data files right inside it, or those that `files` tells, where it is one dataset. Errors name the
-    pattern that matches nothing, the file that is missing from a brace range, and the file that is meant twice.
+    A folder means the data files right inside it, or those that `files` tells, where it is one dataset. What other
+    tools keep beside data is left out of folders and globs, and said. Errors name the pattern that matches nothing, the
+    file that is missing from a brace range, and the file that is meant twice.
 
     >>> find("no/such/*.jsonl")
     Traceback (most recent call last):
@@ -223,7 +225,8 @@ def _matches(given: str | Path, look: _Look) -> Iterator[tuple[str, int, Entry]]
                 raise ConfigError(f"{missing}: {_around(one)}")
             yield from _file_or_folder(found, look.files)
             continue
-        found = [match for entry in _sound(_listed(one)) for match in _file_or_dataset(entry, look.files)]
+        entries = _data_of(_listed(one), one)
+        found = [match for entry in _sound(entries) for match in _file_or_dataset(entry, look.files)]
         if not found:
             raise ConfigError(f"{one!r} matches no file: {_around(one)}")
         yield from found
@@ -261,7 +264,7 @@ def _far(pattern: str, look: _Look) -> Iterator[tuple[str, int, Entry]]:
         else:
             raise ConfigError(f"there is no object {one!r}: {_around(one)}")
     for one in globs:
-        found = [match for entry in _listed(one) for match in _file_or_dataset(entry, look.files)]
+        found = [match for entry in _data_of(_listed(one), one) for match in _file_or_dataset(entry, look.files)]
         if not found:
             raise ConfigError(f"{one!r} matches no object: {_around(one)}")
         yield from found
@@ -286,8 +289,8 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
         yield from found
         return
     inside = _inside(path)
-    names = {at(one.path).name for one in inside}
-    known = _files(one for one in inside if format_of(at(one.path)) and not _index(at(one.path).name, names))
+    data = _data_of([one for one in inside if format_of(at(one.path))], f"{path.as_posix()}/*")
+    known = _files(data)
     if not known:
         shown = _shown([Path(one.path).name for one in inside])
         raise ConfigError(
@@ -297,9 +300,25 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
     yield from ((at(one.path).as_posix(), 0, one) for one in known)
 
 
-def _index(name: str, names: set[str]) -> bool:
-    """Whether a file only says where the documents of another one end."""
-    return name.endswith(".csv.gz") and f"{name.removesuffix('.csv.gz')}.npy" in names
+def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
+    """The entries that are not what another tool keeps beside data; the others are named once."""
+    above = len(at(before_glob(pattern).rpartition("/")[0]).parts)
+    pieces = [PurePosixPath(*at(one.path).parts[above:]) for one in entries]
+    arrays = {path.with_suffix("") for path in pieces if path.suffix == ".npy"}
+    ends = [path.name.endswith(".csv.gz") and path.with_suffix("").with_suffix("") in arrays for path in pieces]
+    out = [end or is_metadata(path) for path, end in zip(pieces, ends, strict=True)]
+    if out and all(out):
+        alone = [path.name == "index.json" for path in pieces]  # which no tool wrote that is known here
+        if not any(alone):
+            names = _shown([str(path) for path in pieces])
+            raise ConfigError(
+                f"{pattern!r} means no data, only what is kept beside it ({names}): name a file to read it"
+            )
+        out = [not one for one in alone]
+    data = [one for one, gone in zip(entries, out, strict=True) if not gone]
+    log_left_out(pattern, [str(path) for path, gone in zip(pieces, out, strict=True) if gone])
+    log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
+    return data
 
 
 def _files(entries: Iterable[Entry]) -> list[Entry]:

@@ -1,0 +1,72 @@
+"""Files that other tools leave beside data, by their names: descriptions, indexes, marks, what is half written."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+_LOG = logging.getLogger("penstock")
+_TOLD = set[str]()
+_NAMED_AT_MOST = 40
+_MOST = 1 << 17  # files that a name may tell of
+
+_NAMES = (
+    r"dataset_infos?\.json|dataset_dict\.json|state\.json|cache-[0-9a-f]{8,}\.arrow|indices\.arrow",  # datasets
+    r"_success|_common_metadata|_metadata|_(started|committed)_\d+",  # Hadoop, Spark, Dask, Databricks
+    r"index\.json|shard_ledger\.json|\d+_stats\.json|features\.json|.*\.labels\.txt",  # MDS, LitData, Levanter, TFDS
+    r"(generation_|preprocessor_|processor_)?config\.json|tokenizer(_config)?\.json",  # transformers
+    r"chat_template\.json|special_tokens_map\.json|added_tokens\.json|vocab\.json|merges\.txt",
+    r"croissant\.json|.*\.metadata\.json|\.gitattributes|\.gitignore",  # the hub, Iceberg
+    r"(readme|licen[cs]e|notice|changelog|contributing|citation)(\.(md|txt|rst|cff|bib))?",
+    r"(md5|sha\d+)sums(\.txt)?|.*\.(crc|md5|sha1|sha256|sha512)",
+    r".*\.(tmp|temp|incomplete|partial|lock|crdownload|aria2|swp)",
+    r".*\.(idx|ds\.index|ds\.metadata|dvc)",  # Megatron, Energon, datatrove
+    r"\.ds_store|\._.*|thumbs\.db|desktop\.ini",
+)
+_FOLDERS = r"_temporary|_delta_log|_spark_metadata|_logs|_symlink_format_manifest|__macosx|__pycache__|beam-temp-.*"
+_NAMED = re.compile("|".join(_NAMES), re.IGNORECASE).fullmatch
+_NUMBERED = re.compile(r"(.*?)-(\d{5,6})-of-(\d{5,6})(\D*)").fullmatch
+_IN_FOLDER = re.compile(_FOLDERS, re.IGNORECASE).fullmatch
+
+
+def is_metadata(path: PurePath) -> bool:
+    """Whether a file is called as one that a known tool leaves beside data, or lies in such a folder.
+
+    >>> is_metadata(PurePath("dataset_info.json")), is_metadata(PurePath("_temporary/0/a.parquet"))
+    (True, True)
+    >>> is_metadata(PurePath("part-00000.parquet"))
+    False
+    """
+    return bool(_NAMED(path.name)) or any(_IN_FOLDER(piece) for piece in path.parts[:-1])
+
+
+def log_left_out(given: str, names: Iterable[str]) -> None:
+    """Say once which files are not read."""
+    if found := sorted(names):
+        _log_once(f"{given}: left out {_shown(found)}, which other tools keep beside data; name such a file to read it")
+
+
+def log_missing(given: str, paths: Iterable[PurePath]) -> None:
+    """Say once which files are missing, where their names tell how many they are (`-00000-of-00010`)."""
+    numbers = dict[tuple[str, str, str], set[int]]()
+    for path in paths:
+        if found := _NUMBERED(str(path)):
+            numbers.setdefault((found[1], found[3], found[4]), set()).add(int(found[2]))
+    for (before, total, after), there in sorted(numbers.items()):
+        if missing := sorted(set(range(min(int(total), _MOST))) - there):
+            names = [f"{before}-{number:0{len(total)}d}-of-{total}{after}" for number in missing]
+            _log_once(f"{given}: {len(names)} of {int(total)} files are missing: {_shown(names)}")
+
+
+def _log_once(said: str) -> None:
+    if said not in _TOLD:
+        _TOLD.add(said)
+        _LOG.warning("%s", said)
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED_AT_MOST]) + (
+        f" and {more} more" if (more := len(names) - _NAMED_AT_MOST) > 0 else ""
+    )
