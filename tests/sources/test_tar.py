@@ -305,3 +305,39 @@ def test_progress_counts_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Progress, "tell", lambda self, done: seen.append(done))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     tar_index.make(path, path, cache=None)
     assert len(seen) > 5 and seen == sorted(seen) and seen[-1] < path.stat().st_size
+
+
+# ---------------------------------------------------------------- keys that end at the first dot
+
+MERGED: dict[str, tuple[list[str], str]] = {
+    "numbers": (["22.0.jpg", "23.0.jpg", "23.1.jpg"], "'23' is made of 23.0.jpg, 23.1.jpg"),
+    "frames": ([f"clip.{number:03d}.jpg" for number in range(6)], "'clip' is made of clip.000.jpg, .*, ...: a key"),
+    "fractions": (["img_0.5.txt", "img_0.75.json"], "'img_0' is made of"),
+    "a copy": (["23.jpg", "23.1.jpg"], "'23' is made of 23.jpg, 23.1.jpg"),
+    "names": (["a.jpg", "john.smith.jpg", "john.doe.jpg"], "'john' is made of john.smith.jpg, john.doe.jpg"),
+}
+
+
+@pytest.mark.parametrize("what", MERGED)
+def test_files_that_a_dot_makes_one_sample_are_said_once(what: str, tmp_path: Path) -> None:
+    names, said = MERGED[what]
+    for number in range(3):
+        write(tmp_path / f"{number}.tar", [(name, b"") for name in names])
+    for _ in range(2):  # where the index is made, and where it is there
+        with pytest.warns(UserWarning, match=rf"0.tar: the sample {said}") as warned:
+            open_files(tmp_path)
+        assert len(warned) == 1
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["0.jpg", "0.seg.png", "0.png", "1.jpg"],
+        ["0.left.jpg", "0.right.jpg", "1.left.jpg", "1.right.jpg"],
+        ["0.7.jpg", "1.7.jpg"],
+        ["0.jpg", "0.tar.gz", "0.json.gz"],
+    ],
+)
+def test_parts_with_dots_are_no_reason_to_warn(names: list[str], tmp_path: Path) -> None:
+    write(tmp_path / "x.tar", [(name, b"") for name in names])
+    assert len(open_files(tmp_path / "x.tar")) == len({name.partition(".")[0] for name in names})

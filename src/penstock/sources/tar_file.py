@@ -14,8 +14,8 @@ from . import sidecar, tar_index
 from .chain import gap_of
 from .checked import Checked
 from .held import Held
-from .tar_headers import ByHeaders, foreign, none_of
-from .tar_places import Places, decode, near
+from .tar_headers import MERGED, ByHeaders, foreign, none_of, warn_of_merged
+from .tar_places import Places, decode, merged, near
 
 _BLOCK = 4 << 20  # bytes read together where each read costs much: from a store, or compared with checksums
 _FEW = 64 << 10  # elsewhere
@@ -44,7 +44,11 @@ class Tar:
         self.shard = shard
         self._path, self._index, self._origin, self._held, self._data = path, index, origin, held, data
         self._stat, self._far = sidecar.stat(path), is_far(path)
-        self._rows = len(self._places().digests)
+        places = self._places()
+        self._rows = len(places.digests)
+        if (row := merged(places)) is not None and held.once(MERGED):
+            kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
+            warn_of_merged(str(origin), places.key(row), [places.names[kind] for kind in kinds])
 
     def __len__(self) -> int:
         return self._rows

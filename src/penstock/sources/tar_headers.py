@@ -5,6 +5,7 @@ So are archives read for which Energon left an index; what that says is compared
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from .checked import Checked
 from .held import Held
 from .tar import Get, Members, sample_part
 from .tar_index import Window
+from .tar_places import merges
 
 _BLOCK = 4 << 20  # bytes of samples read together
 _WHOLE = 64 << 10  # a sample up to this size is read whole, also where only some of its parts are wanted
@@ -103,6 +105,8 @@ class ByHeaders:
             raise self._foreign() from error
         if members.at != stop or not parts or not self._ends(stop, sample["__key__"]):
             raise self._foreign()
+        if merges(parts) and self._held.once(MERGED):
+            warn_of_merged(name, sample["__key__"], parts)
         if wanted is not None and len(sample) == 2:
             raise none_of(wanted, parts, f"{name}, {sample['__key__']}")
         return sample
@@ -134,4 +138,18 @@ def none_of(wanted: Sequence[str], parts: Sequence[str], where: str) -> DataErro
     """What is raised where a sample has none of the parts that are wanted."""
     return DataError(
         f"none of the parts {', '.join(wanted)} is in this sample, which has {', '.join(parts)}", where=where
+    )
+
+
+MERGED = "merged keys"
+"""What is said once of a source."""
+
+
+def warn_of_merged(name: str, key: str, parts: Sequence[str]) -> None:
+    """Warn that the files of several samples may be one."""
+    files = ", ".join(f"{key}.{part}" for part in parts[:4])
+    warnings.warn(
+        f"{name}: the sample {key!r} is made of {files}{', ...' if len(parts) > 4 else ''}: a key ends at the first "
+        "dot of a name, so if these are samples of their own, name them without it",
+        stacklevel=2,
     )

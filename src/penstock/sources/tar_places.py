@@ -7,6 +7,7 @@ the names of the parts once.
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +60,45 @@ class Places(NamedTuple):
         low, counts = self.first[rows], self.first[rows + 1] - self.first[rows]
         each = np.repeat(low - starts_of(counts)[:-1], counts)
         return each + np.arange(len(each)), counts
+
+
+def merges(parts: Iterable[str], alone: Container[str] = ()) -> bool:
+    """Whether the parts of a sample look like files of several, whose names have more dots than were meant.
+
+    So they do where a part begins with a number (`23.0.jpg` and `23.1.jpg` are the parts `0.jpg` and `1.jpg` of the
+    sample `23`), or where a part that no other sample has (`alone`) comes beside one with the same ending.
+
+    >>> merges(["0.jpg", "1.jpg"]), merges(["jpg", "seg.jpg", "json"]), merges(["left.jpg", "right.jpg"])
+    (True, False, False)
+    """
+    split = [part.rpartition(".")[::2] for part in parts]
+    numbered = {before for before, _ in split if before[:1].isdigit()}
+    if len(numbered) > 1:
+        return True
+    plain = {ending for before, ending in split if not before}
+    dotted = [ending for before, ending in split if before]
+    return any(
+        (before in numbered and ending in plain) or (f"{before}.{ending}" in alone and dotted.count(ending) > 1)
+        for before, ending in split
+    )
+
+
+def merged(places: Places) -> int | None:
+    """The first sample that looks like several, if there is one."""
+    dotted = np.asarray(["." in name for name in places.names], np.bool_)
+    if not dotted.any():
+        return None
+    counts = np.bincount(places.kinds, minlength=len(dotted))
+    single = (counts == 1) & (len(places.digests) > 1)
+    numbered = np.asarray([name[:1].isdigit() for name in places.names], np.bool_)
+    odd = dotted & (single | numbered)
+    alone = {name for name, one in zip(places.names, (single & dotted).tolist(), strict=True) if one}
+    rows = np.unique(np.searchsorted(places.first, np.flatnonzero(odd[places.kinds]), side="right") - 1)
+    for row in rows.tolist():
+        kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
+        if merges([places.names[kind] for kind in kinds], alone):
+            return row
+    return None
 
 
 def encode(found: Found, digests: npt.NDArray[np.uint64]) -> bytes:
