@@ -153,7 +153,7 @@ def test_an_array_alone_and_one_in_shards(tmp_path: Path) -> None:
 def test_a_state_knows_the_chunks_of_zarr(tmp_path: Path) -> None:
     path = zarr(tmp_path / "a", {"x": np.arange(30)})
     before = open_files(path, cache=tmp_path / "cache").digest()
-    zarr(tmp_path / "a", {"x": np.arange(30) // 29})
+    zarr(tmp_path / "a", {"x": 1 + np.arange(30) // 29})
     after = open_files(path, cache=tmp_path / "cache").digest()
     assert before["files"] != after["files"] and before["rows"] != after["rows"]
     with pytest.raises(ConfigError, match="where= does not go with Zarr"):
@@ -222,17 +222,17 @@ def test_a_file_of_hdf5_that_ends_too_early_is_no_garbage(tmp_path: Path) -> Non
 
 @both
 def test_arrays_of_other_types_and_shapes_are_refused(write: Write, tmp_path: Path) -> None:
-    grid = np.zeros((2, 3), np.int32)
-    first = write(tmp_path / "a", {"n": np.zeros(2, np.int32), "x": grid})
-    wider = write(tmp_path / "b", {"n": np.ones(2, np.uint64), "x": grid.astype(">i4")})
+    grid = np.ones((2, 3), np.int32)
+    first = write(tmp_path / "a", {"n": np.ones(2, np.int32), "x": grid})
+    wider = write(tmp_path / "b", {"n": np.full(2, 2, np.uint64), "x": grid.astype(">i4")})
     found = rows([first, wider], columns=["n"])
-    assert [row["n"] for row in found] == [0, 0, 1, 1] and len(rows([first, wider])) == 4
+    assert [row["n"] for row in found] == [1, 1, 2, 2] and len(rows([first, wider])) == 4
     for name, other, said in (
-        ("c", {"n": np.zeros(2), "x": grid}, r"'n' holds float, that of .* holds int:"),
-        ("d", {"n": np.zeros(2, int), "x": grid.astype(np.float32)}, r"'x' holds float32\[3\], that of .* int32\[3\]:"),
+        ("c", {"n": np.ones(2), "x": grid}, r"'n' holds float, that of .* holds int:"),
+        ("d", {"n": np.ones(2, int), "x": grid.astype(np.float32)}, r"'x' holds float32\[3\], that of .* int32\[3\]:"),
         (
             "e",
-            {"n": np.zeros(2, int), "x": np.zeros((2, 4), np.int32)},
+            {"n": np.ones(2, int), "x": np.ones((2, 4), np.int32)},
             r"'x' holds int32\[4\], that of .* int32\[3\]:",
         ),
     ):
@@ -250,3 +250,32 @@ def test_rows_of_other_lengths_are_compared_by_what_is_in_them(tmp_path: Path) -
     assert len(open_files([tmp_path / "a.h5", tmp_path / "b.h5"])) == 4
     with pytest.raises(DataError, match=r"c\.h5: its column 'x' holds float32\[\*\], that of .* holds int32\[\*\]"):
         open_files(tmp_path / "*.h5")
+
+
+@both
+def test_chunks_that_are_not_there_are_said_once(write: Write, tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, {"x": np.arange(1, 31)}) for name in ("a", "b")]
+    for path in paths:
+        if path.suffix == ".h5":
+            with h5py_file(path) as file:
+                del file["x"]
+                file.create_dataset("x", (30,), "i8", chunks=(6,))[:24] = np.arange(1, 25)
+        else:
+            max(path.rglob("[0-9]*"), key=lambda each: int(each.name)).unlink()
+    with pytest.warns(UserWarning, match=r"a\..*, x: 1 of \d+ chunks are not there and read as the fill value") as said:
+        found = rows(paths)
+    assert len(said) == 1 and len(found) == 60 and found[0]["x"] == 1 and found[29]["x"] == 0
+
+
+def test_a_dataset_that_was_never_written_is_said(tmp_path: Path) -> None:
+    with h5py_file(tmp_path / "a.h5") as file:
+        file["x"] = np.arange(3)
+        file.create_dataset("y", (3,), "f4")
+    with pytest.warns(UserWarning, match="a.h5, y: 1 of 1 chunks are not there"):
+        assert rows(tmp_path / "a.h5")[2] == {"x": 2, "y": 0.0}
+    assert rows(tmp_path / "a.h5", columns=["x"])[2] == {"x": 2}
+
+
+def h5py_file(path: Path) -> Any:
+    h5py: Any = pytest.importorskip("h5py")
+    return h5py.File(path, "a")

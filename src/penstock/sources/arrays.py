@@ -11,6 +11,7 @@ import importlib
 import io
 import json
 import math
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,11 +34,14 @@ ALONE = "values"
 
 
 class Array(NamedTuple):
-    """What is known of one array: its rows, how many of them are read at once, and what type they are of."""
+    """What is known of one array: its rows, how many of them are read at once, what type they are of, and how many
+    chunks of it are not there, of how many."""
 
     rows: int
     block: int
     type: str
+    missing: int = 0
+    chunks: int = 0
 
 
 Node = Callable[[str], Any]
@@ -62,6 +66,14 @@ class Arrays:
             said = ", ".join(f"{name} has {count:,}" for name, count in rows.items()) or "there are none"
             raise ConfigError(f"{path}: its arrays must have rows, and all as many: {said}; choose some with columns=")
         self._rows = next(iter(rows.values()))
+        lacking = next((name for name in self.columns if found[name].missing), None)
+        if lacking is not None and shared.files.once("chunks"):
+            array = found[lacking]
+            warnings.warn(
+                f"{path}, {lacking}: {array.missing:,} of {array.chunks:,} chunks are not there and read as the fill "
+                "value: they were never written, hold nothing else, or are lost",
+                stacklevel=2,
+            )
 
     def __len__(self) -> int:
         return self._rows
@@ -144,7 +156,15 @@ def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path)
             text, inner = h5py.check_string_dtype(one.dtype), h5py.check_vlen_dtype(one.dtype)
             shape = one.shape if text or inner is None else (*one.shape, "*")
             kind = _type(np.dtype("U") if text else one.dtype if inner is None else inner, shape)
-            yield name, Array(int(one.shape[0]), _block(one, one.chunks), kind)
+            yield name, Array(int(one.shape[0]), _block(one, one.chunks), kind, *_lacking(one))
+
+
+def _lacking(one: Any) -> tuple[int, int]:
+    """How many chunks of a dataset have no place in the file, of how many; one without chunks counts as one."""
+    if one.chunks is None:
+        return int(one.size > 0 and one.id.get_storage_size() == 0), 1
+    chunks = math.prod(-(-int(size) // int(chunk)) for size, chunk in zip(one.shape, one.chunks, strict=True))
+    return chunks - int(one.id.get_num_chunks()), chunks
 
 
 def _dataset(data: Checked, name: str) -> Any:
@@ -170,6 +190,8 @@ def open_zarr(wanted: Wanted, /) -> Arrays:
                 int(node.shape[0]),
                 _block(node, getattr(node, "shards", None) or node.chunks),
                 _type(node.dtype, node.shape),
+                max(0, int(node.nchunks) - int(node.nchunks_initialized)),
+                int(node.nchunks),
             )
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
