@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import math
 import warnings
@@ -20,9 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base import machine, seams
+from ..base.seams import Stat
 from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
 from ..types import Ints
-from . import sidecar
+from . import folders, sidecar
 from .checked import Checked, Wanted
 from .held import Shared
 
@@ -47,13 +49,24 @@ class Array(NamedTuple):
 Node = Callable[[str], Any]
 """Opens one array by its name."""
 
+Still = Callable[[str, Any, int, int], None]
+"""Refuses rows of an array (its name, itself, from row to row) that were changed since it was opened."""
+
 
 class Arrays:
     """One file, or folder, of arrays."""
 
     def __init__(
-        self, path: Path, found: Mapping[str, Array], node: Node, *, columns: Sequence[str] | None, shared: Shared
+        self,
+        path: Path,
+        found: Mapping[str, Array],
+        node: Node,
+        *,
+        columns: Sequence[str] | None,
+        shared: Shared,
+        still: Still | None = None,
     ) -> None:
+        self._still = still
         self._path, self._node, self._shared, self._stat = path, node, shared, sidecar.stat(path)
         if missing := [column for column in columns or () if column not in found]:
             known = ", ".join(found) or "none"
@@ -105,6 +118,8 @@ class Arrays:
         key = ("open", self._path, name, machine.process())  # what was open before a fork is no longer ours
         with named(self._path, name):
             node = self._shared.files.get(key, lambda: (1, self._node(name)))
+            if self._still is not None:
+                self._still(name, node, start, stop)
             values: Any = np.asarray(node[start:stop])
             values = values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
             if len(values) != stop - start:
@@ -196,7 +211,29 @@ def open_zarr(wanted: Wanted, /) -> Arrays:
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
         }
-    return Arrays(path, found, partial(_array, path), columns=columns, shared=wanted.shared)
+    stats = [sidecar.stat(one) for one in folders.whole([path])]
+    newest = Stat(0, *(max(getattr(one, field) for one in stats) for field in Stat._fields[1:]))
+    whole = frozenset(name for name, array in found.items() if not array.missing)
+    still = partial(_still, path, newest, whole)
+    return Arrays(path, found, partial(_array, path), columns=columns, shared=wanted.shared, still=still)
+
+
+def _still(path: Path, newest: Stat, whole: frozenset[str], name: str, node: Any, start: int, stop: int) -> None:
+    """Refuse chunks that were written after the array was opened, or that are gone: they would read as other values."""
+    sizes = getattr(node, "shards", None) or node.chunks
+    folder = path.parent if name == ALONE else path.parent / name
+    grid = [range(-(-int(size) // int(chunk))) for size, chunk in zip(node.shape, sizes, strict=True)]
+    grid[0] = range(start // int(sizes[0]), -(-stop // int(sizes[0])))
+    for place in itertools.product(*grid):
+        chunk = folder / node.metadata.encode_chunk_key(place)
+        if not chunk.exists():
+            if name in whole:
+                raise DataError("it is gone, though it was there when the array was opened", where=str(chunk))
+            continue
+        if (now := sidecar.stat(chunk)).mtime > newest.mtime:
+            raise DataError("it was written while it was in use: keep data still during a run", where=str(chunk))
+        if now.ctime > newest.ctime:
+            sidecar.unchanged(chunk, now._replace(ctime=newest.ctime), name=str(chunk))
 
 
 def _array(path: Path, name: str) -> Any:

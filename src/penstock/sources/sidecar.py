@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import logging
 import struct
 import zlib
 from collections.abc import Callable, Generator
@@ -38,6 +39,7 @@ _MAGIC = b"PENSTOCK"
 _VERSION = 3
 _NAME = 200  # bytes of a name, to which more is added
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+_CHANGED = set[str]()
 _SYSTEM = tuple(map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split()))
 
 T = TypeVar("T")
@@ -264,7 +266,8 @@ def stat(path: Path) -> Stat:
 def unchanged(path: Path, then: Stat, *, name: str) -> None:
     """Refuse data that was replaced or grew since it was opened: rows already read would not fit those to come.
 
-    A new link or owner changes `ctime` alone, some network file systems number files anew: only both tell of a swap.
+    A new link or owner changes `ctime` alone, some network file systems number files anew: only both tell of a swap. A
+    new `ctime` alone is said once, as content that was written over with its time put back has that too.
     """
     if (now := stat(path)) == then:
         return
@@ -275,6 +278,13 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
             f"the file changed while it was in use (it had {_version(then)}, now {_version(now)}): open it again, "
             "and keep data still during a run",
             where=name,
+        )
+    if now.inode == then.inode and name not in _CHANGED:
+        _CHANGED.add(name)
+        logging.getLogger("penstock").warning(
+            "%s: it got another link, name or owner while it was in use, or other content with its time put back: keep "
+            "data still during a run",
+            name,
         )
 
 
