@@ -341,3 +341,14 @@ def test_files_that_a_dot_makes_one_sample_are_said_once(what: str, tmp_path: Pa
 def test_parts_with_dots_are_no_reason_to_warn(names: list[str], tmp_path: Path) -> None:
     write(tmp_path / "x.tar", [(name, b"") for name in names])
     assert len(open_files(tmp_path / "x.tar")) == len({name.partition(".")[0] for name in names})
+
+
+def test_files_that_a_dot_makes_one_sample_are_said_with_an_index_of_energon(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [("22.0.jpg", b""), ("23.0.jpg", b""), ("23.1.jpg", b"")])
+    found = tar_index.pass_over(path, path.stat().st_size, "x.tar")
+    np.asarray(found.starts, "=u8").tofile(tmp_path / "x.tar.idx")
+    source = open_files(path)
+    assert not list(tmp_path.glob(".*"))
+    with pytest.warns(UserWarning, match=r"x.tar: the sample '23' is made of 23.0.jpg, 23.1.jpg") as said:
+        source.read(np.array([0, 1, 1]))
+    assert len(said) == 1
