@@ -475,7 +475,8 @@ def test_headers_are_no_tokens(tool: str, tmp_path: Path) -> None:
     head, dtype = HEADERS[tool]
     ids = np.arange(500, dtype=dtype) % 50
     path = headed(tmp_path / "fineweb_train_000001.bin", ids, *head)
-    for options in ({}, {"dtype": dtype}):
+    given: list[Options] = [{}, {"dtype": dtype}]
+    for options in given:
         (whole,) = ps.read(path, **options)
         assert whole.dtype == dtype and whole.tolist() == ids.tolist()
     assert [len(each) for each in ps.read(path, eos=49)] == [50] * 10

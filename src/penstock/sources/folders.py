@@ -10,6 +10,7 @@ from ..errors import ConfigError, DataError
 from ..stores import located, told
 from . import meta
 from .mds_index import shards_of
+from .metadata import is_metadata
 
 ZARR = ("zarr.json", ".zarray", ".zgroup")
 """The metadata of a Zarr folder, which stands for all of it."""
@@ -131,8 +132,9 @@ def part(folder: str | Path, split: str) -> Path:
 
 
 def whole(files: Sequence[Path]) -> list[Path]:
-    """All the files that data lies in: of a Zarr folder, its chunks too."""
+    """All the files that data lies in: of a Zarr folder, its chunks too, but not what other tools leave there."""
     found = list[Path]()
     for path in files:
-        found += sorted(one for one in path.parent.rglob("*") if one.is_file()) if path.name in ZARR else [path]
+        inside = path.parent.rglob("*") if path.name in ZARR else [path]
+        found += sorted(one for one in inside if one.is_file() and not is_metadata(PurePosixPath(one.name)))
     return found
