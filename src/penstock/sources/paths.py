@@ -316,7 +316,8 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
             )
         out = [not one for one in alone]
     data = [one for one, gone in zip(entries, out, strict=True) if not gone]
-    log_left_out(pattern, [str(path) for path, gone in zip(pieces, out, strict=True) if gone])
+    named = zip(entries, pieces, out, strict=True)
+    log_left_out(pattern, [str(path) for one, path, gone in named if gone and one.file])
     log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
     return data
 
