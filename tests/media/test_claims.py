@@ -6,9 +6,12 @@ import fractions
 import io
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image as Pillow
 from PIL import ImageFile
@@ -302,6 +305,18 @@ def test_a_sample_with_a_wrong_time_is_replaced() -> None:
     with ps.Loader(ds, on_error="quarantine") as loader:
         assert list(loader) == [[5]] * 6
         assert [entry["index"] for entry in loader.journal] == [3]
+
+
+def test_the_journal_names_file_and_row_and_nothing_of_this_process(tmp_path: Path) -> None:
+    rows = [stored("png")[: None if number != 3 else 40] for number in range(6)]
+    pq.write_table(pa.table({"p": rows}), tmp_path / "a.parquet")
+    ds = ps.read(tmp_path / "a.parquet").map(Lazy({"p": "image"})).map(lambda row: row["p"].decode("rgb8").shape)
+    with ps.Loader(ds, on_error="quarantine") as loader:
+        assert list(loader) == [(120, 160, 3)] * 6
+        (entry,) = loader.journal
+    assert f"DataError: {tmp_path / 'a.parquet'}, row 3: p: " in entry["error"] and " at 0x" not in entry["error"]
+    with pytest.raises(DataError, match=r"a.parquet, row 3: p: "):
+        list(ps.Loader(ds))
 
 
 def test_pillow_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

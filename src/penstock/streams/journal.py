@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ from .step import Leaf
 
 _MOST_RANKS = 1 << 20
 _LONGEST = 400  # letters of an error that are kept
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object in memory: another one on every rank
 
 OnError: TypeAlias = Literal["raise", "quarantine"]
 
@@ -58,7 +60,7 @@ class Journal:
     def add(self, draw: SampleDraw, cause: Exception) -> None:
         """One more; an error where there are too many."""
         self._samples.add((draw.source, draw.index, draw.part))
-        error = f"{type(cause).__name__}: {cause}"[:_LONGEST]
+        error = _ADDRESS.sub("", f"{type(cause).__name__}: {cause}")[:_LONGEST]
         if len(self._samples) > self.most:
             count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
             raise DataError(f"{count}; the last: {error}", where=draw_shown(draw)) from cause
