@@ -1,20 +1,23 @@
-"""The house: imports go down, only seams touch the world, files are small, the import is light, names have examples."""
+"""Rules of the source tree: import floors, seams, light imports, examples and typed arguments of public names.
+
+Each file is parsed once. Each rule is one test that reports every violation with its file and line.
+"""
 
 from __future__ import annotations
 
 import ast
 import doctest
-import importlib
 import inspect
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -23,7 +26,6 @@ from penstock.sources.paths import KINDS, FormatName
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
-FILES = sorted(SOURCE.rglob("*.py"))
 
 # Imports go down, and on one floor only to the left. A folder is one unit: its files may import each other.
 FLOORS = {
@@ -34,187 +36,225 @@ FLOORS = {
     "frames": ("media", "tasks", "frames"),
     "faces": ("testing", "compat", "report", "demo", "cli", "__main__"),
 }
-PLACES = {unit: place for place, unit in enumerate(unit for floor in FLOORS.values() for unit in floor)}
+UNITS = [unit for floor in FLOORS.values() for unit in floor]
+CORE = ("base", "orders", "folds", "mixing", "pack", "streams", "ops", "graph", "runtime")
 
-LONG_FILES = {
-    "schedule.py": "the docstrings say what every argument is",
-    "dataset.py": "one class with one method for every step, by what steps do; two thirds of it are docstrings",
-    "loader.py": "one class with what a run can be asked for; half of it is docstrings",
+# Modules that touch the system. Only the seams, the executors and what a person runs by hand may import them.
+SYSTEM = {
+    "time",
+    "os",
+    "threading",
+    "random",
+    "secrets",
+    "pickle",
+    "marshal",
+    "multiprocessing",
+    "subprocess",
+    "socket",
 }
-LIMIT = 350
-
-# What touches the world. Only the seams and what a person runs by hand (the command line, the demo) may.
-WORLD = {"time", "os", "threading", "random", "secrets", "pickle", "marshal", "multiprocessing", "subprocess", "socket"}
-FREE = ("cli", "demo")
-SEAMS = {SOURCE / "base" / f"{name}.py" for name in ("seams", "machine", "hands")}
-# Processes, sockets and shared memory are what these are about; nothing in them decides on an item.
-PROCESSES = {SOURCE / "runtime" / "executors" / f"{name}.py" for name in ("processes", "member", "worker", "wire")}
+MAY_TOUCH_THE_SYSTEM = {
+    *(f"base/{name}.py" for name in ("seams", "machine", "hands")),
+    *(f"runtime/executors/{name}.py" for name in ("processes", "member", "worker", "wire")),
+}
+RUN_BY_HAND = ("cli", "demo")
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 
+NODES = {"Read", "Reorder", "Mix", "Each", "Hold", "Head", "Rest", "Again"}
+# Writes a mixture file from a tree, so it decides for each node whether a file can express it.
+TAKES_TREES_APART = {"mixture_files/unbuild.py"}
+
 HEAVY = ("torch", "jax", "datasets", "pandas", "hypothesis", "rich", "typer", "tokenizers", "matplotlib")
+# Frameworks that take seconds to import. Modules that need one are imported by the tests of that framework.
+FRAMEWORKS = {"torch", "torchdata", "jax", "orbax", "lightning", "transformers", "datasets"}
 
 
-def unit_of(path: Path) -> str:
-    """The part of the package a file belongs to: its folder, or its own name."""
-    relative = path.relative_to(SOURCE)
-    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
-
-
-def place_of(unit: str) -> int:
-    assert unit in PLACES, f"{unit} stands on no floor: give it a place in tests/test_house.py"
-    return PLACES[unit]
+# ---------------------------------------------------------------- the files, each parsed once
 
 
 def module_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {module_of(path): path for path in FILES}
+FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
+MODULES = {module_of(path): name for name, path in FILES.items()}
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Every module a file imports, absolute, wherever in the file the import stands."""
-    package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text(encoding="utf-8"))
+
+
+def unit_of(name: str) -> str:
+    """The folder of a file, or its own name at the root."""
+    return name.partition("/")[0].removesuffix(".py")
+
+
+def modules_in(name: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """The line and absolute name of every module that these nodes of a file import."""
+    module = module_of(FILES[name])
+    package = (module if name.endswith("__init__.py") else module.rpartition(".")[0]).split(".")
+    for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                yield full if full in MODULES else base
+                yield node.lineno, full if full in MODULES else base
 
 
-def inner(path: Path) -> set[Path]:
-    """The files of the package that a file imports."""
-    return {MODULES[name] for name in imported(path) if name in MODULES}
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements that run when a module is imported."""
+    for child in ast.iter_child_nodes(node):
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        is_for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if isinstance(child, ast.stmt | ast.ExceptHandler) and not is_function and not is_for_types:
+            yield child
+            yield from at_import(child)
 
 
-def test_there_is_something_to_hold() -> None:
-    assert {"__init__.py", "dataset.py", "loader.py"} <= {path.name for path in FILES}
+@cache
+def imports(name: str) -> list[tuple[int, str]]:
+    """The line and name of every module that a file imports, also inside functions."""
+    return list(modules_in(name, ast.walk(tree(name))))
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_go_down(path: Path) -> None:
-    unit = unit_of(path)
-    if unit == "__init__":
-        return
-    for target in inner(path):
-        below = unit_of(target)
-        if below == "__init__":
-            assert unit in FLOORS["faces"], f"{module_of(path)} imports the public package; only the faces may"
-        elif below != unit:
-            assert place_of(below) < place_of(unit), f"{module_of(path)} imports {module_of(target)}, not below it"
+@cache
+def nodes(name: str) -> list[ast.Call | ast.MatchClass]:
+    return [node for node in ast.walk(tree(name)) if isinstance(node, ast.Call | ast.MatchClass)]
 
 
-CORE = ("base", "orders", "folds", "mixing", "pack", "streams", "ops", "graph", "runtime")
+def report(violations: list[str]) -> None:
+    """Fail with all violations, one a line."""
+    assert not violations, "\n" + "\n".join(violations)
+
+
+# ---------------------------------------------------------------- rules of the source
+
+
+def test_imports_go_down() -> None:
+    assert {"__init__.py", "dataset.py", "loader.py"} <= set(FILES)
+    violations = [f"{name}:1: give {unit_of(name)} a place in FLOORS" for name in FILES if unit_of(name) not in UNITS]
+    violations = [text for text in violations if not text.startswith("__init__.py:")]
+    for name in FILES:
+        unit = unit_of(name)
+        for line, module in imports(name):
+            below = unit_of(MODULES[module]) if module in MODULES else unit
+            if unit == below or unit not in UNITS or below not in (*UNITS, "__init__"):
+                continue
+            if below == "__init__" and unit not in FLOORS["faces"]:
+                violations.append(f"{name}:{line}: imports the public package; only the faces may")
+            elif below != "__init__" and UNITS.index(below) >= UNITS.index(unit):
+                violations.append(f"{name}:{line}: imports {module}, which is not below it")
+    report(violations)
+
+
+def test_no_import_cycle() -> None:
+    # An import of a folder imports its __init__ first; `imports` has that edge.
+    graph = {name: {MODULES[module] for _, module in imports(name) if module in MODULES} - {name} for name in FILES}
+    assert list(TopologicalSorter(graph).static_order())
 
 
 def test_a_name_means_one_thing_in_the_core() -> None:
     defined: dict[str, list[str]] = {}
-    for path in FILES:
-        if unit_of(path) in CORE or path.parent == SOURCE:
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for name in FILES:
+        if unit_of(name) in CORE or "/" not in name:
+            for node in tree(name).body:
                 if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-                    defined.setdefault(node.name, []).append(module_of(path))
-    twice = {name: places for name, places in defined.items() if len(places) > 1}
-    assert not twice, f"names with several meanings: {twice}"
+                    defined.setdefault(node.name, []).append(f"{name}:{node.lineno}")
+    report([f"{', '.join(places)}: all define {name}" for name, places in defined.items() if len(places) > 1])
 
 
-def test_few_files_stand_at_the_root() -> None:
-    root = sorted(path.name for path in SOURCE.glob("*.py"))
-    assert len(root) <= 12, f"{len(root)} modules at the root, {', '.join(root)}: find a room for the new one"
-
-
-def test_no_import_cycle() -> None:
-    # A module outside a folder that imports the folder imports its __init__ first; that edge is in `inner`.
-    graph = {module_of(path): {module_of(target) for target in inner(path)} - {module_of(path)} for path in FILES}
-    assert list(TopologicalSorter(graph).static_order())
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if unit_of(path) not in FREE and path not in PROCESSES | SEAMS], ids=module_of
-)
-def test_only_the_seams_touch_the_world(path: Path) -> None:
-    for name in imported(path):
-        top = name.partition(".")[0]
-        assert top not in WORLD or name == "os.path", (
-            f"{module_of(path)} imports {name}; go through penstock.base.seams, or machine"
-        )
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            assert called not in FORBIDDEN_CALLS, f"{path.name}:{node.lineno} calls {called}"
-            assert not called.endswith("yaml.load"), f"{path.name}:{node.lineno}: data is not code, use yaml.safe_load"
-            assert not called.startswith(("np.random.seed", "np.random.rand")), (
-                f"{path.name}:{node.lineno}: global random"
-            )
-
-
-NODES = {"Read", "Reorder", "Mix", "Each", "Hold", "Head", "Rest", "Again"}
-# Writing a mixture file is going back over what a tree was made of, and says of every step whether a file can hold it.
-TAKES_TREES_APART = {"mixture_files/unbuild.py"}
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_only_the_graph_matches_over_kinds_of_nodes(path: Path) -> None:
-    name = path.relative_to(SOURCE).as_posix()
-    if name.startswith("graph/") or name in TAKES_TREES_APART:
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.MatchClass):
-            asked = {ast.unparse(node.cls)}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
-            asked = set(ast.unparse(node.args[1]).split(" | "))
-        else:
+def test_only_the_seams_touch_the_system() -> None:
+    violations = list[str]()
+    for name in FILES:
+        if unit_of(name) in RUN_BY_HAND or name in MAY_TOUCH_THE_SYSTEM:
             continue
-        assert not asked & NODES, f"{name}:{node.lineno} asks of which kind a node is: that belongs in graph/"
+        for line, module in imports(name):
+            if module.partition(".")[0] in SYSTEM and module != "os.path":
+                violations.append(f"{name}:{line}: imports {module}; use penstock.base.seams or machine")
+        for node in nodes(name):
+            function = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if function in FORBIDDEN_CALLS:
+                violations.append(f"{name}:{node.lineno}: calls {function}")
+            if function.endswith("yaml.load"):
+                violations.append(f"{name}:{node.lineno}: use yaml.safe_load, data is not code")
+            if function.startswith(("np.random.seed", "np.random.rand")):
+                violations.append(f"{name}:{node.lineno}: uses global random state")
+    report(violations)
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_files_are_small(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    name = path.relative_to(SOURCE).as_posix()
-    if name in LONG_FILES:
-        assert lines > LIMIT, f"{name} is short again: take it out of LONG_FILES"
-    else:
-        assert lines <= LIMIT, f"{name} has {lines} lines: split it, or give the reason in LONG_FILES"
+def test_only_the_graph_matches_over_kinds_of_nodes() -> None:
+    violations = list[str]()
+    for name in FILES:
+        if name.startswith("graph/") or name in TAKES_TREES_APART:
+            continue
+        for node in nodes(name):
+            if isinstance(node, ast.MatchClass):
+                kinds = {ast.unparse(node.cls)}
+            elif ast.unparse(node.func) == "isinstance":
+                kinds = set(ast.unparse(node.args[1]).split(" | "))
+            else:
+                continue
+            if kinds & NODES:
+                violations.append(f"{name}:{node.lineno}: asks for the kind of a node; move this to graph/")
+    report(violations)
+
+
+def test_few_files_are_at_the_root() -> None:
+    root = [name for name in FILES if "/" not in name]
+    assert len(root) <= 12, f"{len(root)} modules at the root ({', '.join(root)}): put the new one into a folder"
+
+
+# ---------------------------------------------------------------- the docs of the source
 
 
 def test_the_map_shows_every_room() -> None:
-    docs, rooms = ROOT / "docs", list(PLACES)
-    text, picture = ((docs / name).read_text(encoding="utf-8") for name in ("house.md", "house.svg"))
-    assert re.findall(r"\*\*`(\w+)`\*\*", text) == rooms, "docs/house.md: a paragraph for every room, floor by floor"
-    drawn = re.findall(r'class="room"[^>]*>(\w+)<', picture)
-    assert sorted(drawn) == sorted(rooms), "docs/house.svg: a box for every room"
-    assert all((SOURCE / room).is_dir() or (SOURCE / f"{room}.py").is_file() for room in rooms)
+    text, picture = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("house.md", "house.svg"))
+    assert re.findall(r"\*\*`(\w+)`\*\*", text) == UNITS, "docs/house.md: a paragraph for every room, floor by floor"
+    boxes = re.findall(r'class="room"[^>]*>(\w+)<', picture)
+    assert sorted(boxes) == sorted(UNITS), "docs/house.svg: a box for every room"
+    assert all((SOURCE / room).is_dir() or (SOURCE / f"{room}.py").is_file() for room in UNITS)
 
 
-def test_the_pages_inside_name_files_that_exist() -> None:
+def test_the_pages_about_the_source_name_files_that_exist() -> None:
+    violations = list[str]()
     for page in ("house.md", "position.md"):
-        for name in re.findall(r"`(?:src/penstock/)?([\w/]+\.py)`", (ROOT / "docs" / page).read_text(encoding="utf-8")):
-            assert (SOURCE / name).is_file() or (ROOT / name).is_file(), f"docs/{page} names {name}"
+        for line, text in enumerate((ROOT / "docs" / page).read_text(encoding="utf-8").splitlines(), 1):
+            for name in re.findall(r"`(?:src/penstock/)?([\w/]+\.py)`", text):
+                if name not in FILES and not (ROOT / name).is_file():
+                    violations.append(f"docs/{page}:{line}: there is no {name}")
+    report(violations)
 
 
-def fresh(code: str) -> str:
-    """What a new interpreter prints."""
+# ---------------------------------------------------------------- imports
+
+
+def fresh(code: str, *arguments: str) -> str:
+    """The output of a new interpreter."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # users compile once
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=env)
+    done = subprocess.run(
+        [sys.executable, *arguments, "-c", code], capture_output=True, text=True, timeout=600, env=env
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize(
-    ("used", "unwanted"), [("penstock.errors", (*HEAVY, "numpy", "pyarrow")), ("penstock.mix, penstock.Loader", HEAVY)]
-)
-def test_import_is_light(used: str, unwanted: tuple[str, ...]) -> None:
-    loaded = fresh(f"import sys, penstock; {used}; print(*(name for name in {unwanted!r} if name in sys.modules))")
-    assert loaded == "", f"import penstock; {used}: loads {loaded}"
+def test_import_is_light() -> None:
+    code = """
+import sys, penstock
+penstock.errors
+print([name for name in (*{heavy}, "numpy", "pyarrow") if name in sys.modules])
+penstock.mix, penstock.Loader
+print([name for name in {heavy} if name in sys.modules])
+"""
+    assert fresh(code.replace("{heavy}", repr(HEAVY))) == "[]\n[]"
 
 
+@pytest.mark.slow  # measures time, three times
 def test_import_is_fast() -> None:
-    # Measured against what it stands on, in the same interpreter, so that a slow machine is not a failure.
+    # Compared with NumPy and pyarrow in the same interpreter, so that a slow machine is not a failure.
     code = (
         "import time\n"
         "a = time.process_time()\n"
@@ -225,31 +265,110 @@ def test_import_is_fast() -> None:
     )
     times = [[float(word) for word in fresh(code).split()] for _ in range(3)]
     base, own = (min(column) for column in zip(*times, strict=True))
-    assert own < 2 * base, (
-        f"import penstock takes {own:.2f} s of the processor on top of {base:.2f} s for numpy and pyarrow"
-    )
+    assert own < 2 * base, f"import penstock takes {own:.2f} s of CPU on top of {base:.2f} s for numpy and pyarrow"
 
 
-@pytest.mark.parametrize("name", sorted(penstock.__all__))
-def test_public_names_have_an_example(name: str) -> None:
-    thing = getattr(penstock, name)
-    if isinstance(thing, str | int) or inspect.ismodule(thing):
-        return
-    text = inspect.getdoc(thing) or ""
-    assert text, f"penstock.{name} has no docstring"
-    if inspect.isclass(thing) and issubclass(thing, Exception):
-        return
-    found = doctest.DocTestFinder(recurse=False).find(thing, name)
-    assert any(test.examples for test in found), f"the docstring of penstock.{name} has no example (>>>)"
+IMPORT_ALL = """
+import importlib, sys, traceback
+failed = {}
+for name in {names}:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        failed.setdefault(f"{frame.filename}:{frame.lineno}: {error!r}", []).append(name)
+sys.exit("\\n".join(f"{where} when importing {', '.join(names)}" for where, names in failed.items()) or 0)
+"""
 
 
-@pytest.mark.parametrize("name", sorted(set(dir(penstock.Dataset))))
-def test_public_methods_are_documented(name: str) -> None:
-    if name.startswith("_"):
-        return
-    text = inspect.getdoc(getattr(penstock.Dataset, name)) or ""
-    assert text, f"Dataset.{name} has no docstring"
-    assert ">>>" in text, f"the docstring of Dataset.{name} has no example (>>>)"
+def needs_a_framework() -> set[str]:
+    """The files whose import imports a framework, directly or through others."""
+    graph = {name: {module for _, module in modules_in(name, at_import(tree(name)))} for name in FILES}
+    needing = {name for name, modules in graph.items() if {module.partition(".")[0] for module in modules} & FRAMEWORKS}
+    while more := {name for name in graph if {MODULES.get(module) for module in graph[name]} & needing} - needing:
+        needing |= more
+    return needing
+
+
+def test_every_module_imports() -> None:
+    heavy = needs_a_framework()
+    light = [module for module, name in MODULES.items() if name not in heavy and name != "__main__.py"]
+    assert len(light) > 0.9 * len(FILES)
+    fresh(IMPORT_ALL.replace("{names}", repr(light)), "-W", "error")
+
+
+@pytest.mark.slow  # imports every framework
+def test_every_module_that_needs_a_framework_imports() -> None:
+    fresh(IMPORT_ALL.replace("{names}", repr([module_of(FILES[name]) for name in sorted(needs_a_framework())])))
+
+
+# ---------------------------------------------------------------- public names
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Every public function and class that is no exception, and every public method."""
+    for name in penstock.__all__:
+        value = getattr(penstock, name)
+        if not isinstance(value, str | int) and not inspect.ismodule(value):
+            yield name, value
+    kinds = (penstock.Dataset, penstock.Loader, type(penstock.from_sequence("a").plan), penstock.DatasetIterator)
+    for kind in (*kinds, penstock.Schedule):
+        for name, value in inspect.getmembers(kind):
+            if not name.startswith("_") and (callable(value) or kind is penstock.Dataset):
+                yield f"{kind.__name__}.{name}", value
+
+
+PUBLIC = dict(public())
+# Strings that users choose freely, and arguments that take any object.
+FREE_TEXT = {"name", "group_by", "source", "column", "lengths", "split", "mask", "uid", "key"}
+ANY_OBJECT = {("from_sequence", "seq")}
+
+
+def place(value: Any) -> str:
+    """Where a public name is defined."""
+    value = inspect.unwrap(getattr(value, "fget", value))
+    try:
+        return f"{Path(inspect.getfile(value)).relative_to(SOURCE)}:{inspect.getsourcelines(value)[1]}"
+    except (TypeError, OSError, ValueError):
+        return "?"
+
+
+def test_public_names_have_an_example() -> None:
+    violations = list[str]()
+    for name, value in PUBLIC.items():
+        text = inspect.getdoc(value) or ""
+        if not text:
+            violations.append(f"{place(value)}: {name} has no docstring")
+        elif inspect.isclass(value) and issubclass(value, Exception):
+            continue
+        elif "." not in name:
+            tests = doctest.DocTestFinder(recurse=False).find(value, name)
+            if not any(test.examples for test in tests):
+                violations.append(f"{place(value)}: the docstring of {name} has no example (>>>)")
+        elif name.startswith("Dataset.") and ">>>" not in text:
+            violations.append(f"{place(value)}: the docstring of {name} has no example (>>>)")
+    report(violations)
+
+
+def test_arguments_are_typed_and_documented() -> None:
+    violations = list[str]()
+    for name, value in PUBLIC.items():
+        if not callable(value) or (inspect.isclass(value) and issubclass(value, Exception)):
+            continue
+        text = inspect.getdoc(value) or ""
+        for argument, parameter in inspect.signature(value).parameters.items():
+            annotation = str(parameter.annotation)
+            if argument == "self":
+                continue
+            wrong = {
+                "say what it is": annotation == "Any" and (name, argument) not in ANY_OBJECT,
+                "use a Literal, if it is a choice": annotation.removesuffix(" | None") == "str"
+                and argument not in FREE_TEXT,
+                "spell the keywords out": parameter.kind == parameter.VAR_KEYWORD and annotation != "P.kwargs",
+                "the docstring leaves it out": not re.search(rf"^ +\**{argument}: ", text, re.MULTILINE),
+            }
+            violations += [f"{place(value)}: {name}({argument}): {why}" for why, is_so in wrong.items() if is_so]
+    report(violations)
 
 
 def test_all_is_sorted_and_true() -> None:
@@ -263,53 +382,11 @@ def test_all_is_sorted_and_true() -> None:
         assert not hasattr(penstock, name)
 
 
-def test_types_are_shipped() -> None:
-    assert (Path(inspect.getfile(penstock)).parent / "py.typed").is_file()
+def test_choices_are_defined_once() -> None:
+    assert set(get_args(FormatName)) == {*KINDS, "energon"}
 
 
-def test_core_needs_little() -> None:
+def test_the_package_is_typed_and_needs_little() -> None:
+    assert (SOURCE / "py.typed").is_file()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {requirement.split(">")[0] for requirement in project["dependencies"]} == {"numpy", "pyarrow"}
-
-
-def test_every_module_imports() -> None:
-    for name in MODULES:
-        if not name.endswith("__main__"):
-            importlib.import_module(name)
-
-
-def called() -> Iterator[tuple[str, str, inspect.Signature]]:
-    """What users call: its name, its docstring and what it takes."""
-    kinds = (penstock.Dataset, penstock.Loader, type(penstock.from_sequence("a").plan), penstock.DatasetIterator)
-    for name in penstock.__all__:
-        thing = getattr(penstock, name)
-        if not (inspect.isclass(thing) and issubclass(thing, Exception)):
-            yield name, inspect.getdoc(thing) or "", inspect.signature(thing)
-    for kind in (*kinds, penstock.Schedule):
-        for name, method in inspect.getmembers(kind, callable):
-            if not name.startswith("_"):
-                yield f"{kind.__name__}.{name}", inspect.getdoc(method) or "", inspect.signature(method)
-
-
-CALLED = {name: (text, signature.parameters) for name, text, signature in called()}
-# Texts that are names of the user's, and what any object may be.
-TEXTS = {"name", "group_by", "source", "column", "lengths", "split", "mask", "uid", "key"}
-ANYTHING = {("from_sequence", "seq")}
-
-
-@pytest.mark.parametrize("name", sorted(CALLED))
-def test_arguments_are_typed_and_documented(name: str) -> None:
-    text, parameters = CALLED[name]
-    for argument, parameter in parameters.items():
-        said = str(parameter.annotation)
-        if argument == "self":
-            continue
-        assert said != "Any" or (name, argument) in ANYTHING, f"{name}({argument}): say what it is"
-        assert said.removesuffix(" | None") != "str" or argument in TEXTS, f"{name}({argument}): a Literal, if a choice"
-        assert parameter.kind != parameter.VAR_KEYWORD or said == "P.kwargs", f"{name}(**{argument}): spell them out"
-        assert re.search(rf"^ +\**{argument}: ", text, re.MULTILINE), f"the docstring of {name} does not say {argument}"
-
-
-def test_choices_are_defined_once() -> None:
-    known = {*KINDS, "energon"}
-    assert set(get_args(FormatName)) == known
