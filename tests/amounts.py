@@ -11,12 +11,17 @@ done = Counter[str]()
 """Random trees and runs so far; the number is printed at the end."""
 
 
-def examples(at_ci: int) -> settings:
-    """So many examples under the profile `ci`; `dev` takes a share of it."""
-    profile = settings()  # what the command line chose
-    return settings(max_examples=max(1, at_ci * profile.max_examples // 100))
+def examples(percent: int) -> settings:
+    """Settings with a share of the examples of the profile: 25 in `make test`, 100 in `make soak`."""
+    profile = settings()  # chosen by the command line
+    return settings(max_examples=max(1, percent * profile.max_examples // 100))
 
 
-def rounds(at_ci: int, soak: int) -> int:
-    """How often to do something: `soak` times where `make soak` runs (`SOAK=1`)."""
-    return soak if os.environ.get("SOAK") else at_ci
+def is_soak() -> bool:
+    """True where `make soak` set `SOAK=1`."""
+    return bool(os.environ.get("SOAK"))
+
+
+def rounds(usual: int, soak: int) -> int:
+    """How often to repeat something: `soak` times in `make soak`."""
+    return soak if is_soak() else usual

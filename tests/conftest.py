@@ -1,12 +1,17 @@
-"""Hypothesis profiles (`ci` for every run, `dev` and `glance` for a quick look, `nightly` for the many seeds of `make soak`) and the meter.
+"""Hypothesis profiles and the seed of a run; fixtures that every test uses.
 
-`ci` is derandomized, so that a failure repeats. Tests say with `amounts.examples` how many examples they take at `ci`.
+Property tests take 25 examples (`default`), 100 in `make soak` (`soak`) and 4 for a quick look (`glance`). The seed is
+derived from the commit, so every commit tries other examples and a failure repeats. The summary prints the seed.
 """
 
 from __future__ import annotations
 
 import gc
+import hashlib
+import subprocess
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,19 +22,43 @@ from meter import meter
 
 __all__ = ["meter"]
 
+ROOT = Path(__file__).resolve().parent.parent
+
 settings.register_profile(
-    "ci",
+    "default",
     deadline=None,
-    derandomize=True,
+    derandomize=False,
+    database=None,  # examples of earlier runs would depend on the machine
     print_blob=True,
-    max_examples=100,
+    max_examples=25,
     stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
-settings.register_profile("dev", settings.get_profile("ci"), derandomize=False, max_examples=20)
-settings.register_profile("glance", settings.get_profile("dev"), max_examples=4)
-settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, stateful_step_count=60)
-settings.load_profile("ci")
+settings.register_profile("glance", settings.get_profile("default"), max_examples=4)
+settings.register_profile("soak", settings.get_profile("default"), max_examples=100, stateful_step_count=60)
+settings.load_profile("default")
+
+
+def commit() -> str:
+    """The commit of this checkout, or the version of the package where there is no git."""
+    try:
+        git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+        if git.returncode == 0:
+            return git.stdout.strip()
+    except OSError:
+        pass
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+
+def seed_of(commit: str) -> int:
+    """The seed of the property tests of a commit."""
+    return int.from_bytes(hashlib.sha256(commit.encode()).digest()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)  # before the plugin of Hypothesis reads its options
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(seed_of(commit()))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -65,6 +94,8 @@ def pytest_testnodedown(node: Any) -> None:
     done.update(getattr(node, "workeroutput", {}).get("done", {}))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if done:
         terminalreporter.write_line("done at random: " + ", ".join(f"{n:,} {what}" for what, n in sorted(done.items())))
+    seed = config.option.hypothesis_seed
+    terminalreporter.write_line(f"seed of the property tests: {seed}; repeat with --hypothesis-seed={seed}")

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock.compat.grain as grain
+from amounts import examples
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 
@@ -119,7 +120,7 @@ def test_full_sequences_keep_a_row_of_their_own() -> None:
     assert [row["a"].tolist() for row in split(ds)] == [[1, 1, 1, 2], [2, 2, 2, 3], [3, 0, 0, 0]]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12), st.booleans())
 def test_every_token_once_and_in_order(sizes: list[tuple[int, int]], keep: bool) -> None:
     rows = split(docs(sizes), length_struct={"a": 5, "b": 3}, split_full_length_features=not keep)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 import penstock as ps
+from amounts import is_soak
 from penstock.frames.trainers import AllRanks, require_ranks, rest_or_next, states_of_all
 
 pytest.importorskip("torch")
@@ -72,8 +72,8 @@ def global_steps(run: Run) -> tuple[list[list[Any]], list[float]]:
 @pytest.mark.parametrize(("trainer", "flow"), [*SAMPLE, *NIGHTLY])
 def test_killed_in_the_middle_of_an_epoch_and_resumed(trainer: str, flow: str, tmp_path: Path) -> None:
     pytest.importorskip(trainer)
-    if (trainer, flow) in NIGHTLY and settings().derandomize:
-        pytest.skip("each trainer once in a normal run; the rest with --hypothesis-profile=nightly")
+    if (trainer, flow) in NIGHTLY and not is_soak():
+        pytest.skip("each trainer once in a usual run; the rest in `make soak`")
 
     def run(name: str, world: int, kill: int = 0, begin: Path | str = "") -> Run:
         return Run(trainer, flow, world, str(tmp_path / name), str(begin), kill)
@@ -108,7 +108,7 @@ def test_killed_in_the_middle_of_an_epoch_and_resumed(trainer: str, flow: str, t
 def test_saved_at_any_batch_of_passes_without_a_length(trainer: str, tmp_path: Path) -> None:
     pytest.importorskip(trainer)
     full = Run(trainer, "ends", 1, str(tmp_path / "full"), step=1, every=1)
-    steps = (6, 7, 8) if settings().derandomize else (1, 6, 7, 8, 13, 14, 21)  # 7 batches make a pass
+    steps = (6, 7, 8) if not is_soak() else (1, 6, 7, 8, 13, 14, 21)  # 7 batches make a pass
     kept = [tmp_path / "full" / f"checkpoint-{step}" for step in steps]
     rests = [Run(trainer, "ends", 1, str(tmp_path / path.name), str(path), step=1, every=99) for path in kept]
     train([full, *rests])

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from amounts import examples, is_soak
 from penstock.base.random import key_of
 from penstock.errors import ConfigError, StateError
 from penstock.graph.recipe import describe
@@ -261,7 +262,7 @@ def unlucky(many: int, of: int) -> list[Any]:
 
 
 def test_counts_keep_to_the_unluckiest_weights() -> None:
-    night = settings().max_examples > 1_000  # 4 * 10^6 draws of 100 out of 10,000 then
+    night = is_soak()  # 4 * 10^6 draws of 100 out of 10,000 then
     for weights in unlucky(100, 10_000) if night else unlucky(3, 300):
         source = drawn(endless(weights, key=1), 4_000_000 if night else 50_000)
         assert worst(source, [Piece(0, weights)]) <= 2
@@ -1014,7 +1015,7 @@ def test_a15_positions_beyond_those_that_are_counted_are_refused() -> None:
 # ---------------------------------------------------------------- laws
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_laws_of_random_mixtures(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 6))
@@ -1034,7 +1035,7 @@ def test_laws_of_random_mixtures(data: st.DataObject) -> None:
         assert (m.counts(position) == np.bincount(source[:position], minlength=n)).all()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.integers(1, 1 << 48).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), st.integers(0, (1 << 60) - 1)
 )

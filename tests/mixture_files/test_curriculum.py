@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import settings
 
 import penstock as ps
+from amounts import rounds
 from penstock.mixture_files import lint, read_model
 from penstock.report import Target, opened, shares
 from penstock.report.blame import blame
@@ -72,7 +72,7 @@ def curriculum(folder: Path, steps: int) -> Path:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: Any) -> Path:
-    steps = 5_000 if settings().stateful_step_count > 50 else 150  # nightly, and otherwise
+    steps = rounds(150, 5_000)
     return curriculum(tmp_path_factory.mktemp("curriculum"), steps)
 
 

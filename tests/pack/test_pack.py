@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import penstock as ps
+from amounts import examples
 from penstock.base.tree import collate
 from penstock.errors import ConfigError, DataError
 from penstock.pack import BestFit, ConcatSplit, FirstFit, Packing, Rebatch, build_row, fitted, join_parts, plan
@@ -666,7 +667,7 @@ def test_a3_packs_have_their_own_rows_in_every_pass(method: Any) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(folds, st.lists(st.integers(0, 9), min_size=1, max_size=30), st.randoms())
 def test_a_later_pass_is_made_to_have_as_many_rows(fold: Any, sizes: list[int], random: Any) -> None:
     before = np.array(sizes)
