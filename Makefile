@@ -1,87 +1,119 @@
-# Everything lives in .venv, made on first use; only python3 and make are assumed.
+# Everything is installed into .venv on first use; only python3 and make are assumed. VENV=folder names another one.
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 JOBS ?= 2
 SEEDS ?= 50
+PYTHONS ?= 3.12 3.13 3.14
+PYTEST := $(BIN)/python -m pytest -q
 # Tests start hundreds of interpreters, and each would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check soak formats bench bench-quick docs free-threaded clean
+.PHONY: help demo test test-all check docs free-threaded nightly soak formats oldest pythons bench bench-quick clean
 help:
-	@echo "make demo   mix, pack, kill, resume and compare, on data this machine already has"
-	@echo "make test   every test, doctest, docs code block and example"
-	@echo "make check  ruff, pyright, the import floors"
-	@echo "make soak   the property tests with SEEDS=50 seeds, over 100,000 random trees and runs, and a million documents"
-	@echo "make formats  every format, written by its own tool, which is installed for that"
-	@echo "make bench  Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios, in under a minute"
-	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, where there is one"
-	@echo "make docs   the documentation, warnings are errors"
+	@echo "make demo           mix, pack, kill, resume and compare, on data this machine already has"
+	@echo "make test           the quick tests, docstrings, docs code blocks and examples: about 6 minutes on 2 cores"
+	@echo "make test-all       every test, also those marked slow: processes, kills, clusters, trainers"
+	@echo "make check          ruff, pyright, the rules of the source tree"
+	@echo "make docs           the documentation; warnings are errors"
+	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, if there is one"
+	@echo "make nightly        soak, formats, oldest, pythons, bench: what the gate, .ci/run, has no time for"
+	@echo "make soak           the property tests with SEEDS=50 fresh seeds, long runs, fuzzers, a million documents"
+	@echo "make formats        every format, written by its own tool, which is installed for that"
+	@echo "make oldest         the core with the oldest NumPy and pyarrow that it allows"
+	@echo "make pythons        the quick tests on every other Python that is installed: PYTHONS=\"$(PYTHONS)\""
+	@echo "make bench          Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios in under a minute"
 
 # An extra's stamp is newer than pyproject.toml once it is installed.
-.venv/.demo: pyproject.toml
-	$(PYTHON) -m venv .venv
+$(VENV)/.demo: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
 # torch first and by itself: this version is found as a CPU build where there is one, a range would bring the newest.
-.venv/.dev: pyproject.toml
-	$(PYTHON) -m venv .venv
+$(VENV)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@ .venv/.demo
+	@touch $@ $(VENV)/.demo
 
 # The last three ask for older versions of what the others need, and for a torchvision that cannot load beside a CPU
 # build of torch. What they import is in the extra; they come without their lists.
-.venv/.bench: pyproject.toml
-	$(PYTHON) -m venv .venv
+$(VENV)/.bench: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	    litdata==0.2.76 mosaicml-streaming==0.13.0 trl==1.16.0 boto3 s3transfer
 	@touch $@
 
-demo: .venv/.demo
+demo: $(VENV)/.demo
 	$(BIN)/penstock demo
 
-test: .venv/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q
+test: $(VENV)/.dev
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not slow"
 
-check: .venv/.dev
+test-all: $(VENV)/.dev
+	$(PYTEST) -n $(JOBS) --dist worksteal
+
+check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -q tests/test_house.py
+	$(PYTEST) tests/test_house.py
 
-soak: .venv/.dev
-	DOCUMENTS=1000000 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py -k shards
-	SOAK=1 $(BIN)/python -m pytest -q tests/runtime/executors/test_cluster.py tests/runtime/executors/test_processes.py -k without
-	SOAK=1 $(BIN)/python -m pytest -q -s tests/sources/test_first_use.py tests/sources/test_damage.py \
-		tests/sources/test_fuzz.py
-	SOAK=1 $(BIN)/python -m pytest -n $(JOBS) -q tests/runtime/executors/test_kills.py tests/runtime/executors/test_memory.py
-	for seed in $$(seq $(SEEDS)); do $(BIN)/python -m pytest -n $(JOBS) -q -m hypothesis \
-		--hypothesis-profile=nightly --hypothesis-seed=$$seed tests || exit 1; done
-
-# The tools that the tests of formats do without; the last two come without their lists, as above.
-formats: .venv/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lance,vortex]' \
-	    brotli catalogue python-snappy xxhash lightning-utilities tifffile tfrecord crc32c zstd
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	    litdata==0.2.76 mosaicml-streaming==0.13.0 boto3 s3transfer
-	$(BIN)/python -m pytest -q tests/sources/test_formats.py tests/sources/test_lance.py tests/sources/test_vortex.py \
-	    tests/sources/test_litdata.py tests/sources/test_mds.py
-
-bench: .venv/.bench
-	$(BIN)/python -m bench
-
-bench-quick: .venv/.bench
-	$(BIN)/python -m bench --quick
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The threads executor on an interpreter without the lock: FREE=path names one, else it is looked for.
 free-threaded:
 	@$(PYTHON) tools/free_threaded.py $(FREE)
 
-docs: .venv/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+# ---------------------------------------------------------------- what runs once a night
+
+nightly: soak formats oldest pythons bench
+
+# SEEDS rounds of the property tests; each draws a fresh seed, and pytest prints it.
+soak: $(VENV)/.dev
+	DOCUMENTS=1000000 $(PYTEST) tests/runtime/executors/test_cluster.py -k shards
+	SOAK=1 $(PYTEST) tests/runtime/executors/test_cluster.py tests/runtime/executors/test_processes.py -k without
+	SOAK=1 $(PYTEST) -s tests/sources/test_first_use.py tests/sources/test_damage.py tests/sources/test_fuzz.py
+	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/frames/test_trainers.py tests/mixing/test_mix.py
+	SOAK=1 $(PYTEST) -n $(JOBS) tests/runtime/executors/test_kills.py tests/runtime/executors/test_memory.py
+	for round in $$(seq $(SEEDS)); do \
+	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \
+	    echo "round $$round of $(SEEDS): --hypothesis-profile=soak --hypothesis-seed=$$seed"; \
+	    $(PYTEST) -n $(JOBS) -m hypothesis --hypothesis-profile=soak --hypothesis-seed=$$seed || exit 1; \
+	done
+
+# The tools that the tests of formats do without; the last two come without their lists, as above.
+formats: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lance,vortex]' \
+	    brotli catalogue python-snappy xxhash lightning-utilities tifffile tfrecord crc32c zstd
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	    litdata==0.2.76 mosaicml-streaming==0.13.0 boto3 s3transfer
+	$(PYTEST) tests/sources/test_formats.py tests/sources/test_lance.py tests/sources/test_vortex.py \
+	    tests/sources/test_litdata.py tests/sources/test_mds.py
+
+# The lower bounds of pyproject.toml, in an environment of their own. Extras that are not there skip their tests.
+OLDEST := numpy==1.26.0 pyarrow==15.0.0 pytest==8.2.0 hypothesis==6.100.0 pytest-xdist pyyaml==6.0.1
+oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check $(OLDEST) --editable .
+	.venv-oldest/bin/python -m pytest -q -n $(JOBS) -m "not slow" tests/mixing tests/orders tests/folds tests/pack \
+	    tests/ops tests/streams tests/graph tests/plan tests/runtime/test_resume.py tests/test_golden.py
+
+pythons:
+	for version in $(PYTHONS); do \
+	    if ! python$$version -c "" 2> /dev/null; then echo "no python$$version here"; continue; fi; \
+	    $(MAKE) test PYTHON=python$$version VENV=.venv-$$version || exit 1; \
+	done
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m bench
+
+bench-quick: $(VENV)/.bench
+	$(BIN)/python -m bench --quick
 
 clean:
-	rm -rf .venv build dist site demo-data .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist site demo-data .pytest_cache .ruff_cache .hypothesis
