@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+# What installed packages and the system hold open (fonts, libraries) is theirs.
+NOT_OURS = ("/dev/", "/proc/", "/usr/", os.path.realpath(sys.prefix))
+
 
 def our_threads() -> set[threading.Thread]:
     """The living threads that Penstock started; pools of NumPy or pyarrow are not ours."""
@@ -28,8 +31,7 @@ def open_files() -> list[str]:
             target = os.readlink(folder / entry)
         except OSError:  # the handle that lists the folder itself
             continue
-        # What installed packages and the system hold open (fonts, libraries) is theirs.
-        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/usr/", os.path.realpath(sys.prefix))):
+        if target.startswith("/") and not target.startswith(NOT_OURS):
             found.append(target)
     return sorted(found)
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.py"))
+FRAMEWORKS = ("jax", "datasets", "torch")  # each takes seconds to import
 
 
 def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def case(path: Path) -> Any:
+    """An example, marked slow if it imports a framework."""
+    is_slow = re.search(rf"^(import|from) ({'|'.join(FRAMEWORKS)})\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if is_slow else [])
+
+
+@pytest.mark.parametrize("path", [case(path) for path in EXAMPLES])
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
     command = [sys.executable, "-W", "error", str(path)]

@@ -892,6 +892,7 @@ def test_a_loader_with_workers_is_refused_behind_a_fork(monkeypatch: pytest.Monk
             next(rows)
 
 
+@pytest.mark.slow  # processes of jax.distributed
 def test_c1_the_ranks_of_jax_are_found() -> None:
     pytest.importorskip("jax")
     with socket.socket() as free:

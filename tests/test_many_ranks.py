@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # many ranks over a simulated store
+
 SOURCES, MACHINES, RANKS = 3, 2, 2
 _KEPT = 30  # seconds for which a version that was told is taken for granted
 

@@ -12,6 +12,8 @@ import pytest
 from amounts import rounds
 from penstock.ops import kept
 
+pytestmark = pytest.mark.slow  # two million documents
+
 MANY = rounds(2_000_000, 10**10)
 
 

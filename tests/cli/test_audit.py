@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 import penstock as ps
 from cli_world import Penstock
@@ -105,6 +106,7 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
         assert refused.exit_code == 2 and needle in refused.output, refused.output
 
 
+@pytest.mark.slow  # interrupts a process
 def test_ctrl_c_leaves_no_half_file(mixture: Path, tmp_path: Path) -> None:
     mixture.write_text(mixture.read_text().replace("steps: 300", "steps: 30M"))
     out = tmp_path / "out" / "steps.parquet"

@@ -218,6 +218,7 @@ COMPLETED: dict[str, tuple[dict[str, str], Callable[[str], str]]] = {
 }
 
 
+@pytest.mark.slow  # starts shells
 @pytest.mark.parametrize("shell", COMPLETED)
 def test_shells_complete_it(shell: str) -> None:
     def told(how: str, **more: str) -> str:

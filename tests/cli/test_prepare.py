@@ -145,6 +145,7 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, penstock: Penst
     assert json.loads(penstock("prepare", tmp_path / "none.jsonl", *out, "--json").stdout)["error"]["exit_code"] == 2
 
 
+@pytest.mark.slow  # processes that are killed
 def test_killed_and_begun_again_it_gives_the_same_bytes(tmp_path: Path) -> None:
     data = lines(tmp_path, 400)
     code = "from penstock.cli import main; main()"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import penstock as ps
 from cli_world import Penstock
@@ -92,6 +93,7 @@ runpy.run_module("penstock", run_name="__main__", alter_sys=True)"""
 """Hears Ctrl-C, which a shell turns off in what it runs in the background."""
 
 
+@pytest.mark.slow  # processes that are killed
 def test_it_goes_on_after_sigkill_and_ctrl_c(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
     whole, parts, state = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl", tmp_path / "run"
     penstock("run", mixture, "--dump", whole)

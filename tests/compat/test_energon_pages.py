@@ -199,6 +199,7 @@ def test_weights_of_samples_in_the_loss(data: Path) -> None:
     assert seen == {0.2: 10, 0.8: 10} and scale.grad is not None and float(scale.grad) > 0
 
 
+@pytest.mark.slow  # a process that prepares data
 def test_data_prepared_by_energon_is_read_with_equal_samples(tmp_path: Path) -> None:
     script = HERE.parent / "sources/energon_prepares.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, capture_output=True, timeout=600)
@@ -217,6 +218,7 @@ def test_data_prepared_by_energon_is_read_with_equal_samples(tmp_path: Path) -> 
         assert sorted(mine, key=str) == sorted(want, key=str) and len(mine) == len(want) > 0
 
 
+@pytest.mark.slow  # ranks of torch.distributed
 def test_states_of_all_ranks_together_under_torch_distributed(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "energon_ranks.py")]
     ranks = [

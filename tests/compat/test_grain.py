@@ -638,6 +638,7 @@ assert one.devices() == {devices[3]}
 """
 
 
+@pytest.mark.slow  # a process with JAX devices
 def test_device_put_overlaps() -> None:
     done = subprocess.run([sys.executable, "-c", DEVICES], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,8 @@ from penstock.demo.journal import Tail
 from penstock.demo.story import Settings, demo
 from penstock.report import opened
 
+pytestmark = pytest.mark.slow  # three runs in processes, one of which is killed
+
 
 def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,8 @@ import pytest
 
 import penstock as ps
 
+pytestmark = pytest.mark.slow  # ranks of torch.distributed, some of which are killed
+
 torch = pytest.importorskip("torch")
 
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402

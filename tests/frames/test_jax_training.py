@@ -14,6 +14,8 @@ import pytest
 import jax_flow
 from jax_crew import ROOT, crew, environment
 
+pytestmark = pytest.mark.slow  # processes of jax.distributed that are killed
+
 STEPS, KILLED = 12, 7
 
 

@@ -19,6 +19,8 @@ from jax_tasks import STEPS, WAYS, keys_of, opened, restore, restoring, save
 from penstock.errors import StateError
 from penstock.frames.orbax import Checkpointable, Restore, Save
 
+pytestmark = pytest.mark.slow  # processes of jax.distributed
+
 ALL = [f"{name}/{way}" for name, ways in WAYS.items() for way in ways]
 IN_TURN = ("packed", "buffered")
 

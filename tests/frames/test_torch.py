@@ -16,6 +16,8 @@ import penstock as ps
 from frames.torch_flows import FLOWS, plain
 from penstock.frames.torch import IterableDataset, MapDataset, Sampler
 
+pytestmark = pytest.mark.slow  # processes with workers of torch
+
 HERE = Path(__file__).parent
 Job = dict[str, Any]
 

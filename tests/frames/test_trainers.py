@@ -20,6 +20,8 @@ pytest.importorskip("torch")
 
 from frames.training import BATCHES, Run
 
+pytestmark = pytest.mark.slow  # trainers in processes that are killed
+
 HERE = Path(__file__).parent
 SAMPLE = [("lightning", "lanes"), ("accelerate", "lanes"), ("transformers", "rows")]
 NIGHTLY = [

@@ -412,6 +412,7 @@ print(json.dumps({**counts, "seconds": time.process_time() - began}))
 """
 
 
+@pytest.mark.slow  # four processes
 def test_many_files_opened_by_four_processes_are_looked_into_by_one(tmp_path: Path) -> None:
     folder = tmp_path / "many"
     folder.mkdir()

@@ -662,6 +662,7 @@ def test_a_rank_that_is_behind_makes_a_step_complete_while_one_that_is_ahead_sav
         assert ps.restore(HERE, ranks_of("indexed", 2)[0]) == 2
 
 
+@pytest.mark.slow  # processes that are killed
 @pytest.mark.parametrize("kind", ["indexed", "lanes"])
 def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(kind: str, tmp_path: Path) -> None:
     """Processes; one of them dies by SIGKILL at an effect on the folder, and others, more or fewer, go on."""

@@ -472,6 +472,7 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed(seed: int) ->
     check_done(saved)
 
 
+@pytest.mark.slow  # processes that are killed
 @pytest.mark.parametrize("ranks", [(1, 1, 1, 1), (1, 2, 3, 1)])
 def test_none_is_lost_in_a_process_that_is_killed(ranks: tuple[int, ...]) -> None:
     saved: Any = None

@@ -306,6 +306,7 @@ print(json.dumps([looked, opened, store.reads, sample, state]))
 """
 
 
+@pytest.mark.slow  # four processes
 def test_one_of_four_ranks_touches_the_files_and_the_others_none(tmp_path: Path) -> None:
     files = 1_000
     folder, _ = written(tmp_path / "data", files=files)

@@ -14,6 +14,8 @@ import pytest
 from amounts import done, rounds
 from damage import FORMATS
 
+pytestmark = pytest.mark.slow  # damages every byte, in processes
+
 MODES = ("fresh", "indexed", "kept")
 
 

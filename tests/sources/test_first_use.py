@@ -22,6 +22,8 @@ from amounts import done, rounds
 from archives import some, write
 from first_users import whole
 
+pytestmark = pytest.mark.slow  # many processes, some of which are killed
+
 USERS = 8
 LINES = "".join(f'{{"n": {n}, "text": "{"wörd " * (n % 40)}"}}\n' for n in range(6_000)).encode()
 

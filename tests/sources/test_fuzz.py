@@ -11,6 +11,8 @@ from damage import Careless
 from fuzz import PARSERS, wrong
 from penstock.base import seams
 
+pytestmark = pytest.mark.slow  # a fuzzer: 20 seconds
+
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_any_bytes_give_an_answer_or_an_error_of_ours(name: str) -> None:

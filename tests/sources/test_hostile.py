@@ -12,6 +12,8 @@ import pytest
 
 import hostile
 
+pytestmark = pytest.mark.slow  # each item in a process of its own
+
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, tuple[str, list[str]]]:

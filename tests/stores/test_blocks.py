@@ -281,6 +281,7 @@ print("done")
 """
 
 
+@pytest.mark.slow  # processes that are killed
 def test_processes_share_a_folder_and_are_killed(tmp_path: Path) -> None:
     rounds = "400" if os.environ.get("SOAK") else "12"
     env = {**os.environ, module.LIMIT: str(120 * KIB)}

@@ -65,6 +65,7 @@ def until_silent(site: servers.Site) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow  # interrupts a process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ctrl_c_ends_a_run_whose_store_says_nothing(workers: int, site: servers.Site, tmp_path: Path) -> None:
     environment = {**os.environ, "PENSTOCK_STORE_SECONDS": "600"}

@@ -18,7 +18,10 @@ import penstock as ps
 from penstock.base import seams
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+pytestmark = [
+    pytest.mark.slow,  # a web server that is stopped and started
+    pytest.mark.skipif(NGINX is None, reason="nginx is not installed"),
+]
 
 ROWS = [{"id": i, "t": "ü" * (i % 500)} for i in range(900)]
 

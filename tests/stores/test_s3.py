@@ -20,6 +20,8 @@ from penstock.stores.client import Gone, Later
 from . import servers
 from .conftest import Clock
 
+pytestmark = pytest.mark.slow  # a server of S3
+
 pytest.importorskip("moto.server")
 boto3: Any = pytest.importorskip("boto3")
 

@@ -189,6 +189,7 @@ def test_a_bad_sample_stops_it_and_nothing_is_left_of_the_try(executor: Any, tmp
     assert [sample["txt"] for sample in ps.read(out)] == [str(x).encode() for x in range(30)]
 
 
+@pytest.mark.slow  # processes that are killed
 def test_workers_that_are_killed(tmp_path: Path) -> None:
     def deadly(sample: dict[str, Any]) -> dict[str, Any]:
         marker = tmp_path / f"killed at {sample['json']['number']}"
@@ -241,6 +242,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow  # processes that are killed
 @examples(1)
 @given(seed=st.integers(0, 1 << 30))
 def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) -> None:
@@ -263,6 +265,7 @@ def test_the_writer_killed_with_its_workers(seed: int, tmp_path_factory: Any) ->
     assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
 
 
+@pytest.mark.slow  # interrupts a process
 def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FIND + INTERRUPTED, str(tmp_path)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -280,6 +283,7 @@ def test_ctrl_c_ends_it_and_nothing_is_left_of_the_try(tmp_path: Path) -> None:
     assert found.keys() == want.keys() and all(found[name] == want[name] for name in want if name[0] != ".")
 
 
+@pytest.mark.slow  # processes that are killed
 def test_a_sample_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     def deadly(sample: dict[str, Any]) -> dict[str, Any]:
         if sample["json"]["number"] == 11:
@@ -291,6 +295,7 @@ def test_a_sample_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     assert any("the job was" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.slow  # processes that are killed
 @examples(2)
 @given(seed=st.integers(0, 1 << 30), format=st.sampled_from(["tar", "arrow"]))
 def test_the_writer_killed_at_its_effects(seed: int, format: Any, tmp_path_factory: Any) -> None:

@@ -26,6 +26,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 # Ray begins its nodes by fork, which JAX warns of where other tests have loaded it into this process.
 pytestmark = [
+    pytest.mark.slow,  # a Ray cluster
     pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

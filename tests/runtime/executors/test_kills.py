@@ -27,6 +27,8 @@ from amounts import done, rounds
 from killed import ENDLESS, FLOWS, told
 from penstock.runtime.executors.member import Member
 
+pytestmark = pytest.mark.slow  # processes that are killed
+
 RUN = Path(__file__).parents[2] / "killed.py"
 KINDS = ["stopped", "starting", "closing", "together"]
 """What befalls the first runs of every 25; all others are harmed at random."""

@@ -21,7 +21,10 @@ MIB = 1 << 20
 BOUND = 64 * MIB
 LARGEST = 4 * MIB
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system tells no shares")
+pytestmark = [
+    pytest.mark.slow,  # long runs of worker processes
+    pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system tells no shares"),
+]
 
 
 def shares(loader: ps.Loader, *what: str) -> list[int]:
