@@ -1,16 +1,17 @@
-"""Mutants of the mixing, the interpreter and the session, drawn with a seed, against the tests: which survive?
+"""Mutation tests of the core: draw mutants with a seed, run the tests against each, report which survive.
 
-`python tools/mutants.py --count 300 --seed 1 --jobs 2`, from a checkout, with Python 3.12 or later, in an environment
-that has `cosmic-ray` beside the development tools. Cosmic Ray makes the mutants; those that differ in an annotation or
-a text alone are not drawn. One process collects the tests; a mutant is a fork of it in which the functions have the
-mutant's code (a mutant of what is done at import is a copy of the sources). It meets the tests that run its line, the
-quickest first, as a run without a mutant has shown them: the first failure kills it, and so does taking much longer
-than without a mutant. Tests that fail without a mutant are named and left out. A line is printed for each mutant, with
-the difference where it survived.
+`python tools/mutants.py --count 300 --seed 1 --jobs 2`, from a checkout, in an environment that has `cosmic-ray` and
+`coverage` beside the development tools. Cosmic Ray makes the mutants; those that differ in an annotation or a text
+alone are not drawn. One process collects the tests. A mutant is a fork of it in which the functions have the mutant's
+code; a mutant of code that runs at import is a copy of the sources. The fork runs the tests that execute the mutated
+line, the quickest first, as a run without a mutant has measured. The first failure kills the mutant, and so does a
+timeout. Tests that fail without a mutant are named and left out. Each mutant prints a line, and its difference if it
+survived. Processes that a test starts anew import the sources as they are, so such tests kill few mutants here.
 
-`mutated.py` tells which mutants there are. `--map FILE` keeps which test runs which lines; `--draw FILE` only writes
-them, `--drawn FILE` runs those, also where there is no `cosmic-ray`; with `--within SECONDS` a mutant that lives so
-long stays open, and `--left FILE` takes those for a longer run.
+`--suite test` runs what `make test` runs, `--suite test-all` everything. To compare them, write the mutants once
+(`--draw FILE`), judge both suites on them (`--drawn FILE --map FILE --table FILE`), and list the mutants that only the
+first table kills (`--compare ALL TEST`, which exits with 1 if there are any). `--seed` is also the seed of the property
+tests. With `--within SECONDS` a mutant that lives so long stays open; `--left FILE` keeps those for a longer run.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
-from mutated import PACKAGE, ROOT, Mutant, drawn, modules, noted, read
+from mutated import CORE, PACKAGE, ROOT, Mutant, drawn, modules, noted, read
 
 # What only compares with peers, reads, draws or talks is left out.
 TESTS = """test_golden.py test_schedule.py mixing orders folds pack ops streams graph runtime plan test_loader.py
@@ -42,76 +44,89 @@ OPTIONS = ("-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly")
 OPTIMIZED = 1  # the flag of the code of a function, which that of a class or a module has not
 
 
-# ---------------------------------------------------------------- which test runs which lines
+def suite(options: argparse.Namespace) -> list[str]:
+    """The options of pytest that choose the suite and the examples of its property tests."""
+    return ["-m", "not slow"] if options.suite == "test" else []
 
 
-class Lines:
-    """A plugin of pytest: notes how long every test takes, which fail, and which lines of the core each runs."""
+# ---------------------------------------------------------------- which test executes which lines
 
-    def __init__(self, file: Path) -> None:
+
+class LineRecorder:
+    """A pytest plugin that records for each test its duration, its outcome, and the lines of the core it executes."""
+
+    def __init__(self, file: Path, is_worker: bool) -> None:
         self.file = file
-        self.seconds, self.failed = dict[str, float](), set[str]()
-        self.lines, self.now = dict[str, dict[str, list[int]]](), dict[str, set[int]]()
-        self.watch: Any = vars(sys).get("monitoring")  # from 3.12
-        assert self.watch, "the lines that a test runs are told by Python 3.12 or later"
-        self.watch.use_tool_id(self.watch.COVERAGE_ID, "mutants")
-        self.watch.register_callback(self.watch.COVERAGE_ID, self.watch.events.LINE, self.ran)
-        self.watch.set_events(self.watch.COVERAGE_ID, self.watch.events.LINE)
+        self.seconds, self.failed = defaultdict[str, float](float), set[str]()
+        self.lines = defaultdict[str, dict[str, list[int]]](dict)
+        self.coverage: Any = None
+        if is_worker:  # of pytest-xdist: the tests run there
+            from coverage import Coverage  # pyright: ignore[reportMissingImports]
 
-    def ran(self, code: Any, line: int) -> Any:
-        if code.co_filename.startswith(f"{PACKAGE}{os.sep}"):
-            self.now.setdefault(str(Path(code.co_filename).relative_to(PACKAGE)), set()).add(line)
-        return self.watch.DISABLE  # once a test is enough
+            # The C tracer: the one on sys.monitoring cannot tell tests apart.
+            include = [f"{PACKAGE}/{name}/*" for name in CORE]
+            self.coverage = Coverage(data_file=None, config_file=False, include=include)
+            self.coverage.start()
 
-    def pytest_runtest_setup(self) -> None:
-        self.now.clear()
-        self.watch.restart_events()
-
-    def pytest_runtest_teardown(self, item: Any) -> None:
-        item.user_properties.append(("lines", {name: sorted(lines) for name, lines in self.now.items()}))
+    def pytest_runtest_setup(self, item: Any) -> None:
+        if self.coverage:
+            self.coverage.switch_context(item.nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.failed.add(report.nodeid)
-        if report.when == "teardown":
-            self.lines[report.nodeid] = dict(report.user_properties).get("lines", {})
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a process of pytest-xdist has recorded."""
+        for test, files in getattr(node, "workeroutput", {}).get("lines", {}).items():
+            self.lines[test].update(files)
 
     def pytest_sessionfinish(self, session: Any) -> None:
-        if not hasattr(session.config, "workerinput"):
+        if not self.coverage:
             self.file.write_text(json.dumps([self.seconds, sorted(self.failed), self.lines]))
+            return
+        self.coverage.stop()
+        data = self.coverage.get_data()
+        for file in data.measured_files():
+            name = str(Path(file).relative_to(PACKAGE))
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in filter(None, tests):
+                    self.lines[test].setdefault(name, []).append(line)
+        session.config.workeroutput["lines"] = dict(self.lines)
 
 
 def pytest_configure(config: Any) -> None:
-    """This file is a plugin where the map is made (`-p mutants`)."""
+    """Make this file a plugin of the run that records lines (`-p mutants`)."""
     if file := os.environ.get("MUTANTS_MAP"):
-        config.pluginmanager.register(Lines(Path(file)))
+        config.pluginmanager.register(LineRecorder(Path(file), hasattr(config, "workerinput")))
 
 
 class Map:
-    """What a run without a mutant has shown."""
+    """Durations and lines of all tests, recorded by a run without a mutant."""
 
-    def __init__(self, file: Path, jobs: int, tests: list[str]) -> None:
+    def __init__(self, file: Path, options: argparse.Namespace) -> None:
         if not file.exists():
             known = os.environ.get("PYTHONPATH", "")
-            command = [sys.executable, "-m", "pytest", *OPTIONS, "-n", str(jobs), "-p", "mutants"]
-            found = subprocess.run(
-                [*command, "--hypothesis-profile=glance", *(f"tests/{name}" for name in tests)],
+            command = [sys.executable, "-m", "pytest", *OPTIONS, "-n", str(options.jobs), "-p", "mutants"]
+            command += ["--hypothesis-profile=glance", f"--hypothesis-seed={options.seed}"]
+            done = subprocess.run(
+                [*command, *suite(options), *(f"tests/{name}" for name in options.tests)],
                 cwd=ROOT,
                 env={**os.environ, "MUTANTS_MAP": str(file), "PYTHONPATH": f"{Path(__file__).parent}:{known}"},
                 capture_output=True,
                 text=True,
             )
-            assert file.exists(), f"the tests do not run: {found.stdout[-3000:]}{found.stderr[-1000:]}"
+            assert file.exists(), f"the tests do not run: {done.stdout[-3000:]}{done.stderr[-1000:]}"
         self.seconds, failed, self.lines = json.loads(file.read_text())
         self.failed = set[str](failed)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The tests that run a line of the mutant; where none does, as for what is done at import, all of its file."""
+        """The tests that execute a line of the mutant, or of its file if none does, as for code that runs at import."""
         name, changed = str(mutant.module), mutant.lines()
         of_file = {test for test, lines in self.lines.items() if name in lines}
         of_line = {test for test in of_file if changed & set(self.lines[test][name])}
-        chosen = (of_line or of_file or set(self.seconds)) - self.failed
+        chosen = (of_line or of_file or set(self.seconds)) & set(self.seconds) - self.failed
         return sorted(chosen, key=lambda test: self.seconds[test])
 
 
@@ -157,13 +172,13 @@ def exchange(mutant: Mutant) -> bool:
     return 0 in found
 
 
-def in_a_copy(mutant: Mutant, tests: list[str], folder: Path) -> NoReturn:
-    """This process becomes a run of the tests over a copy of the sources."""
+def in_a_copy(mutant: Mutant, tests: list[str], folder: Path, seed: int) -> NoReturn:
+    """Replace this process by a run of the tests over a copy of the sources."""
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "src/penstock" / mutant.module).write_text(mutant.code)
     (folder / "tests.txt").write_text("\n".join(tests))
     os.environ["PYTHONPATH"] = f"{folder / 'src'}:{os.environ.get('PYTHONPATH', '')}"
-    command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", "--hypothesis-profile=dev"]
+    command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", f"--hypothesis-seed={seed}"]
     os.execv(sys.executable, [*command, "-o", f"pythonpath={folder / 'src'} tests", f"@{folder / 'tests.txt'}"])
 
 
@@ -181,26 +196,26 @@ class Run:
 
 
 class Forks:
-    """A plugin of pytest: in the place of the tests, the mutants, each in a fork."""
+    """A pytest plugin that runs the mutants in place of the tests, each in a fork."""
 
-    def __init__(self, mutants: list[Mutant], known: Map, asked: argparse.Namespace, top: Path) -> None:
+    def __init__(self, mutants: list[Mutant], known: Map, options: argparse.Namespace, top: Path) -> None:
         self.left = list(enumerate(mutants, 1))
-        self.known, self.asked, self.top = known, asked, top
+        self.known, self.options, self.top = known, options, top
+        self.results = list[tuple[Mutant, str]]()
         self.running = dict[int, Run]()
-        self.killed = 0
-        self.survivors, self.open = list[Mutant](), list[Mutant]()
         self.failed = False
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.failed |= report.failed
 
     def pytest_runtestloop(self, session: Any) -> bool:
+        gc.unfreeze()  # conftest.py freezes all objects; exchange() has to find the functions among them
         items = {item.nodeid: item for item in session.items}
         for module in modules():
             importlib.import_module(".".join(("penstock", *module.with_suffix("").parts)).removesuffix(".__init__"))
-        ends = time.monotonic() + 60 * self.asked.minutes
+        ends = time.monotonic() + 60 * self.options.minutes
         while self.running or (self.left and time.monotonic() < ends):
-            while self.left and len(self.running) < self.asked.jobs and time.monotonic() < ends:
+            while self.left and len(self.running) < self.options.jobs and time.monotonic() < ends:
                 self.begin(*self.left.pop(0), items)
             time.sleep(0.02)
             for child in list(self.running):
@@ -212,7 +227,7 @@ class Forks:
         fair = 10 * sum(self.known.seconds[test] for test in tests) + 60
         folder = Path(tempfile.mkdtemp(dir=self.top))
         if child := os.fork():
-            limit = min(fair, self.asked.within)
+            limit = min(fair, self.options.within)
             self.running[child] = Run(place, mutant, folder, time.monotonic(), limit, fair, len(tests))
             return
         os.setsid()
@@ -221,7 +236,7 @@ class Forks:
             os.dup2(out.fileno(), 2)
         try:  # whatever happens, a fork ends here
             if not exchange(mutant):
-                in_a_copy(mutant, tests, folder)
+                in_a_copy(mutant, tests, folder, self.options.seed)
             self.failed = False
             for test, following in zip(tests, [*tests[1:], None], strict=True):
                 items[test].ihook.pytest_runtest_protocol(
@@ -240,7 +255,7 @@ class Forks:
         pid, status = os.waitpid(child, os.WNOHANG)
         took = time.monotonic() - run.began
         # Where others keep the cores busy as well, everything takes longer.
-        crowd = max(1.0, os.getloadavg()[0] / ((os.cpu_count() or 1) + self.asked.jobs))
+        crowd = max(1.0, os.getloadavg()[0] / ((os.cpu_count() or 1) + self.options.jobs))
         if not pid and took < run.limit * crowd:
             return
         mark, how = "killed", "took too long"
@@ -257,52 +272,80 @@ class Forks:
             mark, how = "SURVIVED", ""
         what = f"{run.mutant.module} {run.mutant.operator}"
         print(f"{run.place} {mark} {what} {took:.0f} s of {run.tests} tests {how[:110]}", flush=True)
-        if mark == "killed":
-            self.killed += 1
-        else:
-            {"SURVIVED": self.survivors, "open": self.open}[mark].append(run.mutant)
+        self.results.append((run.mutant, mark))
+        if mark != "killed":
             print(run.mutant.difference(), flush=True)
         del self.running[child]
         shutil.rmtree(run.folder, ignore_errors=True)
 
 
+def compare(first: Path, second: Path) -> int:
+    """Print the mutants that the first suite kills and the second one does not; the exit status."""
+    tables = [{row["mutant"]: row for row in json.loads(file.read_text())} for file in (first, second)]
+    both = [mutant for mutant in tables[0] if mutant in tables[1]]
+    lost = [m for m in both if tables[0][m]["result"] == "killed" != tables[1][m]["result"]]
+    for name, table in zip((first, second), tables, strict=True):
+        counts = [
+            sum(table[mutant]["result"] == result for mutant in both) for result in ("killed", "SURVIVED", "open")
+        ]
+        print(f"{name}: {counts[0]} killed, {counts[1]} survived, {counts[2]} open of {len(both)}")
+    for mutant in lost:
+        print(f"killed by {first}, not by {second}: {mutant}\n{tables[1][mutant]['difference']}")
+    return int(bool(lost))
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="below src/penstock; all of the core where none is named")
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="draws the mutants, and the examples of property tests")
+    parser.add_argument("--suite", choices=("test", "test-all"), default="test-all", help="as the targets of make")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after so many")
     parser.add_argument("--within", type=float, default=1e9, help="leave a mutant open that lives for so many seconds")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="below tests")
-    parser.add_argument("--map", type=Path, help="keep there which test runs which lines")
+    parser.add_argument("--map", type=Path, help="keep there which test executes which lines")
     parser.add_argument("--draw", type=Path, help="write the mutants there and end")
     parser.add_argument("--drawn", type=Path, help="the mutants written there")
     parser.add_argument("--left", type=Path, help="write the open mutants there")
-    asked = parser.parse_args()
-    chosen = read(asked.drawn) if asked.drawn else list(drawn(asked.files or modules(), asked.count, asked.seed))
-    if asked.draw:
-        asked.draw.write_text(noted(chosen))
+    parser.add_argument("--table", type=Path, help="write the result of every mutant there")
+    parser.add_argument("--compare", nargs=2, type=Path, metavar=("ALL", "TEST"), help="two tables")
+    options = parser.parse_args()
+    if options.compare:
+        return compare(*options.compare)
+    mutants = read(options.drawn) if options.drawn else None
+    if mutants is None:
+        mutants = list(drawn(options.files or modules(), options.count, options.seed))
+    if options.draw:
+        options.draw.write_text(noted(mutants))
         return 0
-    print(f"{len(chosen)} mutants, seed {asked.seed}", flush=True)
+    print(f"{len(mutants)} mutants, seed {options.seed}, suite {options.suite}", flush=True)
     import pytest
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as top:
-        known = Map(asked.map or Path(top, "map.json"), asked.jobs, asked.tests)
+        known = Map(options.map or Path(top, "map.json"), options)
         print(f"without a mutant {len(known.seconds)} tests take {sum(known.seconds.values()):.0f} s", flush=True)
         for name in sorted(known.failed):
             print(f"left out, fails without a mutant: {name}", flush=True)
         os.chdir(ROOT)
-        forks = Forks(chosen, known, asked, Path(top))
-        tests = [f"tests/{name}" for name in asked.tests]
-        # Without terminal and capture: what a fork says goes to a file of its own.
-        pytest.main([*OPTIONS, "-s", "--hypothesis-profile=dev", *tests], plugins=[forks])
-    count = forks.killed + len(forks.survivors) + len(forks.open)
-    print(f"{forks.killed} of {count} killed ({forks.killed / max(count, 1):.1%}), {time.monotonic() - began:.0f} s")
-    print(f"{len(forks.survivors)} survived, {len(forks.open)} open, {len(forks.left)} not tried")
-    if asked.left:
-        asked.left.write_text(noted(forks.open + [mutant for _, mutant in forks.left]))
+        forks = Forks(mutants, known, options, Path(top))
+        tests = [f"tests/{name}" for name in options.tests]
+        # Without terminal and capture: the output of a fork goes to a file of its own.
+        pytest.main([*OPTIONS, "-s", f"--hypothesis-seed={options.seed}", *suite(options), *tests], plugins=[forks])
+    counts = {mark: [m for m, result in forks.results if result == mark] for mark in ("killed", "SURVIVED", "open")}
+    killed, survived, still_open = map(len, counts.values())
+    count = max(len(forks.results), 1)
+    print(f"{killed} of {count} killed ({killed / count:.1%}), {time.monotonic() - began:.0f} s")
+    print(f"{survived} survived, {still_open} open, {len(forks.left)} not tried")
+    if options.left:
+        options.left.write_text(noted(counts["open"] + [mutant for _, mutant in forks.left]))
+    if options.table:
+        rows = [
+            {"mutant": f"{m.module} {m.operator} {m.occurrence}", "result": result, "difference": m.difference()}
+            for m, result in forks.results
+        ]
+        options.table.write_text(json.dumps(rows, indent=1))
     return 0
 
 
