@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from amounts import examples, is_soak
+from helpers import pairwise
 from penstock.base.random import key_of
 from penstock.errors import ConfigError, StateError
 from penstock.graph.recipe import describe
@@ -146,9 +147,7 @@ def test_counts_keep_to_their_weights(n: int, kind: str) -> None:
     assert worst(drawn(mixture, 12_000), [Piece(0, weights)], every=60) <= 2
 
 
-@pytest.mark.parametrize("n", MANY)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("gaps", ["short", "long"])
+@pytest.mark.parametrize("n,kind,gaps", pairwise(MANY, KINDS, ("short", "long")))
 def test_counts_keep_to_weights_that_are_set_during_the_run(n: int, kind: str, gaps: str) -> None:
     rng = np.random.default_rng([n, len(kind), len(gaps)])
     for _ in range(1 if n > 100 else 5):
@@ -164,7 +163,14 @@ def test_counts_keep_to_weights_that_are_set_during_the_run(n: int, kind: str, g
         assert worst(drawn(mixture, pieces[-1].begin + 2_000), pieces) <= 2
 
 
-@pytest.mark.parametrize("n,kind", [*((n, kind) for n in (2, 3, 10, 50, 300) for kind in KINDS), (2000, "pareto")])
+RUN_OUT = [
+    *((n, kind) for n in (2, 3, 10, 50) for kind in KINDS),
+    (300, "pareto"),
+    pytest.param(2000, "pareto", marks=pytest.mark.slow),  # 10 seconds
+]
+
+
+@pytest.mark.parametrize("n,kind", RUN_OUT)
 def test_counts_keep_to_their_weights_while_sources_run_out(n: int, kind: str) -> None:
     rng = np.random.default_rng(n)
     weights = draw_weights(rng, kind, n)

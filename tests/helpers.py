@@ -1,0 +1,49 @@
+"""Small helpers that many tests use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+
+
+def numbers(n: int = 20, name: str = "a") -> ps.Dataset:
+    """A source of the numbers below `n`."""
+    return ps.from_sequence(range(n), name=name)
+
+
+def through_json(value: Any) -> Any:
+    """Save and load a value as JSON, as a checkpoint does."""
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+def as_lists(item: Any) -> Any:
+    """Replace the arrays and scalars of NumPy in an item by lists and numbers, so that items compare with `==`."""
+    if isinstance(item, dict):
+        return {name: as_lists(value) for name, value in item.items()}
+    if isinstance(item, list | tuple):
+        values = [as_lists(value) for value in item]
+        return type(item)(*values) if hasattr(item, "_fields") else type(item)(values)
+    return item.tolist() if isinstance(item, np.ndarray | np.generic) else item
+
+
+def pairwise(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Combinations in which any two values of two factors occur together at least once.
+
+    For `pytest.mark.parametrize`, where the full product takes too long: most faults need two factors at most. The
+    greedy choice is deterministic: the next combination is one with the most pairs that have not occurred.
+    """
+    indices = [range(len(factor)) for factor in factors]
+    pairs = {((a, i), (b, j)) for a, b in combinations(range(len(factors)), 2) for i in indices[a] for j in indices[b]}
+    rows = list(product(*indices))
+    chosen = list[tuple[int, ...]]()
+    while pairs:
+        best = max(rows, key=lambda row: len(pairs & set(combinations(enumerate(row), 2))))
+        chosen.append(best)
+        pairs -= set(combinations(enumerate(best), 2))
+    return [tuple(factor[i] for factor, i in zip(factors, row, strict=True)) for row in sorted(chosen)]
