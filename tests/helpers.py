@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import combinations, product
 from typing import Any
 
 import numpy as np
+import pytest
 
 import penstock as ps
 
@@ -30,6 +32,20 @@ def as_lists(item: Any) -> Any:
         values = [as_lists(value) for value in item]
         return type(item)(*values) if hasattr(item, "_fields") else type(item)(values)
     return item.tolist() if isinstance(item, np.ndarray | np.generic) else item
+
+
+# Frameworks that take seconds to import.
+FRAMEWORKS = ("torch", "torchdata", "jax", "orbax", "lightning", "transformers", "datasets")
+
+
+def imports_a_framework(code: str) -> bool:
+    """True if code, or an example in it, imports a framework."""
+    return bool(re.search(rf"^\s*(>>> )?(import|from) ({'|'.join(FRAMEWORKS)})\b", code, re.MULTILINE))
+
+
+def slow_if(condition: bool) -> list[pytest.MarkDecorator]:
+    """Marks for `pytest.param`."""
+    return [pytest.mark.slow] if condition else []
 
 
 def pairwise(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers import imports_a_framework, slow_if
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(.*)$")
@@ -85,7 +87,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def case(page: Path) -> Any:
+    """A page, marked slow if it imports a framework."""
+    code = "\n".join(code for _, language, code in blocks(page) if language == "python")
+    return pytest.param(page, id=page.stem, marks=slow_if(imports_a_framework(code)))
+
+
+@pytest.mark.parametrize("page", [case(page) for page in PAGES])
 def test_page_runs(page: Path, data: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for first, language, code in blocks(page):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from helpers import imports_a_framework, slow_if
+
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.py"))
-FRAMEWORKS = ("jax", "datasets", "torch")  # each takes seconds to import
 
 
 def test_there_are_examples() -> None:
@@ -20,8 +20,7 @@ def test_there_are_examples() -> None:
 
 def case(path: Path) -> Any:
     """An example, marked slow if it imports a framework."""
-    is_slow = re.search(rf"^(import|from) ({'|'.join(FRAMEWORKS)})\b", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if is_slow else [])
+    return pytest.param(path, id=path.stem, marks=slow_if(imports_a_framework(path.read_text(encoding="utf-8"))))
 
 
 @pytest.mark.parametrize("path", [case(path) for path in EXAMPLES])

@@ -22,6 +22,7 @@ from typing import Any, get_args
 import pytest
 
 import penstock
+from helpers import FRAMEWORKS
 from penstock.sources.paths import KINDS, FormatName
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,8 +65,6 @@ NODES = {"Read", "Reorder", "Mix", "Each", "Hold", "Head", "Rest", "Again"}
 TAKES_TREES_APART = {"mixture_files/unbuild.py"}
 
 HEAVY = ("torch", "jax", "datasets", "pandas", "hypothesis", "rich", "typer", "tokenizers", "matplotlib")
-# Frameworks that take seconds to import. Modules that need one are imported by the tests of that framework.
-FRAMEWORKS = {"torch", "torchdata", "jax", "orbax", "lightning", "transformers", "datasets"}
 
 
 # ---------------------------------------------------------------- the files, each parsed once
@@ -284,7 +283,9 @@ sys.exit("\\n".join(f"{where} when importing {', '.join(names)}" for where, name
 def needs_a_framework() -> set[str]:
     """The files whose import imports a framework, directly or through others."""
     graph = {name: {module for _, module in modules_in(name, at_import(tree(name)))} for name in FILES}
-    needing = {name for name, modules in graph.items() if {module.partition(".")[0] for module in modules} & FRAMEWORKS}
+    needing = {
+        name for name, modules in graph.items() if {module.partition(".")[0] for module in modules} & set(FRAMEWORKS)
+    }
     while more := {name for name in graph if {MODULES.get(module) for module in graph[name]} & needing} - needing:
         needing |= more
     return needing

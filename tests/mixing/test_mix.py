@@ -166,6 +166,7 @@ def test_counts_keep_to_weights_that_are_set_during_the_run(n: int, kind: str, g
 RUN_OUT = [
     *((n, kind) for n in (2, 3, 10, 50) for kind in KINDS),
     (300, "pareto"),
+    *(pytest.param(300, kind, marks=pytest.mark.slow) for kind in KINDS if kind != "pareto"),
     pytest.param(2000, "pareto", marks=pytest.mark.slow),  # 10 seconds
 ]
 
