@@ -224,7 +224,7 @@ class Forks:
 
     def begin(self, place: int, mutant: Mutant, items: dict[str, Any]) -> None:
         tests = [test for test in self.known.tests(mutant) if test in items]
-        fair = 10 * sum(self.known.seconds[test] for test in tests) + 60
+        fair = 10 * sum(self.known.seconds[test] for test in tests) + 20
         folder = Path(tempfile.mkdtemp(dir=self.top))
         if child := os.fork():
             limit = min(fair, self.options.within)
