@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from amounts import done
-from meter import meter
+from example_counts import done
+from leak_check import no_leaks
 
-__all__ = ["meter"]
+__all__ = ["no_leaks"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -30,7 +30,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
-import others
+import foreign_formats
 from archives import write
 from penstock.base import seams
 from penstock.errors import PenstockError
@@ -113,17 +113,17 @@ FORMATS: dict[str, Format] = {
     "many files": Format(_many, "*.jsonl"),
     "npy": Format(lambda at: np.save(at / "x.npy", np.arange(40, dtype=np.uint16)), "x.npy", noticed="sizes"),
     "megatron": Format(_megatron, "x.bin", noticed=""),
-    "mds": Format(others.mds, "mds", noticed="sizes"),
-    "mds.gz": Format(others.mds_packed, "packed", noticed="sums"),
-    "mds.zstd": Format(others.mds_zstd, "zstd", noticed="sums"),
-    "tfrecord": Format(others.tfrecord, "examples.tfrecord", noticed="sums", open_ended=True),
-    "array_record": Format(others.array_record, "records.array_record", noticed="sums", summed=False),
-    "datasets": Format(others.saved, "saved", summed=False),
-    "litdata": Format(others.litdata, "lit", noticed="sizes"),
-    "hdf5": Format(others.hdf5, "arrays.h5", noticed="sizes"),
-    "zarr": Format(others.zarr, "arrays.zarr", summed=False),
-    "lance": Format(others.lance, "table.lance", noticed="sizes", summed=False, threads=True),
-    "vortex": Format(others.vortex, "table.vortex", noticed="sizes", threads=True),
+    "mds": Format(foreign_formats.mds, "mds", noticed="sizes"),
+    "mds.gz": Format(foreign_formats.mds_packed, "packed", noticed="sums"),
+    "mds.zstd": Format(foreign_formats.mds_zstd, "zstd", noticed="sums"),
+    "tfrecord": Format(foreign_formats.tfrecord, "examples.tfrecord", noticed="sums", open_ended=True),
+    "array_record": Format(foreign_formats.array_record, "records.array_record", noticed="sums", summed=False),
+    "datasets": Format(foreign_formats.saved, "saved", summed=False),
+    "litdata": Format(foreign_formats.litdata, "lit", noticed="sizes"),
+    "hdf5": Format(foreign_formats.hdf5, "arrays.h5", noticed="sizes"),
+    "zarr": Format(foreign_formats.zarr, "arrays.zarr", summed=False),
+    "lance": Format(foreign_formats.lance, "table.lance", noticed="sizes", summed=False, threads=True),
+    "vortex": Format(foreign_formats.vortex, "table.vortex", noticed="sizes", threads=True),
 }
 
 Mode = Literal["fresh", "indexed", "kept"]

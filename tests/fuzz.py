@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-import others
+import foreign_formats
 from damage import Careless
 from penstock.base import seams
 from penstock.base.urls import spelled_out, without_secrets
@@ -127,7 +127,10 @@ def yaml(data: bytes) -> object:
 
 SCRATCH = tempfile.mkdtemp(prefix="penstock-fuzz-")
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
-MDS, LIT = written(others.write_mds, others.mds_rows(3)), written(others.write_litdata, others.lit_rows(3))
+MDS, LIT = (
+    written(foreign_formats.write_mds, foreign_formats.mds_rows(3)),
+    written(foreign_formats.write_litdata, foreign_formats.lit_rows(3)),
+)
 COLUMNS = [Column("n", "int", 8), Column("text", "str", 0), Column("x", "ndarray", 0)]
 SAMPLE = struct.pack("<2Iq", 2, 12, 7) + b"ab" + bytes([8, 4, 10]) + bytes(9)
 ARRAY = io.BytesIO()
@@ -159,10 +162,11 @@ PARSERS: dict[str, Parser] = {
     "litdata chunk": Parser(beside("index.json", "chunk-0-0.bin", LIT["index.json"]), [LIT["chunk-0-0.bin"]]),
     "litdata json": Parser(nested, [b"\x00" * 9, bytes(range(40))], (PenstockError, *BROKEN)),
     "tfrecord": Parser(
-        read_as("x.tfrecord"), [b"".join(others.record(others.example(row)) for row in others.example_rows(3))]
+        read_as("x.tfrecord"),
+        [b"".join(foreign_formats.record(foreign_formats.example(row)) for row in foreign_formats.example_rows(3))],
     ),
     "tf.train.Example": Parser(
-        Examples(), [others.example(row) for row in others.example_rows(4)], (PenstockError, *BROKEN)
+        Examples(), [foreign_formats.example(row) for row in foreign_formats.example_rows(4)], (PenstockError, *BROKEN)
     ),
     "tokens": Parser(read_as("x.npy"), [ARRAY.getvalue()]),
     "megatron index": Parser(beside("x.bin", "x.idx", bytes(18)), [MEGATRON]),

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import penstock as ps
-from jax_crew import say
+from jax_ranks import say
 from penstock.base.machine import place as found
 from penstock.runtime.forms.jax import share_of
 

@@ -2,7 +2,7 @@
 
 `passes(d, k, orders)` yields the samples of pass `k` of a description `d` (nested tuples). How a random step orders
 is not documented and cannot be modelled: `orders(d, k)` says it, as places in the pass of its input, or as (input,
-place) for a mixture; `freedom.allowed` judges whether that was within what is documented.
+place) for a mixture; `allowed_orders.allowed` judges whether that was within what is documented.
 """
 
 from __future__ import annotations

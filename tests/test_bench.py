@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from helpers import through_json
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.skipif(not (ROOT / "bench").is_dir(), reason="the benchmark is not part of this copy")
@@ -66,7 +67,7 @@ def test_the_floor_is_measured_beside_the_row() -> None:
 def test_quick_prints_ratios_for_what_is_installed() -> None:
     runner = run.Runner(TINY, 60, quiet=True)
     run.quick(runner, list(run.chosen(["overhead", "start"], ["penstock"], {})))
-    found = json.loads(json.dumps(run.ratios(runner.results)))
+    found = through_json(run.ratios(runner.results))
     assert not runner.results.failed
     assert found["overhead"]["penstock"] > 0 and found["start import_s"]["penstock"] > 0
 
@@ -130,7 +131,7 @@ def test_the_report_names_what_is_absent_and_what_does_not_hold(tmp_path: Path) 
     results = run.Results(absent={"grain": "not installed"})
     for peer, ratio in (("penstock", 0.5), ("floor", 1.0), ("torch", 0.6)):
         results.add({"peer": peer, "case": "overhead", "how": "so", "found": {"ratio": ratio, "per_s": 1.0}})
-    assert run.Results.from_json(json.loads(json.dumps(results.to_json()))).middle(
+    assert run.Results.from_json(through_json(results.to_json())).middle(
         ("torch", "overhead", "so"), "ratio"
     ) == pytest.approx(0.6)
     text = write(results, {"line": "one core", "versions": {}}, 1, tmp_path).read_text()

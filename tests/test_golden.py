@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import numbers
 from penstock.base.random import VERSION
 from penstock.testing import recipes
 
@@ -27,10 +28,6 @@ LABEL = (
 )
 
 Key = tuple[str, int, int]
-
-
-def numbers(n: int, name: str = "a") -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
 
 
 def three(n: int = 1) -> dict[str, ps.Dataset]:

@@ -18,15 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from helpers import numbers, through_json
 from penstock.testing import assert_resumes, recipes
 
 NAN, INF = float("nan"), float("inf")
 WRONG: Any = [1, 2]  # where a dataset or a function belongs
 HALF: Any = 1.5
-
-
-def numbers(n: int, name: str = "a") -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
 
 
 def stream(n: int = 5) -> ps.Dataset:
@@ -215,7 +212,7 @@ def test_quarantine_is_the_same_after_a_resume(tmp_path: Path, at: int) -> None:
         journal = loader.journal
     with ps.Loader(ds, on_error="quarantine", workers=2) as loader:
         run(loader, at)
-        state = json.loads(json.dumps(loader.state_dict()))
+        state = through_json(loader.state_dict())
         seen = loader.journal
     with ps.Loader(ds, on_error="quarantine") as loader:
         loader.load_state_dict(state)
@@ -387,7 +384,7 @@ def test_a_stream_starts_again_and_resumes() -> None:
         assert [list(loader), list(loader)] == [list(range(7))] * 2
     it = iter(ds)
     assert list(islice(it, 4)) == [0, 1, 2, 3]
-    state = json.loads(json.dumps(it.state_dict()))
+    state = through_json(it.state_dict())
     assert it.keys() == [("feed", 0, 3)]
     again = iter(ds)
     again.load_state_dict(state)
@@ -650,7 +647,7 @@ def test_weights_and_caps_of_numpy_are_numbers() -> None:
     first = [next(rows) for _ in range(7)]
     weights: Any = {"a": np.float32(0.5), "b": np.int64(1)}
     loader.set_weights(weights)
-    state = json.loads(json.dumps(loader.state_dict()))
+    state = through_json(loader.state_dict())
     again = ps.Loader(plain)
     again.load_state_dict(state)
     assert first + list(again) == first + list(rows)

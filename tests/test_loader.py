@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.base import seams
 
 LANES = 12
@@ -64,7 +65,7 @@ def lockstep(make: Any, ranks: int, steps: int, states: Any = None, workers: int
                 loader.load_state_dict(states)
         runs = [iter(loader) for loader in loaders]
         items = [[next(run) for run in runs] for _ in range(steps)]
-        return items, [json.loads(json.dumps(loader.state_dict())) for loader in loaders]
+        return items, [through_json(loader.state_dict()) for loader in loaders]
     finally:
         for loader in loaders:
             loader.close()
@@ -264,7 +265,7 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
                 loader.load_state_dict(state)
         runs = [iter(loader) for loader in loaders]
         found += [sorted(x for run in runs for x in next(run)) for _ in range(3)]
-        state = json.loads(json.dumps(loaders[-1].state_dict()))
+        state = through_json(loaders[-1].state_dict())
     whole = list(islice(ds, sum(map(len, found))))
     bounds = list(accumulate(map(len, found), initial=0))
     assert found == [sorted(whole[a:b]) for a, b in pairwise(bounds)]
@@ -297,7 +298,7 @@ def test_weights_set_after_the_short_step_of_a_pass_hold_from_the_next_one() -> 
         it = iter(run)
         assert [(next(it), len(run.keys()))[1] for _ in range(3)] == [2, 2, 1]
         assert run.set_weights({"a": 0, "b": 1}) == 5
-        state = json.loads(json.dumps(run.state_dict()))
+        state = through_json(run.state_dict())
     with ps.Loader(ds) as run:
         run.load_state_dict(state)
         assert not list(run)
@@ -341,7 +342,7 @@ def test_the_plan_of_a_run_knows_its_steps_over_passes(remainder: Any, drop: boo
                 next(run)
                 found += loader.keys()
             delivered.append(sorted(found))
-        state = json.loads(json.dumps(loaders[0].state_dict()))
+        state = through_json(loaders[0].state_dict())
     assert state is not None
     plan = ds.batch(3, collate=list).plan.after(state)
     assert [sorted(sample.key for sample in plan.at(step=step)) for step in range(len(delivered))] == delivered
@@ -521,7 +522,7 @@ def test_adopting_other_weights_and_a_new_source_leaves_every_source_where_it_wa
         assert kept[: len(alone)] == alone[: len(kept)], "the source goes on in its own order"
     assert sum(key[0] == "d" for key in after) > len(after) * 0.3
     with ps.Loader(make({"a": 5, "b": 1, "d": 4}, "a", "b", "d"), lanes=1) as loader:
-        loader.load_state_dict(json.loads(json.dumps(again)))
+        loader.load_state_dict(through_json(again))
         assert [shown(x) for x in islice(loader, 10)] == rest
 
 
@@ -582,7 +583,7 @@ def test_quarantine_replaces_bad_samples_alike_for_any_workers_and_after_a_resum
     with ps.Loader(make(), workers=workers, on_error="quarantine", max_errors=500) as loader:
         run = iter(loader)
         head = [next(run) for _ in range(25)]
-        state = json.loads(json.dumps(loader.state_dict()))
+        state = through_json(loader.state_dict())
         given = head + [next(run) for _ in range(35)]
         journal = {(e["source"], e["epoch"], e["index"]): e for e in loader.journal}
     for batch, full in zip(given, whole, strict=True):
@@ -742,7 +743,7 @@ def test_epochs_of_a_chosen_length_go_on_where_the_last_one_ended(dataset: ps.Da
     for stop in range(16):
         first, again = ps.Loader(dataset, epoch_length=5), ps.Loader(dataset, workers=2, epoch_length=5)
         given = list(islice(chain.from_iterable(first for _ in range(9)), stop))
-        again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        again.load_state_dict(through_json(first.state_dict()))
         # What is left of the epoch, also if that is nothing, and then whole ones.
         left = 5 - stop % 5 if stop % 5 or not stop else 0
         assert given == want[:stop] and list(again) == want[stop : stop + left]
@@ -807,7 +808,7 @@ def test_weights_set_under_a_pack_that_was_planned(method: Any, options: Any) ->
     shares = [sum(source == "a" for step in rest[4:20] for source, _, _ in step), sum(map(len, rest[4:20]))]
     assert 0.8 * shares[1] < shares[0], (at, shares)
     with ps.Loader(ds, workers=2) as resumed:
-        resumed.load_state_dict(json.loads(json.dumps(state)))
+        resumed.load_state_dict(through_json(state))
         assert keys(resumed, 30) == rest
     with ps.Loader(ds) as replayed:
         replayed.set_weights({"a": 9, "b": 1}, at=at)

@@ -27,17 +27,18 @@ from hypothesis.stateful import (
 )
 
 import penstock as ps
-from amounts import done, examples
-from crew import lent_processes
-from freedom import allowed
-from learned import Orders, model, plain, run
-from meter import our_threads
+from allowed_orders import allowed
+from example_counts import done, examples
+from helpers import through_json
+from leak_check import our_threads
+from observed_orders import Orders, model, plain, run
 from oracle import again, endless, indexed
 from penstock.base.seams import pretend, write_whole
 from penstock.graph.tail import has_tail
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
 from penstock.testing.asserts import difference
 from penstock.testing.recipes import number
+from shared_processes import shared_processes
 from trees import Fuse, Interrupt
 
 END = object()
@@ -62,10 +63,6 @@ topologies = st.builds(
     executor=st.sampled_from(("threads", "threads", "inline", "processes")),
     simulation=st.none() | st.integers(0, 1000),
 )
-
-
-def through_json(state: Any) -> Any:
-    return json.loads(json.dumps(state, allow_nan=False))
 
 
 def rows_of(ds: ps.Dataset, k: int, most: int, **options: Any) -> list[tuple[int, list[Any]]]:
@@ -392,7 +389,7 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.hypothesis  # `make soak` runs what is marked so
 def test_machine() -> None:
-    with lent_processes():
+    with shared_processes():
         run_state_machine_as_test(Machine, settings=examples(350))
 
 

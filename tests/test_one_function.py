@@ -3,32 +3,22 @@ for random trees, and nothing that is not part of the run changes it: names' ord
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
-from crew import lent_processes
+from example_counts import examples
+from helpers import as_lists, through_json
+from shared_processes import shared_processes
 from trees import Key, Tree, begun, build, described, other_order, show
 
 FEW = 24
-
-
-def plain(x: Any) -> Any:
-    """An item that can be compared."""
-    if isinstance(x, dict):
-        return {key: plain(value) for key, value in x.items()}
-    if isinstance(x, list | tuple):
-        return type(x)(map(plain, x))
-    return x.tolist() if isinstance(x, np.ndarray | np.generic) else x
 
 
 def told(plan: Any, start: int, stop: int) -> list[list[Key]]:
@@ -37,10 +27,6 @@ def told(plan: Any, start: int, stop: int) -> list[list[Key]]:
     for sample in plan.at(slice(start, stop)):
         out[sample.position - start].append(sample.key)
     return out
-
-
-def through_json(state: Any) -> Any:
-    return json.loads(json.dumps(state, allow_nan=False))
 
 
 @contextmanager
@@ -77,16 +63,16 @@ def test_what_is_delivered_is_what_the_plan_says(tree: Tree, at: int) -> None:
     note(show(tree))
     ds = build(tree)
     got, state = delivered(ds, FEW, save_at=at)
-    items, keys = [plain(item) for item, _ in got], [keys for _, keys in got]
+    items, keys = [as_lists(item) for item, _ in got], [keys for _, keys in got]
     plan = ds.plan.after(state)
     assert told(ds.plan, 0, len(got)) == told(plan, 0, len(got)) == keys
     assert [[sample.key for sample in plan.at(step=step)] for step in range(0, len(got), 7)] == keys[::7]
     check_inverse(plan, 0, len(got))
     check_sums(plan, (0, at, len(got)))
     size = len(got) if plan.size is None else min(plan.size, len(got))
-    assert [plain(ds[i]) for i in range(size)] == items[:size]
+    assert [as_lists(ds[i]) for i in range(size)] == items[:size]
     rest, _ = delivered(build(tree), len(got) - plan.position, state)
-    assert [plain(item) for item, _ in rest] == items[plan.position :]
+    assert [as_lists(item) for item, _ in rest] == items[plan.position :]
     assert [key for _, key in rest] == keys[plan.position :]
 
 
@@ -113,7 +99,7 @@ def test_the_order_of_names_is_no_part_of_the_order(tree: Tree, at: int) -> None
     one, other = build(tree), build(other_order(tree))
     want, state = delivered(one, FEW, save_at=at)
     found, _ = delivered(other, FEW)
-    assert [(plain(item), keys) for item, keys in found] == [(plain(item), keys) for item, keys in want]
+    assert [(as_lists(item), keys) for item, keys in found] == [(as_lists(item), keys) for item, keys in want]
     where = one.plan.after(state).position
     rest, _ = delivered(other, len(want) - where, state)
     assert [keys for _, keys in rest] == [keys for _, keys in want[where:]]
@@ -126,12 +112,12 @@ def same_over_processes(tree: Tree, at: int, ranks: int) -> None:
     options: Any = {"rank": ranks - 1, "world_size": ranks, "remainder": "keep"}
     want, state = delivered(build(tree), FEW, save_at=at, **options)
     found, saved = delivered(build(tree), FEW, save_at=at, workers=2, executor="processes", **options)
-    assert [(plain(item), keys) for item, keys in found] == [(plain(item), keys) for item, keys in want]
+    assert [(as_lists(item), keys) for item, keys in found] == [(as_lists(item), keys) for item, keys in want]
     assert saved == state
 
 
 def test_processes_change_nothing() -> None:
-    with lent_processes():
+    with shared_processes():
         same_over_processes()
 
 

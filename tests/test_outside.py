@@ -5,7 +5,6 @@ A source, an order, a mixing rule, a fold and a format, each written here as a u
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock import folds, orders
 from penstock.testing import (
     assert_covers,
@@ -229,7 +229,7 @@ def test_edited(make: Make) -> None:
     last = run.at(14)[0]
     edited = run.skip(range(11, 13)).exclude([last])
     with ps.Loader(ds) as loader:
-        loader.load_state_dict(json.loads(json.dumps(edited.state)))
+        loader.load_state_dict(through_json(edited.state))
         delivered = [list(dict.fromkeys(loader.keys())) for _ in islice(loader, 30)]
     assert delivered == [list(dict.fromkeys(s.key for s in edited.at(p))) for p in range(10, 40)]
     assert not any((last.source, last.index) == key[::2] for keys in delivered for key in keys)
@@ -244,7 +244,7 @@ def test_weighted_and_adopted(make: Make) -> None:
         before = [loader.keys() for _ in islice(loader, 20)]
         assert loader.set_weights({"p": 1, "x": 1}) == 20
         before += [loader.keys() for _ in islice(loader, 20)]
-        state = json.loads(json.dumps(loader.state_dict()))
+        state = through_json(loader.state_dict())
     assert before == [[s.key for s in ds.plan.after(state).at(p)] for p in range(40)]
     more = ps.mix({"p": make().repeat(), **others}, {"p": 3, "x": 1, "y": 1})
     with ps.Loader(more) as loader:

@@ -14,16 +14,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from learned import run
+from helpers import numbers, through_json
+from observed_orders import run
 from penstock.testing import assert_covers, assert_elastic, assert_resumes, recipes
-
-
-def numbers(n: int, name: str = "a") -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
-
-
-def through_json(state: Any) -> Any:
-    return json.loads(json.dumps(state))
 
 
 def resumed(make: Any, state: Any) -> Any:

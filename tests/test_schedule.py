@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers import through_json
 from penstock.errors import ConfigError
 from penstock.schedule import Schedule, ease
 
@@ -102,7 +102,7 @@ def test_spans_follow_points_starts_and_stops() -> None:
 
 def test_json_brings_back_the_same_schedule() -> None:
     schedule = Schedule(POINTS, "cosine", "steps", start={"code": 7}, stop={"text": 60_000})
-    again = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
+    again = Schedule.from_json(through_json(schedule.to_json()))
     assert again == schedule
     assert again.weights(3_000) == schedule.weights(3_000)
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, note
 
 import penstock as ps
-from amounts import examples
-from freedom import allowed
-from learned import Orders, model, plain, run
+from allowed_orders import allowed
+from example_counts import examples
+from helpers import numbers
+from observed_orders import Orders, model, plain, run
 from oracle import again, indexed
 from penstock.testing import build, pipelines, show
 
@@ -77,10 +78,6 @@ def kinds(recipe: Any) -> set[str]:
 
 
 # ---------------------------------------------------------------- sentence by sentence
-
-
-def numbers(n: int, name: str = "a") -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
 
 
 def epochs(ds: ps.Dataset, n: int) -> list[list[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amounts import rounds
+from example_counts import rounds
 from penstock.ops import kept
 
 pytestmark = pytest.mark.slow  # two million documents

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from amounts import examples
+from example_counts import examples
 from penstock.base.seams import pretend
 from penstock.testing import (
     Crash,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import json
 import threading
 import time
 from typing import Any
@@ -14,6 +13,7 @@ import psutil
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.tuning import Trial
 
 MS = 10
@@ -114,7 +114,7 @@ def test_a_choice_changes_nothing_but_the_speed() -> None:
     ds = numbers(sleeps, 40).filter(lambda x: x % 3).batch(4)
     want = [(item.tolist(), state) for item, state in run(ps.Loader(ds))]
     choice = ps.autotune(ds.repeat(), seconds=0.5, max_workers=4)
-    options = json.loads(json.dumps(choice.options))
+    options = through_json(choice.options)
     assert options == choice.options and set(options) <= {"executor", "workers", "prefetch", "prefetch_bytes"}
     assert [(item.tolist(), state) for item, state in run(ps.Loader(ds, **options))] == want
 

@@ -12,7 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import done
+from example_counts import done
+from helpers import numbers
 from penstock.plan import Plan
 
 Key = tuple[str, int, int]
@@ -22,10 +23,6 @@ Tree = tuple[Any, ...]
 tuples for mappings, or a step: (method, tree, arguments, options)."""
 
 Draw = Callable[[Any], Any]
-
-
-def numbers(n: int, name: str) -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
 
 
 class Spoiled:

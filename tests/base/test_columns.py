@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import through_json
 from penstock.base.columns import MANY, folded, unfolded
 from penstock.errors import StateError
 
@@ -45,7 +46,7 @@ def spelled(tree: Any) -> str:
 @given(TREES)
 def test_nothing_is_lost(tree: Any) -> None:
     tables = list[list[str]]()
-    held, kept = json.loads(json.dumps([folded(tree, tables), tables]))
+    held, kept = through_json([folded(tree, tables), tables])
     assert spelled(unfolded(held, kept)) == spelled(tree)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.base.ragged import Jagged
 
 ROWS = st.lists(st.lists(st.integers(-9, 9), max_size=6), min_size=1, max_size=6)

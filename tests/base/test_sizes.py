@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amounts import examples
+from example_counts import examples
 from penstock.base.sizes import ByIndex, Capped, Chained, Ends, IsEmpty, Spaced, total
 
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=12)

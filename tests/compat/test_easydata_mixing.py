@@ -16,6 +16,7 @@ from datasets import Dataset, IterableDataset
 from datasets.distributed import split_dataset_by_node
 
 import penstock as ps
+from helpers import through_json
 from penstock.compat.easydata import (
     HFDatasetShardedSource,
     MixedShardedSource,
@@ -287,7 +288,7 @@ def test_a_state_behind_other_steps_is_exact() -> None:
     for at in (0, 1, 37, 119, 120):
         data = steps()
         assert texts(data, at) == want[:at]
-        state = json.loads(json.dumps(data.state_dict()))
+        state = through_json(data.state_dict())
         other = steps()
         other.load_state_dict(state)
         assert texts(other) == want[at:], at

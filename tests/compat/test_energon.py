@@ -16,6 +16,7 @@ import torch
 
 import penstock as ps
 from energon_folders import captions, folder, texts
+from helpers import through_json
 from penstock.compat.energon import (
     AugmentTaskEncoder,
     BatchDataset,
@@ -643,7 +644,7 @@ def test_restored_on_another_number_of_ranks(tmp_path: Path, before: int, after:
     alone = together([hard(tmp_path)], 48)
     first = [hard(tmp_path, rank, before) for rank in range(before)]
     assert together(first, 24 // before) == alone[:24]
-    states = json.loads(json.dumps([loader.save_state_rank() for loader in first]))
+    states = through_json([loader.save_state_rank() for loader in first])
     then = [hard(tmp_path, rank, after, workers=rank % 2) for rank in range(after)]
     assert {ps.save(tmp_path / "states", loader) for loader in first} == {24 // before}
     for rank, loader in enumerate(then):
@@ -735,7 +736,7 @@ def test_every_stage_can_be_restored_without_being_declared_stateless(tmp_path: 
     # With Energon a packing encoder that is not declared stateless is saved, and cannot be restored.
     loader = hard(tmp_path)
     take(loader, 9)
-    state = json.loads(json.dumps(loader.save_state_rank()))
+    state = through_json(loader.save_state_rank())
     rest = take(loader, 5)
     again = hard(tmp_path)
     again.restore_state_rank(state)

@@ -17,6 +17,7 @@ import pytest
 
 import penstock as ps
 import penstock.compat.grain as grain
+from helpers import through_json
 from penstock.compat.grain.options import Run
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.runtime.ahead import Ahead
@@ -99,7 +100,7 @@ def test_restored_at_every_of_60_steps_with_another_number_of_threads(name: str)
     ahead = ex.ThreadPrefetchIterDataset(pipelines(THREADS)[name], prefetch_buffer_size=3)
     it = iter(ahead.mp_prefetch(grain.MultiprocessingOptions(num_workers=2)))
     for at in range(len(items)):
-        it.set_state(json.loads(json.dumps(states[at])))
+        it.set_state(through_json(states[at]))
         assert it.get_state() == states[at]
         last = min(at + 3, len(items))
         assert_same_run(lambda: islice(it, 3), lambda: items[at:last], steps=last - at)  # noqa: B023

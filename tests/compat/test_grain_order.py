@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import warnings
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock.compat.grain as ours
+from helpers import through_json
 from penstock.compat.grain.cipher import half_bits, shuffled, unshuffled
 from penstock.compat.grain.lineage import Lineage, joined
 from penstock.compat.grain.order import (
@@ -303,7 +303,7 @@ def test_orders_are_not_put_together() -> None:
 def test_a_state_is_of_one_order() -> None:
     it = iter(ours.MapDataset.range(9, order="grain").shuffle(seed=1).to_iter_dataset())
     next(it)
-    state = json.loads(json.dumps(it.get_state()))
+    state = through_json(it.get_state())
     with pytest.raises(ValueError, match="another pipeline"):
         iter(ours.MapDataset.range(9).shuffle(seed=1).to_iter_dataset()).set_state(state)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock.compat.grain as grain
-from amounts import examples
+from example_counts import examples
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from helpers import through_json
 from penstock.demo import story
 from penstock.demo.ask import ask
 from penstock.demo.journal import Tail
@@ -44,7 +44,7 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     assert found["steps_done_twice_equal"] > 0
     assert (found["killed_at"], found["resumed_from"]) == (74, 50)
     assert found["steps_as_planned"] == 100 and found["documents_as_planned"] == found["documents_asked"] > 100
-    assert json.loads(json.dumps(found))["tokens"] == 100 * 8 * 1_024
+    assert through_json(found)["tokens"] == 100 * 8 * 1_024
     report = outcome.report.read_text()
     assert report.count("<svg") == 4 and "As planned" in report and "As it ran" in report
     outcome.tell(console)

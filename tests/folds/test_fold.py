@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from helpers import through_json
 from penstock.base.random import pick
 from penstock.errors import ConfigError, DataError
 from penstock.folds import BatchByTokens, BucketByLength, ShuffleBuffer
@@ -108,7 +109,7 @@ def test_a_saved_carry_goes_on_as_before(fold: Fold, sizes: list[int], data: st.
 
 @given(folds)
 def test_describe_is_json_and_tells_folds_apart(fold: Fold) -> None:
-    assert json.loads(json.dumps(fold.describe())) == fold.describe()
+    assert through_json(fold.describe()) == fold.describe()
     assert fold.describe() != ShuffleBuffer(99).describe()
 
 

@@ -22,10 +22,10 @@ torch = pytest.importorskip("torch")
 
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 
-from dcp_crew import KINDS, STEPS, loaders  # noqa: E402
+from dcp_ranks import KINDS, STEPS, loaders  # noqa: E402
 from penstock.frames.dcp import LoaderState  # noqa: E402
 
-CREW = Path(__file__).parent.parent / "dcp_crew.py"
+CREW = Path(__file__).parent.parent / "dcp_ranks.py"
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import penstock as ps
-from amounts import examples
-from jax_crew import crew
+from example_counts import examples
+from jax_ranks import crew
 from jax_tasks import LAYOUTS, rows
 from penstock.base.seams import pretend
 from penstock.errors import ConfigError, DataError, StateError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jax_flow
-from jax_crew import ROOT, crew, environment
+from jax_ranks import ROOT, crew, environment
 
 pytestmark = pytest.mark.slow  # processes of jax.distributed that are killed
 

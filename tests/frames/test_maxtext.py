@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.errors import ConfigError
 from penstock.frames.maxtext import eval_iterator, fields, train_iterator
 

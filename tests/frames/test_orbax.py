@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint.experimental import v1
 
 import penstock as ps
-from jax_crew import crew
+from jax_ranks import crew
 from jax_tasks import STEPS, WAYS, keys_of, opened, restore, restoring, save
 from penstock.errors import StateError
 from penstock.frames.orbax import Checkpointable, Restore, Save

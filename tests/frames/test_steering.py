@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from itertools import islice
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.frames.steering import Controller, FileWatched, LossRatio, OnlineMixing, Steering, limited, replay
 
 NAMES: tuple[str, ...] = ("code", "text", "math")
@@ -55,7 +55,7 @@ def run(
                 steering(losses(step))
             per_rank.append(keys)
             log = steering.log
-            saved.append(json.loads(json.dumps({"loader": loader.state_dict(), "steering": steering.state_dict()})))
+            saved.append(through_json({"loader": loader.state_dict(), "steering": steering.state_dict()}))
     together = [sorted(key for keys in per_rank for key in keys[step]) for step in range(len(steps))]
     return together, log, saved
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import sys
 import threading
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.frames.tensorflow import TensorFlowData, tracked
 
 try:
@@ -93,7 +93,7 @@ def test_the_state_is_that_of_what_was_given_at_every_place() -> None:
     for at, item in enumerate(data):
         assert lists(item) == want[at]
         plain = ps.Loader(batches())
-        state = json.loads(json.dumps(data.state_dict()))
+        state = through_json(data.state_dict())
         plain.load_state_dict(state)
         assert [*map(lists, plain)][: len(want) - at - 1] == want[at + 1 :]
         if at % 4 == 0:

@@ -14,6 +14,7 @@ import pytest
 
 import penstock as ps
 from frames.torch_flows import FLOWS, plain
+from helpers import through_json
 from penstock.frames.torch import IterableDataset, MapDataset, Sampler
 
 pytestmark = pytest.mark.slow  # processes with workers of torch
@@ -200,7 +201,7 @@ def test_a_loader_is_a_node() -> None:
         first, second = chain(one), chain(other)
         items = iter(first)
         before = [next(items) for _ in range(4)]
-        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        second.load_state_dict(through_json(first.state_dict()))
         assert before + list(second) == wanted("mixed")[0]
         assert list(second) == wanted("mixed")[1]
         del items, first, second

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from amounts import is_soak
+from example_counts import is_soak
 from penstock.frames.trainers import AllRanks, require_ranks, rest_or_next, states_of_all
 
 pytest.importorskip("torch")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.testing import recipes
 
 Make = Callable[..., ps.Dataset]
@@ -43,12 +44,12 @@ def check(
     """
     with ps.Loader(before, lanes=lanes) as loader:
         past = keys_of(loader, steps)
-        state = json.loads(json.dumps(loader.state_dict()))
+        state = through_json(loader.state_dict())
         alone = past + keys_of(loader, size)
     with ps.Loader(after, lanes=lanes) as loader:
         loader.load_state_dict(state, on_mismatch="adopt")
         present = keys_of(loader, size)
-        again = json.loads(json.dumps(loader.state_dict()))
+        again = through_json(loader.state_dict())
         rest = keys_of(loader, 10)
     run = past + [key for key in present if key not in past[-8:]]
     for name in {key[0] for key in past}:
@@ -184,7 +185,7 @@ def test_a4_weights_set_before_and_adopted_twice() -> None:
         state = loader.state_dict()
     for weights in ({"a": 1, "b": 1, "c": 3}, {"c": 1, "a": 1}, {"b": 1, "a": 4, "c": 1}):
         with ps.Loader(make(**weights)) as loader:
-            loader.load_state_dict(json.loads(json.dumps(state)), on_mismatch="adopt")
+            loader.load_state_dict(through_json(state), on_mismatch="adopt")
             run += keys_of(loader, 31)
             state = loader.state_dict()
     for name in "ac":
@@ -292,7 +293,7 @@ def test_a_run_of_its_own_in_lanes_goes_on_at_the_next_samples(top: str, lanes: 
     before = loaders("ab")
     runs = [iter(each) for each in before]
     had = [next(run) for _ in range(given) for run in runs]
-    states = [json.loads(json.dumps(each.state_dict())) for each in before]
+    states = [through_json(each.state_dict()) for each in before]
     after, whole = loaders("abc"), loaders("ab")
     for each in after:
         each.load_state_dict(states, on_mismatch="adopt")

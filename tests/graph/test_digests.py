@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.base.seams import LocalStore
 from penstock.graph.code import code_digest
 from penstock.runtime.cursor import seal, unseal
@@ -28,7 +29,7 @@ def states(make: Callable[[], ps.Dataset], steps: int = 3) -> dict[str, Any]:
     it = iter(make())
     for _ in range(steps):
         next(it)
-    return json.loads(json.dumps(it.state_dict()))
+    return through_json(it.state_dict())
 
 
 def load(ds: ps.Dataset, state: dict[str, Any], **how: Any) -> ps.Loader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from helpers import through_json
 
 Key = tuple[str, int, int]
 FAR = 90
@@ -41,7 +41,7 @@ def told(plan: Any, start: int, stop: int) -> list[list[Key]]:
 
 def check(ds: ps.Dataset, loader: ps.Loader, past: list[list[Key]]) -> None:
     """What was given is told, and what is told is given: by this loader, and by one that resumes."""
-    state = json.loads(json.dumps(loader.state_dict()))
+    state = through_json(loader.state_dict())
     plan = ds.plan.after(state)
     assert plan.position == len(past)
     assert told(plan, 0, len(past)) == past
@@ -227,7 +227,7 @@ def test_changes_upon_changes_over_many_passes() -> None:
     for weights in ({"a": 1, "b": 4}, {"a": 4, "b": 1}):
         ds = two("all_exhausted", **weights)
         with ps.Loader(ds) as loader:
-            loader.load_state_dict(json.loads(json.dumps(state)), on_mismatch="adopt")
+            loader.load_state_dict(through_json(state), on_mismatch="adopt")
             past += steps(loader, 9)
             loader.set_weights({"a": 1, "b": 2})
             past += steps(loader, 9)
@@ -280,7 +280,7 @@ def test_another_mixture_over_what_is_gone_through_again_keeps_what_was_given(ov
         past += steps(loader, 16)
         state = loader.state_dict()
     with ps.Loader(flows[2]) as loader:
-        loader.load_state_dict(json.loads(json.dumps(state)), on_mismatch="adopt")
+        loader.load_state_dict(through_json(state), on_mismatch="adopt")
         check(flows[2], loader, past)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.graph.lengths import known_mean, mean_length, tokens_of
 
 
@@ -119,7 +119,7 @@ def test_the_state_keeps_what_was_measured() -> None:
 
     with ps.Loader(made(2)) as loader:
         keys(loader, 40)
-        state = json.loads(json.dumps(loader.state_dict()))
+        state = through_json(loader.state_dict())
         rest = keys(loader, 60)
     assert state["pipeline"]["lengths"] == {"a": 7, "b": 14}
     with ps.Loader(made(5)) as other:

@@ -15,14 +15,11 @@ import pytest
 from hypothesis import given
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import numbers
 from penstock.base.spelling import canonical, fingerprint
 from penstock.graph.recipe import describe, difference, identity
 from penstock.testing import build, pipelines, recipes
-
-
-def numbers(n: int = 20, name: str = "a") -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
 
 
 def docs() -> ps.Dataset:

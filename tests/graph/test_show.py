@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.graph.nodes import Each, Hold, Mix, Read, Reorder
 from penstock.mixing.rules import Weighted
 from penstock.pack import Packing

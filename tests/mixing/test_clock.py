@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples, rounds
+from example_counts import examples, rounds
 from penstock.mixing import Gone, Mixture, SetWeights, mixture_from_json, mixture_to_json
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import through_json
 from penstock.mixing import Corrected, MadeUp, Mixture, event_from_json, from_log
 
 NAMES = ("a", "b", "c")
@@ -50,7 +51,7 @@ def test_every_question_is_answered_by_one_order(
     drawings = [(whole, 0)]
     pending = [place for place, _ in draws if place >= at]
     if pending == [*range(at, at + len(pending))]:  # `lost` puts all that is owed next: where it is, nothing changes
-        read = event_from_json(json.loads(json.dumps(short.to_json())))
+        read = event_from_json(through_json(short.to_json()))
         assert read == short and isinstance(read, MadeUp)
         drawings.append((Corrected(mix, read), at))
     for drawing, first in drawings:
@@ -138,12 +139,12 @@ class Run:
         state = self.loader.state_dict()
         made = [change for change in state["changes"] if change["event"]["event"] == "made_up"]
         self.largest = max(self.largest, len(json.dumps([state["settling"], made])))
-        return json.loads(json.dumps([state, dict(self.trained), self.given]))
+        return through_json([state, dict(self.trained), self.given])
 
     def back(self, saved: Any) -> None:
         """Killed, and begun again from a checkpoint."""
         self.loader, self.flight = ps.Loader(self.make()), {}
-        state, trained, self.given = json.loads(json.dumps(saved))
+        state, trained, self.given = through_json(saved)
         self.trained = Counter(trained)
         self.loader.load_state_dict(state)
 
@@ -163,7 +164,7 @@ def test_trained_counts_keep_their_shares_whatever_is_lost(seed: int) -> None:
         plain.step()
     assert run.furthest <= 64 + 2 < plain.furthest
     assert run.largest < 4096
-    log = json.loads(json.dumps(run.log))
+    log = through_json(run.log)
     again, plan = tasks().plan.replay(log).dataset, tasks().plan.after(saved[0]).replay(log)
     places = sorted(int(uid[2:]) for uid in run.given)
     assert places == [*range(len(places))]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples, is_soak
-from helpers import pairwise
+from example_counts import examples, is_soak
+from helpers import pairwise, through_json
 from penstock.base.random import key_of
 from penstock.errors import ConfigError, StateError
 from penstock.graph.recipe import describe
@@ -25,7 +25,7 @@ from penstock.mixing.exact import ceildiv, muldiv
 from penstock.mixing.segment import Segment
 from penstock.mixing.shape import grow, whole_weights
 from penstock.schedule import Schedule
-from yardstick import clocked
+from relative_time import clocked
 
 KINDS = ("equal", "pareto", "heavy", "random")
 MANY = (2, 3, 10, 50, 500, 2000)
@@ -916,7 +916,7 @@ def test_an_event_behind_the_end_is_refused() -> None:
     ],
 )
 def test_events_are_json(event: Any) -> None:
-    assert event_from_json(json.loads(json.dumps(event.to_json()))) == event
+    assert event_from_json(through_json(event.to_json())) == event
 
 
 @pytest.mark.parametrize("data", [{}, None, {"event": "other", "at": 3}, {"event": "adopt", "at": "x", "counts": 3}])

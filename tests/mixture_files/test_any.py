@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.compat.mixtures import KINDS, convert_with_keys
 from penstock.mixture_files import lint, read_model, schema
 from penstock.mixture_files.reading import Notes, read_text

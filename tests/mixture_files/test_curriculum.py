@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from amounts import rounds
+from example_counts import rounds
 from penstock.mixture_files import lint, read_model
 from penstock.report import Target, opened, shares
 from penstock.report.blame import blame

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.graph.recipe import describe
 from penstock.mixture_files import read_model
 from penstock.orders import AllBut

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from others import mds, saved, tfrecord
+from foreign_formats import mds, saved, tfrecord
 from penstock.mixture_files import dump, lint
 from penstock.testing.asserts import compare, difference
 

@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.mixture_files import lint
 from penstock.mixture_files.readers import Readers
-from yardstick import clocked
+from relative_time import clocked
 
 
 def found(path: Path, most_epochs: float = 4.0) -> list[tuple[int, str, str, str]]:

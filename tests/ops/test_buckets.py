@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.graph.compiled import Compiled
 from penstock.ops.buckets import BucketSums
 from penstock.ops.tokens import Lengths, Sums

@@ -11,7 +11,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.graph.compiled import Compiled
 from penstock.ops.cut import CutOp
 from penstock.ops.op import Op

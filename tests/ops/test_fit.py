@@ -12,7 +12,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.graph.compiled import Compiled
 from penstock.ops.fit import FitOp
 from penstock.pack import BestFit, Packing

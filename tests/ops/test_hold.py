@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.ops.hold import decode, encode, numbers
 from penstock.testing import assert_covers, assert_resumes, recipes
 from penstock.types import Item, Part

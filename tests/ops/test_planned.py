@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 import penstock as ps
-from amounts import done, examples
+from example_counts import done, examples
 from penstock.errors import ConfigError, DataError, PenstockError, StateError
 from test_one_function import check_inverse, check_sums, through_json, told
 from trees import Interrupt, Key, Spoiled, Tree, bad, build, changed, fuse, fused, grown, numbers, ordered, show

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amounts import examples
+from example_counts import examples
 from penstock.ops.without import Gaps
 from penstock.types import Ints
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.orders import BlockShuffle, BucketShuffle, Pick, Repeat, Replay, Shuffle, Slice, Stride
 from penstock.types import Ints
 

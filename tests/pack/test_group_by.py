@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 import penstock.graph.build as builder
-from amounts import examples
+from example_counts import examples
 from penstock.errors import ConfigError, DataError
 from penstock.graph.compiled import Compiled
 from penstock.ops.cut import CutOp

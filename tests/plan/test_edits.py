@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import through_json
 from penstock.errors import ConfigError, StateError
 from penstock.graph.edits import Change, locate_mixture
 from penstock.mixing import SetWeights
@@ -50,7 +51,7 @@ def test_a_run_with_everything_that_can_happen_is_what_the_plan_says() -> None:
         for _ in range(300):
             next(run)
             got.append(loader.keys())
-        state = json.loads(json.dumps(loader.state_dict()))
+        state = through_json(loader.state_dict())
     plan = ds.plan.after(state)
     assert plan.position == 1000 and told(plan, 0, 1000) == got
     coming = [sample for sample in plan.at(slice(1000, 2000)) if sample.source == "text"]
@@ -96,7 +97,7 @@ def states(ds: ps.Dataset, steps: int, **options: Any) -> Any:
         for _ in range(steps):
             run = iter(loader)
             next(run)
-        return json.loads(json.dumps(loader.state_dict()))
+        return through_json(loader.state_dict())
 
 
 # ---------------------------------------------------------------- what is not disturbed

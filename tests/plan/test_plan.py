@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.errors import ConfigError, IndexedError
 from penstock.plan import Exhaustion
+from relative_time import clocked
 from trees import begun, delivered, documents, numbers, trees
-from yardstick import clocked
 
 FAR = 10**12
 

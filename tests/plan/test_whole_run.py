@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from amounts import rounds
+from example_counts import rounds
+from helpers import through_json
 
 ROW = 48
 STEPS = rounds(80, 5_000)
@@ -58,7 +58,7 @@ def run(ds: ps.Dataset, world: int, states: Any, steps: int, change: Any = None)
                 assert len({loader.set_weights(change) for loader in loaders}) == 1
             rows = [row for each in runs for row in next(each)]
             out.append((sorted(key for loader in loaders for key in loader.keys()), rows))
-        return out, json.loads(json.dumps([loader.state_dict() for loader in loaders]))
+        return out, through_json([loader.state_dict() for loader in loaders])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import through_json
 from penstock.base.random import VERSION as ORDER
 from penstock.runtime.cursor import VERSION, seal, unseal
 
@@ -50,7 +51,7 @@ OLD = state_at(2)
 @examples(100)
 @given(st.dictionaries(st.text().filter(lambda name: name not in OWN), JSON, max_size=5))
 def test_what_is_sealed_comes_back_through_json(body: dict[str, Any]) -> None:
-    state = json.loads(json.dumps(seal(body)))
+    state = through_json(seal(body))
     assert unseal(state) == {"penstock": "state", "version": VERSION, "order": ORDER, **body}
     assert state == seal(body), "unsealing does not change the state it is given"
 
@@ -58,7 +59,7 @@ def test_what_is_sealed_comes_back_through_json(body: dict[str, Any]) -> None:
 @examples(100)
 @given(st.data())
 def test_any_changed_entry_is_refused(data: st.DataObject) -> None:
-    state = json.loads(json.dumps(OLD))
+    state = through_json(OLD)
     name = data.draw(st.sampled_from(sorted(state)))
     was = json.dumps(state[name], sort_keys=True)
     value = data.draw(JSON.filter(lambda value: json.dumps(value, sort_keys=True) != was))
@@ -159,7 +160,7 @@ def test_a_state_that_was_sealed_anew_with_nonsense_is_refused(wrong: dict[str, 
 def test_a_change_in_a_state_that_fits_no_mixture_is_a_state_error(at: int, weights: dict[str, float]) -> None:
     changed = two(5)
     changed.set_weights({"a": 1, "b": 1}, at=1000)
-    body = json.loads(json.dumps(unseal(changed.state_dict())))
+    body = through_json(unseal(changed.state_dict()))
     body["changes"][0]["event"] |= {"at": at, "weights": weights}
     loader = two(2)
     before = loader.state_dict()
@@ -170,7 +171,7 @@ def test_a_change_in_a_state_that_fits_no_mixture_is_a_state_error(at: int, weig
 
 @pytest.mark.parametrize("groups", [None, 3, "x", [[]], [None], [[1]], {"1": None}, {"1": [10**9]}], ids=str)
 def test_groups_in_a_state_that_are_none_are_refused(groups: Any) -> None:
-    body = json.loads(json.dumps(unseal(two(5).state_dict())))
+    body = through_json(unseal(two(5).state_dict()))
     body["at"]["0"][4] = groups
     loader = two(2)
     before = loader.state_dict()

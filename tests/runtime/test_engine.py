@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.base.seams import pretend
 from penstock.runtime.engine import compute
 from penstock.testing.simulate import SimSched

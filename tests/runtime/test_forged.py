@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.base.spelling import canonical
 from penstock.folds import BatchByTokens
 from penstock.graph.nodes import Mix, Read
@@ -169,7 +170,7 @@ def state_of(make: Callable[[], list[ps.Loader]]) -> list[dict[str, Any]]:
         assert len(taken) >= 3
         found.append(unseal(each.state_dict()))
         each.close()
-    return json.loads(json.dumps(found))
+    return through_json(found)
 
 
 def places(tree: Any, at: Place = ()) -> Iterator[Place]:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import through_json
 from penstock.runtime.cursor import seal, unseal
-from rollouts import Rollouts
+from simulated_rollouts import Rollouts
 
 LANES = 12
 FATES: tuple[Any, ...] = ("trained", "filtered", "failed", "requeue")
@@ -54,7 +55,7 @@ MAKES = (filtered, several, buffered, packed, streamed)
 def loaders(make: Any, ranks: int, states: Any = None, **options: Any) -> list[ps.Loader]:
     found = [ps.Loader(make().repeat(), rank=rank, world_size=ranks, lanes=LANES, **options) for rank in range(ranks)]
     for loader in found if states is not None else []:
-        loader.load_state_dict(json.loads(json.dumps(states)))
+        loader.load_state_dict(through_json(states))
     return found
 
 

@@ -10,15 +10,12 @@ import pytest
 from hypothesis import given, note
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import numbers
 from oracle import endless
 from penstock.testing import assert_resumes, build, pipelines, recipes, show
 
 Stage = Callable[[], ps.Dataset]
-
-
-def numbers(n: int, name: str = "a") -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
 
 
 def docs(n: int) -> ps.Dataset:

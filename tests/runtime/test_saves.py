@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.base.seams import pretend
 from penstock.runtime.saves import _needed, read_states, write_state  # pyright: ignore[reportPrivateUsage]
 from penstock.testing import Crash, TornDisk
@@ -666,7 +666,7 @@ def test_a_rank_that_is_behind_makes_a_step_complete_while_one_that_is_ahead_sav
 @pytest.mark.parametrize("kind", ["indexed", "lanes"])
 def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(kind: str, tmp_path: Path) -> None:
     """Processes; one of them dies by SIGKILL at an effect on the folder, and others, more or fewer, go on."""
-    command = [sys.executable, Path(__file__).parent.parent / "saves_crew.py", tmp_path, kind]
+    command = [sys.executable, Path(__file__).parent.parent / "saving_ranks.py", tmp_path, kind]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import through_json
 from penstock.runtime.cursor import seal
 from penstock.runtime.settling import Address, Ledger, address_of
-from rollouts import Rollouts, prompts
+from simulated_rollouts import Rollouts, prompts
 
 FOLDER = Path(__file__).resolve().parent.parent
 
@@ -33,7 +34,7 @@ def values(items: list[Any]) -> list[Any]:
 
 def resumed(make: Any, states: Any, rank: int = 0, ranks: int = 1, **options: Any) -> ps.Loader:
     loader = ps.Loader(make(), rank=rank, world_size=ranks, **options)
-    loader.load_state_dict(json.loads(json.dumps(states)))
+    loader.load_state_dict(through_json(states))
     return loader
 
 
@@ -245,7 +246,7 @@ def test_any_ranks_go_on_where_any_ranks_were(data: st.DataObject) -> None:
                 del flight[rank][uid]
                 if fate != "requeue":
                     settled[uid] = fate
-        states = json.loads(json.dumps([loader.state_dict() for loader in loaders]))
+        states = through_json([loader.state_dict() for loader in loaders])
     alone, taken = resumed(make, states), list[str]()
     furthest = max((address_of(uid, "{}") for uid in settled), default=Address(0, 0))
     while len(taken) < 400 and (not taken or address_of(taken[-1], "{}") <= furthest):
@@ -478,7 +479,7 @@ def test_none_is_lost_in_a_process_that_is_killed(ranks: tuple[int, ...]) -> Non
     saved: Any = None
     for life, world_size in enumerate(ranks):
         with subprocess.Popen(
-            [sys.executable, FOLDER / "rollouts.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, FOLDER / "simulated_rollouts.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as child:
             assert child.stdin and child.stdout
             json.dump({"ranks": world_size, "seed": life, "saved": saved}, child.stdin)

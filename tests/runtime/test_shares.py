@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from helpers import through_json
 
 LOST = {"easy": 0.9, "hard": 0.1, "mid": 0.5}
 ASKED = {"easy": 0.5, "hard": 0.2, "mid": 0.3}
@@ -29,7 +30,7 @@ class Run:
         self.flight, self.settled, self.furthest = [dict[str, str]() for _ in self.loaders], dict[str, list[Any]](), 0.0
         self.log = list[Any]()
         if saved:
-            states, self.settled, self.log = json.loads(json.dumps(saved))
+            states, self.settled, self.log = through_json(saved)
             for loader in self.loaders:
                 loader.load_state_dict(states)
 
@@ -49,7 +50,7 @@ class Run:
         off = max(abs(counts[name] - ASKED[name] * counts.total()) for name in ASKED)
         self.furthest = max(self.furthest, off)
         if told:
-            reports = json.loads(json.dumps([loader.settled_report() for loader in self.loaders]))
+            reports = through_json([loader.settled_report() for loader in self.loaders])
             self.random.shuffle(reports)
             for loader in self.loaders:
                 loader.make_up(reports)
@@ -71,7 +72,7 @@ def test_trained_counts_keep_their_shares_on_several_ranks(ranks: int) -> None:
     for state in states:
         made = [change for change in state["changes"] if change["event"]["event"] == "made_up"]
         assert len(json.dumps([state["settling"], made])) < 4096
-    again = tasks().plan.replay(json.loads(json.dumps(log))).dataset
+    again = tasks().plan.replay(through_json(log)).dataset
     for uid, (name, _) in run.settled.items():
         assert again[int(uid[2:])] == name
 
@@ -86,7 +87,7 @@ def test_any_ranks_go_on_where_any_ranks_were_and_all_know_what_was_lost() -> No
         run.step(told=dice.random() < 0.5)
         assert run.furthest <= 64 + 2
         saved = run.save()
-    states, settled, log = json.loads(json.dumps(saved))
+    states, settled, log = through_json(saved)
     again, alone = tasks().plan.replay(log).dataset, ps.Loader(tasks())
     for uid, (name, _) in settled.items():
         assert again[int(uid[2:])] == name

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from others import example, example_rows
+from foreign_formats import example, example_rows
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_lines, open_files
 from penstock.testing.asserts import difference

@@ -20,6 +20,7 @@ import pytest
 
 import archives
 import penstock as ps
+from helpers import through_json
 from penstock.base import machine, seams
 from penstock.base.seams import LocalDisk, LocalStore
 from penstock.errors import ConfigError, DataError
@@ -331,7 +332,7 @@ def test_a_run_over_many_files_resumes_in_another_process(tmp_path: Path, other:
     assert sorted(row["x"] for row in whole) == [row["x"] for row in rows]
     it = make()
     first = [next(it) for _ in range(11)]
-    state = json.loads(json.dumps(it.state_dict()))
+    state = through_json(it.state_dict())
     other()
     again = make()
     again.load_state_dict(state)

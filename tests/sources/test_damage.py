@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from amounts import done, rounds
 from damage import FORMATS
+from example_counts import done, rounds
 
 pytestmark = pytest.mark.slow  # damages every byte, in processes
 

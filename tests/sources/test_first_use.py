@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from amounts import done, rounds
 from archives import some, write
-from first_users import whole
+from example_counts import done, rounds
+from first_open import whole
 
 pytestmark = pytest.mark.slow  # many processes, some of which are killed
 
@@ -58,7 +58,7 @@ DATA: dict[str, Callable[[Path], None]] = {
 
 
 def user(*arguments: str) -> subprocess.Popen[str]:
-    script = str(Path(__file__).parents[1] / "first_users.py")
+    script = str(Path(__file__).parents[1] / "first_open.py")
     return subprocess.Popen(
         [sys.executable, script, *arguments], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

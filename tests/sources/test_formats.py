@@ -8,16 +8,16 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-import others
+import foreign_formats
 import penstock as ps
-from others import Made
+from foreign_formats import Made
+from native_writers import TOOLS
 from penstock.sources import open_files
 from penstock.testing import assert_resumes
 from penstock.testing.asserts import compare, difference
 from penstock.testing.parts import assert_source
-from their_tools import TOOLS
 
-FORMATS = {**others.FORMATS, **TOOLS}
+FORMATS = {**foreign_formats.FORMATS, **TOOLS}
 
 
 @pytest.fixture(scope="module", params=FORMATS)

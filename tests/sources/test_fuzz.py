@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from amounts import done, rounds
 from damage import Careless
+from example_counts import done, rounds
 from fuzz import PARSERS, wrong
 from penstock.base import seams
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import hostile
+import hostile_files
 
 pytestmark = pytest.mark.slow  # each item in a process of its own
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow  # each item in a process of its own
 @pytest.fixture(scope="module")
 def results() -> dict[str, tuple[str, list[str]]]:
     settings = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "PENSTOCK_PROGRESS": "0"}
-    command = [sys.executable, hostile.__file__]
+    command = [sys.executable, hostile_files.__file__]
     ended = subprocess.run(
         command,
         capture_output=True,
@@ -27,17 +27,17 @@ def results() -> dict[str, tuple[str, list[str]]]:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert hostile.SECRET not in ended.stderr
+    assert hostile_files.SECRET not in ended.stderr
     return json.loads(ended.stdout)
 
 
-@pytest.mark.parametrize("name", hostile.ITEMS)
+@pytest.mark.parametrize("name", hostile_files.ITEMS)
 def test_a_hostile_item_is_harmless_or_named(name: str, results: dict[str, tuple[str, list[str]]]) -> None:
     said, elsewhere = results[name]
-    if hostile.ITEMS[name] in hostile.HARMLESS:
+    if hostile_files.ITEMS[name] in hostile_files.HARMLESS:
         assert said == "harmless"
     else:
         assert said.startswith(("ConfigError: ", "DataError: ", "StorageError: ", "GivenUpError: ")), said
     assert not elsewhere
-    assert hostile.SECRET not in said
+    assert hostile_files.SECRET not in said
     assert not Path("/etc/outside.txt").exists()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from others import LEAVES, each_lit_row, lit_rows, write_litdata
+from foreign_formats import LEAVES, each_lit_row, lit_rows, write_litdata
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 from penstock.sources.litdata import decoder

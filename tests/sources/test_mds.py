@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from others import MDS, mds_rows, write_mds
+from foreign_formats import MDS, mds_rows, write_mds
+from native_writers import streaming
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 from penstock.sources.mds import decoder
 from penstock.sources.mds_index import Column
 from penstock.testing.asserts import difference
-from their_tools import streaming
 
 
 def _list(values: list[bytes], head: bytes = b"") -> bytes:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amounts import examples
-from others import example, example_rows, message, record, varint, write_tfrecord
+from example_counts import examples
+from foreign_formats import example, example_rows, message, record, varint, write_tfrecord
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_lines, open_files, tfrecord
 from penstock.sources.crc32c import crc32c

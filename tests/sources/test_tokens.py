@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.sources import catalog, index_files, open_files
 from penstock.testing import assert_resumes, assert_source

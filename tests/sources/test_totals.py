@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amounts import examples
+from example_counts import examples
 from penstock.sources.totals import Added, Mapped, Totals
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import others
+import foreign_formats
 import penstock as ps
 from penstock.base import seams
 from penstock.cli.app import app
@@ -141,13 +141,13 @@ def test_threads_that_open_at_once_keep_to_their_own_caches(memory: str) -> None
     assert [one and one.cache for one in kept] == ["mine", "theirs", "outer"]
 
 
-def csv(folder: Path) -> others.Made:
+def csv(folder: Path) -> foreign_formats.Made:
     path = folder / "t.csv"
     path.write_text("".join(f"{i},{i * i}\n" if i else "a,b\n" for i in range(50)))
-    return others.Made(path, [{"a": i, "b": i * i} for i in range(1, 50)])
+    return foreign_formats.Made(path, [{"a": i, "b": i * i} for i in range(1, 50)])
 
 
-def tables(folder: Path, kind: str) -> others.Made:
+def tables(folder: Path, kind: str) -> foreign_formats.Made:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -157,10 +157,10 @@ def tables(folder: Path, kind: str) -> others.Made:
     else:
         with pa.ipc.new_file(str(path), table.schema) as out:
             out.write_table(table, 70)
-    return others.Made(path, ROWS)
+    return foreign_formats.Made(path, ROWS)
 
 
-def tar(folder: Path) -> others.Made:
+def tar(folder: Path) -> foreign_formats.Made:
     import io
     import tarfile
 
@@ -169,31 +169,31 @@ def tar(folder: Path) -> others.Made:
             info = tarfile.TarInfo(f"{i:03}.txt")
             info.size = i
             out.addfile(info, io.BytesIO(b"x" * i))
-    return others.Made(
+    return foreign_formats.Made(
         folder / "t.tar", [{"__key__": f"{i:03}", "__shard__": "t.tar", "txt": b"x" * i} for i in range(40)]
     )
 
 
-def tokens(folder: Path) -> others.Made:
+def tokens(folder: Path) -> foreign_formats.Made:
     values = np.arange(1, 401, dtype=np.uint16)
     values[9::10] = 0
     np.save(folder / "t.npy", values)
-    return others.Made(folder / "t.npy", [], options={"eos": 0})
+    return foreign_formats.Made(folder / "t.npy", [], options={"eos": 0})
 
 
-MADE: dict[str, Callable[[Path], others.Made]] = {
+MADE: dict[str, Callable[[Path], foreign_formats.Made]] = {
     "csv": csv,
     "parquet": lambda folder: tables(folder, "parquet"),
     "arrow": lambda folder: tables(folder, "arrow"),
     "tar": tar,
     "tokens": tokens,
-    "mds": others.mds,
-    "tfrecord": others.tfrecord,
-    "litdata": others.litdata,
-    "saved": others.saved,
-    "array_record": others.array_record,
-    "hdf5": others.hdf5,
-    "vortex": others.vortex,
+    "mds": foreign_formats.mds,
+    "tfrecord": foreign_formats.tfrecord,
+    "litdata": foreign_formats.litdata,
+    "saved": foreign_formats.saved,
+    "array_record": foreign_formats.array_record,
+    "hdf5": foreign_formats.hdf5,
+    "vortex": foreign_formats.vortex,
 }
 
 

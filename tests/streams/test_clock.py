@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.streams.clock import Clock, Note
 from penstock.testing import build, pipelines
 

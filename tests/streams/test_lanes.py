@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.graph.nodes import Mix
 from penstock.mixing.rules import By
 from penstock.testing import recipes
@@ -54,7 +54,7 @@ def test_a_run_begun_on_one_rank_goes_on_on_others_without_a_word_of_lanes() -> 
         for loader in loaders if states else ():
             loader.load_state_dict(states)
         found += steps(loaders, 4)
-        states = [json.loads(json.dumps(loader.state_dict())) for loader in loaders]
+        states = [through_json(loader.state_dict()) for loader in loaders]
         assert [state["lanes"] for state in states] == [48] * world
     assert found == want
 
@@ -137,7 +137,7 @@ def test_one_reader_resumes_from_the_cursors_of_its_lanes() -> None:
     for at in (0, 1, 47, 130, 260):
         with ps.Loader(make()) as loader:
             got = list(islice(loader, at))
-            state = json.loads(json.dumps(loader.state_dict()))
+            state = through_json(loader.state_dict())
         with ps.Loader(make()) as loader:
             loader.load_state_dict(state)
             assert got + list(islice(loader, 400 - at)) == want
@@ -324,7 +324,7 @@ def test_lanes_that_had_all_of_a_pass_when_they_were_saved_go_on_with_the_next(f
             states, given = list[Any](), list[Any]()
             for item in islice(run, 12):
                 given.append(item)
-                states.append(json.loads(json.dumps(run.state_dict())))
+                states.append(through_json(run.state_dict()))
             for done, state in enumerate(states, 1):
                 again = ps.Loader(ds, rank=rank, world_size=world, lanes=lanes)
                 again.load_state_dict(state)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.base.seams import world
 from penstock.graph.nodes import Read
 from penstock.streams.journal import SampleDraw
@@ -119,7 +120,7 @@ def steps(ds: ps.Dataset, ranks: int, cut: int | None = None, together: bool = T
     runs = [iter(each) for each in loaders]
     while True:
         if len(values) == cut:
-            states = [json.loads(json.dumps(each.state_dict())) for each in loaders]
+            states = [through_json(each.state_dict()) for each in loaders]
             loaders = [loader(ds, rank=rank, world_size=ranks) for rank in range(ranks)]
             for each in loaders:
                 each.load_state_dict(states if together else states[0])
@@ -149,7 +150,7 @@ def test_a5_the_plan_of_a_run_knows_what_took_the_places_of_bad_samples(name: st
     again = loader(ds)
     for _ in islice(again, len(keys)):
         pass
-    plan = ds.plan.after(json.loads(json.dumps(again.state_dict())))
+    plan = ds.plan.after(through_json(again.state_dict()))
     found = [[sample.key for sample in plan.at(position)] for position in range(len(keys))]
     assert found == keys
     for position in range(0, len(keys) + 1, 3):

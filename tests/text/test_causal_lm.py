@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import as_lists
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 from penstock.text import CausalLM, Padded
@@ -81,17 +82,13 @@ def oracle(batch: dict[str, Any], shift: bool, flatten: bool) -> dict[str, Any]:
     return {**rows, "cu_seqlens": borders, "max_seqlen": longest}
 
 
-def plain(batch: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
-
-
 @examples(200)
 @given(sizes_of_documents, st.integers(3, 12), st.booleans(), st.booleans(), st.booleans())
 def test_every_field_is_what_lists_give(sizes: list[int], length: int, as_pack: bool, shift: bool, flat: bool) -> None:
     batch = packed(sizes, length, 4) if as_pack else padded(sizes, length)
     made = CausalLM(FIELDS, shift=shift, flatten=flat)(batch)
     wanted = oracle(batch, shift, flat)
-    assert {name: plain(made)[name] for name in wanted} == wanted
+    assert {name: as_lists(made)[name] for name in wanted} == wanted
     assert list(made) == list(FIELDS)
     ids = batch["segment_ids"]
     assert made["segment_ids"].tolist() == ([ids[ids > 0].tolist()] if flat else ids.tolist())
@@ -125,7 +122,7 @@ def test_labels_of_the_documents_are_taken_where_there_are_some() -> None:
     rows = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"input_ids": [4, 5], "labels": [4, -100]}]
     ds = ps.from_sequence(rows).pack(6, features=("input_ids", "labels"), pad={"labels": -100}).batch(1)
     [batch] = ps.Loader(ds.map(CausalLM(ignore=-1)), lanes=1)
-    assert plain(batch) == {
+    assert as_lists(batch) == {
         "input_ids": [[1, 2, 3, 4, 5, 0]],
         "labels": [[-1, 2, 3, -1, -100, -1]],
         "position_ids": [[0, 1, 2, 0, 1, 0]],
@@ -248,9 +245,9 @@ def test_it_runs_in_every_place_and_resumes() -> None:
     ds = ps.from_tokens(np.arange(1_000, dtype=np.uint16), np.arange(0, 1_001, 10)).shuffle(seed=1)
     batches = ds.pack(64).batch(4).map(CausalLM(FIELDS, shift=True))
     assert_resumes(lambda: batches, steps=4)
-    here = [plain(batch) for batch in batches]
+    here = [as_lists(batch) for batch in batches]
     with ps.Loader(batches, workers=2, executor="processes", timeout=120) as loader:
-        assert [plain(batch) for batch in loader] == here
+        assert [as_lists(batch) for batch in loader] == here
     ranks = [ps.Loader(ds.pack(64).batch(2).map(CausalLM()), rank=rank, world_size=2) for rank in range(2)]
     rows = sorted(row for loader in ranks for batch in loader for row in batch["input_ids"].tolist())
     assert rows == sorted(row for batch in here for row in batch["input_ids"])
@@ -277,7 +274,7 @@ def test_flat_batches_are_those_of_transformers_collator() -> None:
     fields: Any = ("input_ids", "labels", "position_ids", *FIELDS[-4:])
     for batch in (Padded()(docs), packed([3, 7, 1, 5], 16, 1)):
         ours = CausalLM(fields, flatten=True)(batch)
-        assert plain(ours) == plain(dict(theirs)) and ours.keys() == theirs.keys()
+        assert as_lists(ours) == as_lists(dict(theirs)) and ours.keys() == theirs.keys()
         assert all(ours[name].dtype == theirs[name].dtype for name in fields if isinstance(ours[name], np.ndarray))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.errors import DataError
 from penstock.text import CausalLM, document_mask, flash_varlen, flex_mask, splash_segment_ids
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.errors import ConfigError, DataError
 from penstock.pack import build_row
 from penstock.testing import assert_resumes

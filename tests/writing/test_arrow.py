@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
 from penstock.testing import assert_resumes, assert_source
 from penstock.types import is_source
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import done, examples
-from lethal import documents
+from example_counts import done, examples
+from killed_writer import documents
 from penstock.base.seams import pretend
 from penstock.runtime.executors import EXECUTORS
 from penstock.testing.simulate import Crash, TornDisk
@@ -210,7 +210,7 @@ FIND = f"import sys\nsys.path.append({str(HERE)!r})\n"
 INTERRUPTED = """
 import signal, sys, time
 from pathlib import Path
-from lethal import documents
+from killed_writer import documents
 from penstock.writing import write
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
@@ -229,7 +229,7 @@ if __name__ == "__main__":
 
 KILLED = """
 import sys
-from lethal import documents
+from killed_writer import documents
 from penstock.writing import write
 
 def told(sample):
@@ -302,7 +302,7 @@ def test_the_writer_killed_at_its_effects(seed: int, format: Any, tmp_path_facto
     folder = tmp_path_factory.mktemp("killed")
     write(documents(400), folder / "one", shard=50, max_bytes=20_000, format=format)
     told = subprocess.run(
-        [sys.executable, str(HERE / "lethal.py"), str(folder / "many"), str(seed), format],
+        [sys.executable, str(HERE / "killed_writer.py"), str(folder / "many"), str(seed), format],
         capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     assert held(folder / "many") == held(folder / "one")

@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
 from archives import samples
+from example_counts import examples
 from penstock.media import Decode
 from penstock.writing.tar import TarEncoder, header
 

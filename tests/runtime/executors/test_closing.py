@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from meter import our_threads
+from leak_check import our_threads
 from penstock.runtime.ahead import Ahead
 
 LONG = 60.0  # seconds after which a function gives up that nobody lets go on

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from amounts import rounds
-from lethal import documents
+from example_counts import rounds
+from helpers import as_lists
+from killed_writer import documents
 from penstock.runtime.engine import compute
 from penstock.runtime.executors import cluster as room
 from penstock.sources import index_files
@@ -70,10 +71,6 @@ def row(x: int) -> dict[str, Any]:
     return {"x": x, "many": np.full(3000, x)}
 
 
-def plain(item: Any) -> Any:
-    return {key: value.tolist() for key, value in item.items()} if isinstance(item, dict) else item.tolist()
-
-
 def numbers(n: int = 160) -> ps.Dataset:
     return ps.from_sequence(range(n), name="web").shuffle(seed=1)
 
@@ -107,7 +104,7 @@ PIPELINES = {
 def test_the_stream_and_its_states_are_those_without(cluster: Any, name: str) -> None:
     def run(**options: Any) -> list[Any]:
         with ps.Loader(PIPELINES[name](), **options) as loader:
-            return [(plain(item), loader.keys(), loader.state_dict()) for item in loader]
+            return [(as_lists(item), loader.keys(), loader.state_dict()) for item in loader]
 
     want = run()
     assert len(want) > 10
@@ -152,11 +149,11 @@ def test_lost_actors_bad_samples_and_errors(cluster: Any) -> None:
 def test_a_node_may_die(cluster: Any) -> None:
     found, nodes = cluster
     ds = numbers(400).map(row).batch(4)
-    want = [plain(item) for item in ps.Loader(ds)]
+    want = [as_lists(item) for item in ps.Loader(ds)]
     with ps.Loader(ds, workers=2, executor="ray", prefetch=4) as loader:
         items = list[Any]()
         for i, item in enumerate(loader):
-            items.append(plain(item))
+            items.append(as_lists(item))
             if i == 20:
                 found.remove_node(nodes.pop(), allow_graceful=False)
                 nodes.append(patiently(lambda: found.add_node(num_cpus=2)))

@@ -23,13 +23,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from amounts import done, rounds
-from killed import ENDLESS, FLOWS, told
+from example_counts import done, rounds
+from killed_run import ENDLESS, FLOWS, told
 from penstock.runtime.executors.member import Member
 
 pytestmark = pytest.mark.slow  # processes that are killed
 
-RUN = Path(__file__).parents[2] / "killed.py"
+RUN = Path(__file__).parents[2] / "killed_run.py"
 KINDS = ["stopped", "starting", "closing", "together"]
 """What befalls the first runs of every 25; all others are harmed at random."""
 RANKS, LANES = [1, 2, 3, 4], 12

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from amounts import done, rounds
+from example_counts import done, rounds
 
 MIB = 1 << 20
 BOUND = 64 * MIB

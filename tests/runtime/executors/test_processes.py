@@ -24,7 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples, rounds
+from example_counts import examples, rounds
+from helpers import as_lists
 from penstock.errors import ConfigError
 from penstock.runtime.executors.processes import Crew, Processes
 from penstock.runtime.executors.worker import Arena
@@ -54,14 +55,6 @@ def nothing_left() -> Iterator[None]:
 
 def row(x: Any) -> dict[str, Any]:
     return {"x": x, "many": np.full(3000, x), "few": np.arange(x % 5), "text": "t" * (x % 7), "bytes": b"b" * x}
-
-
-def plain(item: Any) -> Any:
-    if isinstance(item, dict):
-        return {key: plain(value) for key, value in item.items()}
-    if isinstance(item, list | tuple):
-        return [plain(each) for each in item]
-    return item.tolist() if isinstance(item, np.ndarray | np.generic) else item
 
 
 def noisy(x: int, rng: np.random.Generator) -> tuple[int, float]:
@@ -109,7 +102,7 @@ def test_the_stream_and_its_states_are_those_without_workers(name: str, executor
         with ps.Loader(PIPELINES[name](), **options) as loader:
             for _ in range(2):
                 for item in loader:
-                    items.append(plain(item))
+                    items.append(as_lists(item))
                     keys.append(loader.keys())
                     if len(items) % 9 == 0:
                         states.append(loader.state_dict())
@@ -120,16 +113,16 @@ def test_the_stream_and_its_states_are_those_without_workers(name: str, executor
     assert found == want
     with ps.Loader(PIPELINES[name](), workers=2, executor=executor) as loader:
         loader.load_state_dict(want[2][0])
-        assert [plain(item) for item in loader] == want[0][9 : len(want[0]) // 2]
+        assert [as_lists(item) for item in loader] == want[0][9 : len(want[0]) // 2]
 
 
 def test_packs_of_known_lengths() -> None:
     lengths = np.asarray([3, 9, 4, 7, 1, 8, 2, 6] * 10)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ds = ps.from_tokens(np.arange(offsets[-1]), offsets).shuffle(seed=1).pack(16, "best_fit").batch(3)
-    want = [plain(item) for item in ps.Loader(ds)]
+    want = [as_lists(item) for item in ps.Loader(ds)]
     with ps.Loader(ds, workers=2, executor="processes") as loader:
-        assert [plain(item) for item in loader] == want
+        assert [as_lists(item) for item in loader] == want
 
 
 def test_arrays_tensors_and_tables_come_without_a_copy() -> None:
@@ -318,11 +311,11 @@ def slow(x: int) -> dict[str, Any]:
 def test_workers_may_be_killed_at_any_moment(caplog: pytest.LogCaptureFixture) -> None:
     dice = random.Random(5)
     ds = ps.from_sequence(range(600)).shuffle(seed=3).map(slow).batch(3)
-    want = [plain(item) for item in ps.Loader(ds)]
+    want = [as_lists(item) for item in ps.Loader(ds)]
     with caplog.at_level(logging.WARNING), ps.Loader(ds, workers=3, executor="processes") as loader:
         found = list[Any]()
         for item in loader:
-            found.append(plain(item))
+            found.append(as_lists(item))
             if dice.random() < 0.05:
                 for pid in dice.sample(workers_of(loader), dice.choice([1, 1, 3])):
                     os.kill(pid, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
@@ -502,13 +495,13 @@ def test_ctrl_c_between_two_words_loses_nothing(monkeypatch: pytest.MonkeyPatch)
             raise KeyboardInterrupt
 
     ds = ps.from_sequence(range(120)).shuffle(seed=3).map(row).batch(2, collate=list)
-    want = [plain(item) for item in ps.Loader(ds)]
+    want = [as_lists(item) for item in ps.Loader(ds)]
     monkeypatch.setattr(Crew, "_heard", interrupted)
     with ps.Loader(ds, workers=2, executor="processes") as loader:
         it, found, thrown = iter(loader), list[Any](), 0
         while True:
             try:
-                found.append(plain(next(it)))
+                found.append(as_lists(next(it)))
             except KeyboardInterrupt:
                 thrown += 1
             except StopIteration:
@@ -569,7 +562,7 @@ def test_changes_on_the_way() -> None:
         found = list[Any]()
         with ps.Loader(ps.mix(parts, {"a": 1, "b": 1}, seed=2).batch(4, collate=list), **options) as loader:
             for i, item in enumerate(itertools.islice(loader, 60)):
-                found.append(plain(item))
+                found.append(as_lists(item))
                 if i % 20 == 10:
                     loader.set_weights({"a": i, "b": 1})
         return found

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
-from crew import lent_processes
+from example_counts import examples
 from penstock.base.tree import leaves
 from penstock.runtime.forms.torch import TorchForm
+from shared_processes import shared_processes
 
 FORM = TorchForm(None, False)
 
@@ -147,7 +147,7 @@ def test_the_stream_is_that_of_numpy(name: str, options: dict[str, Any]) -> None
 
 
 def test_the_stream_is_that_of_numpy_out_of_worker_processes() -> None:
-    with lent_processes():
+    with shared_processes():
         for name in ("batches", "packed", "lists"):
             check(name, workers=2, executor="processes")
         check("packed", workers=2, executor="processes", device="cpu")

@@ -1,4 +1,4 @@
-"""Ranks that save and load checkpoints of torch.distributed: `python dcp_crew.py FOLDER`, which prints what they saw.
+"""Ranks that save and load checkpoints of torch.distributed: `python dcp_ranks.py FOLDER`, which prints what they saw.
 
 Torch is imported once; each rank is a fork.
 """
@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
-import mortal
+import killed_ranks
 import penstock as ps
 from penstock.frames.dcp import LoaderState
 
@@ -105,7 +105,7 @@ def torn(folder: Path, dead: int, fatal: int) -> str | None:
 
     def do(rank: int) -> Any:
         if rank == dead:
-            mortal.dying(checkpoint, fatal)
+            killed_ranks.dying(checkpoint, fatal)
         return saving(rank, checkpoint)
 
     return checkpoint.name if ranks(2, folder, do) is None else None
@@ -130,7 +130,7 @@ def ranks(size: int, folder: Path, do: Callable[[int], Any]) -> list[Any] | None
         dist.barrier()
         return found
 
-    return mortal.ranks(size, folder, member)
+    return killed_ranks.ranks(size, folder, member)
 
 
 def main(folder: Path) -> None:

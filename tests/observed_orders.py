@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from freedom import allowed
+from allowed_orders import allowed
 from oracle import children, endless, indexed, leaf, passes
 from penstock.testing import build, show
 

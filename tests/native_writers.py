@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import others
-from others import Made, Row
+import foreign_formats
+from foreign_formats import Made, Row
 
 
 def streaming() -> Any:
@@ -33,8 +33,8 @@ def streaming() -> Any:
 
 
 def _mds(folder: Path, name: str, **options: Any) -> Made:
-    tool, rows = streaming(), others.mds_rows(20)
-    with tool.MDSWriter(out=str(folder / name), columns=others.MDS, size_limit=900, **options) as writer:
+    tool, rows = streaming(), foreign_formats.mds_rows(20)
+    with tool.MDSWriter(out=str(folder / name), columns=foreign_formats.MDS, size_limit=900, **options) as writer:
         for row in rows:
             writer.write(row)
     assert len([*folder.glob(f"{name}/shard.*")]) > 2
@@ -51,7 +51,7 @@ def mds_packed(folder: Path) -> Made:
 
 def litdata(folder: Path) -> Made:
     module: Any = pytest.importorskip("litdata")
-    rows = others.lit_rows(20)
+    rows = foreign_formats.lit_rows(20)
     out = folder / "litdata by its tool"
     module.optimize(_lit_row, list(range(20)), str(out), chunk_size=6, num_workers=1, verbose=False)
     assert len([*out.glob("chunk-*.bin")]) > 2
@@ -59,7 +59,7 @@ def litdata(folder: Path) -> Made:
 
 
 def _lit_row(number: int) -> Row:
-    return others.lit_rows(20)[number]
+    return foreign_formats.lit_rows(20)[number]
 
 
 def litdata_tokens(folder: Path) -> Made:
@@ -78,7 +78,7 @@ def _lit_tokens(count: int) -> Any:
 
 def tfrecord(folder: Path) -> Made:
     module: Any = pytest.importorskip("tfrecord")
-    rows, path = others.example_rows(12), folder / "by its tool.tfrecord"
+    rows, path = foreign_formats.example_rows(12), folder / "by its tool.tfrecord"
     kinds = {"id": "int", "image": "byte", "scores": "float", "tokens": "int", "words": "byte"}
     writer = module.TFRecordWriter(str(path))
     for row in rows:
@@ -90,7 +90,7 @@ def tfrecord(folder: Path) -> Made:
 
 def tensorflow(folder: Path) -> Made:
     module: Any = pytest.importorskip("tensorflow")
-    rows, path, train = others.example_rows(12), folder / "by tensorflow.tfrecord", module.train
+    rows, path, train = foreign_formats.example_rows(12), folder / "by tensorflow.tfrecord", module.train
 
     def feature(value: Any) -> Any:
         if isinstance(value, list):
@@ -143,7 +143,7 @@ def webdataset_packed(folder: Path) -> Made:
 
 def zarr2(folder: Path) -> Made:
     module: Any = pytest.importorskip("zarr")
-    arrays, rows = others.some_arrays(20)
+    arrays, rows = foreign_formats.some_arrays(20)
     group = module.open_group(str(folder / "arrays 2.zarr"), mode="w", zarr_format=2)
     for name, values in arrays.items():
         group.create_array(name, data=values, chunks=(6, *values.shape[1:]))
@@ -171,4 +171,4 @@ TOOLS: dict[str, Callable[[Path], Made]] = {
     "Zarr 2, by zarr": zarr2,
     "Parquet, by datasets": hub_parquet,
 }
-"""What others.FORMATS does not have from their own tools already."""
+"""What foreign_formats.FORMATS does not have from their own tools already."""

@@ -1,4 +1,4 @@
-"""A training on several processes that save into one folder, one of which dies again and again: `python saves_crew.py
+"""A training on several processes that save into one folder, one of which dies again and again: `python saving_ranks.py
 FOLDER KIND`. It prints what the run was given in all, and what comes after it.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from mortal import dying, ranks
+from killed_ranks import dying, ranks
 
 ATTEMPTS, STEPS, EVERY = 18, 8, 2
 

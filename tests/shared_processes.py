@@ -23,7 +23,7 @@ class Lent:
 
 
 @contextmanager
-def lent_processes(workers: int = 2) -> Iterator[None]:
+def shared_processes(workers: int = 2) -> Iterator[None]:
     """Within, every loader with executor="processes" has these."""
     owner, hired = Processes(workers), executors.hired
 

@@ -46,7 +46,7 @@ def all_at() -> str:
 
 
 @pytest.fixture(autouse=True)
-def meter() -> Iterator[None]:
+def no_leaks() -> Iterator[None]:
     """Fail a test after which a thread of ours is alive or a file is open that was not before."""
     threads, files = our_threads(), open_files()
     yield
