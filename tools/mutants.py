@@ -243,10 +243,10 @@ class Forks:
                     item=items[test], nextitem=items[following] if following else None
                 )
                 if self.failed:
-                    print("FAILED", test, flush=True)
+                    print("\nFAILED", test, flush=True)  # after the dots of pytest
                     os._exit(1)
         except BaseException as error:
-            print("ERROR", repr(error), flush=True)
+            print("\nERROR", repr(error), flush=True)
             os._exit(1)
         os._exit(0)
 
