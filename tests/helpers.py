@@ -63,3 +63,12 @@ def pairwise(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
         chosen.append(best)
         pairs -= set(combinations(enumerate(best), 2))
     return [tuple(factor[i] for factor, i in zip(factors, row, strict=True)) for row in sorted(chosen)]
+
+
+def pairwise_first(*factors: Sequence[Any]) -> list[Any]:
+    """The full product, of which the combinations that `pairwise` leaves out are marked slow."""
+    quick = pairwise(*(range(len(factor)) for factor in factors))
+    return [
+        pytest.param(*(factor[i] for factor, i in zip(factors, row, strict=True)), marks=slow_if(row not in quick))
+        for row in product(*(range(len(factor)) for factor in factors))
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from helpers import through_json
+from helpers import pairwise_first, through_json
 from penstock.testing import recipes
 
 Make = Callable[..., ps.Dataset]
@@ -226,9 +226,10 @@ def flat(n: int) -> ps.Dataset:
     return ps.mix({"p": streamed(n), "q": numbers(n)}, {"p": 1, "q": 1}).flat_map(lambda x: [x] * (x % 3 > 0))
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4])
-@pytest.mark.parametrize("stop", ["restart", "all_exhausted", "all_exhausted_oversample", "first_exhausted"])
-@pytest.mark.parametrize("kind", [streamed, flat])
+STOPS = ("restart", "all_exhausted", "all_exhausted_oversample", "first_exhausted")
+
+
+@pytest.mark.parametrize("lanes,stop,kind", pairwise_first((1, 2, 4), STOPS, (streamed, flat)))
 def test_a4_mixes_of_streams_in_lanes(kind: Make, stop: Any, lanes: int) -> None:
     def make(weights: dict[str, float]) -> ps.Dataset:
         mixed = ps.mix({name: kind(90 + 10 * len(name)) for name in weights}, weights, stop=stop)
@@ -265,11 +266,16 @@ def test_an_input_added_to_streams_begins_at_the_pass_where_it_would_have_begun(
     assert {epoch for name, epoch in passes if name == "c"} == {2, 3}
 
 
-@pytest.mark.parametrize("given", [7, 40, 41])
-@pytest.mark.parametrize("lanes,ranks", [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (4, 2)])
-@pytest.mark.parametrize("top", ["limit", "skip", "repeat and skip", "limit and map"])
-def test_a_run_of_its_own_in_lanes_goes_on_at_the_next_samples(top: str, lanes: int, ranks: int, given: int) -> None:
+LANES_AND_RANKS = ((1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (4, 2))
+TOPS = ("limit", "skip", "repeat and skip", "limit and map")
+
+
+@pytest.mark.parametrize("given,lanes_and_ranks,top", pairwise_first((7, 40, 41), LANES_AND_RANKS, TOPS))
+def test_a_run_of_its_own_in_lanes_goes_on_at_the_next_samples(
+    top: str, lanes_and_ranks: tuple[int, int], given: int
+) -> None:
     """`mix.limit(n)` of streams gave some samples twice: every lane went on behind the last item that it gave itself."""
+    lanes, ranks = lanes_and_ranks
 
     def made(names: str) -> ps.Dataset:
         first = {name: 1_000 * i for i, name in enumerate("abc")}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples, is_soak
-from helpers import pairwise, through_json
+from helpers import pairwise_first, through_json
 from penstock.base.random import key_of
 from penstock.errors import ConfigError, StateError
 from penstock.graph.recipe import describe
@@ -147,7 +147,7 @@ def test_counts_keep_to_their_weights(n: int, kind: str) -> None:
     assert worst(drawn(mixture, 12_000), [Piece(0, weights)], every=60) <= 2
 
 
-@pytest.mark.parametrize("n,kind,gaps", pairwise(MANY, KINDS, ("short", "long")))
+@pytest.mark.parametrize("n,kind,gaps", pairwise_first(MANY, KINDS, ("short", "long")))
 def test_counts_keep_to_weights_that_are_set_during_the_run(n: int, kind: str, gaps: str) -> None:
     rng = np.random.default_rng([n, len(kind), len(gaps)])
     for _ in range(1 if n > 100 else 5):
