@@ -25,7 +25,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
-import others
+import foreign_formats
 from archives import write as write_tar
 from damage import Careless
 from penstock.base import seams
@@ -174,13 +174,15 @@ def datatrove(at: Path, ids: Sequence[int]) -> str:
 
 def mds(at: Path, ids: Sequence[int]) -> str:
     shutil.rmtree(at / "mds", ignore_errors=True)
-    others.write_mds(at / "mds", [{"id": number, "text": f"w{number}"} for number in ids], {"id": "int", "text": "str"})
+    foreign_formats.write_mds(
+        at / "mds", [{"id": number, "text": f"w{number}"} for number in ids], {"id": "int", "text": "str"}
+    )
     return "mds"
 
 
 def tfrecord(at: Path, ids: Sequence[int]) -> str:
-    rows = [others.example({"id": np.array([number], np.int64)}) for number in ids]
-    others.write_tfrecord(at / "a.tfrecord", rows)
+    rows = [foreign_formats.example({"id": np.array([number], np.int64)}) for number in ids]
+    foreign_formats.write_tfrecord(at / "a.tfrecord", rows)
     return "*.tfrecord"
 
 
@@ -195,7 +197,7 @@ def array_record(at: Path, ids: Sequence[int]) -> str:
 
 def litdata(at: Path, ids: Sequence[int]) -> str:
     shutil.rmtree(at / "lit", ignore_errors=True)
-    others.write_litdata(at / "lit", [{"id": number} for number in ids], {"id": "int"})
+    foreign_formats.write_litdata(at / "lit", [{"id": number} for number in ids], {"id": "int"})
     return "lit"
 
 
