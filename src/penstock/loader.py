@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
@@ -42,6 +41,10 @@ from .streams.balance import Balance, Cost, cost_of
 from .streams.deal import Remainder
 from .streams.journal import OnError, journal_to_json
 from .types import Flags, Json
+
+T = TypeVar("T")
+
+_GIL = one_thread_at_a_time()
 
 
 @guided
@@ -135,14 +138,15 @@ class Loader(Shows):
         form = form_of(to, device, pin_memory)
         rank, world_size = place_of(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers
-        self._executor = hired(executor, self._workers, timeout, prefetch_bytes)
         window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length = epoch_length
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
         bounds = max_errors, window, None, prefetch_bytes
         setting = Setting(rank, world_size, lanes, on_error, *bounds, remainder, form, cost=cost_of(balance))
+        self._executor = hired(executor, self._workers, timeout, prefetch_bytes)
         timed = profile or (timeout is not None and executor == "threads")  # which says where a thread hangs
-        self._closed, self._watch = False, Watch(executor, self._workers, self._executor, timed)
+        self._closed = self._gone = False
+        self._watch = Watch(executor, self._workers, self._executor, timed)
         self._pass: _Pass | None = None
         self._told, self._form = False, form
         self._copies = Copies(form.copy) if form is not None and form.copies else None
@@ -167,7 +171,7 @@ class Loader(Shows):
         if self._pass is not None:
             self._pass.free = False
         asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
-        self._pass = _Pass(self, not asked and one_thread_at_a_time())
+        self._pass = _Pass(self, not asked and _GIL)
         return self._pass
 
     @where_known
@@ -222,21 +226,6 @@ class Loader(Shows):
     def _item(self, out: Delivery) -> Any:
         return self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
 
-    def _next(self, free: bool) -> Any:
-        out = self._session.out
-        while free:  # other threads take what is at hand without the lock, what was just put there too
-            used = out.used
-            if used < out.stop:
-                value = out.values[used]
-                out.used = used + 1
-                return value
-            self._filled(lambda _: None)
-        value = self._filled(self._item)
-        more = 0 if self._epoch_length is None else self._session.setting.world_size
-        out.used += 1  # no call stands behind it: an interrupt there would lose the item
-        self._session.given += more
-        return value
-
     def _at(self, place: int) -> Any:
         """An item that is at hand; of a mapping with what is padding in it, where there may be some."""
         session = self._session
@@ -253,14 +242,13 @@ class Loader(Shows):
             (valid,) = self._form.values([valid])
         return {**cast("Mapping[str, Any]", batch), "valid": valid}
 
-    @contextmanager
-    def _alone(self) -> Generator[None]:
-        """While nobody takes an item, of those at hand neither."""
+    def _alone(self, change: Callable[[], T]) -> T:
+        """Make a change while no thread takes an item, of those at hand neither."""
         with self._lock:
             out = self._session.out
             before, out.stop = out.stop, 0
             try:
-                yield
+                return change()
             finally:
                 out.stop = before  # 0 stays 0: of a closed loader, or in a forked process, nothing is at hand
 
@@ -274,7 +262,6 @@ class Loader(Shows):
     def _end(self) -> None:
         self._tell_left_out()
         self._session.next_pass()
-        self._session.given = 0
 
     def _tell_left_out(self) -> None:
         session, spread = self._session, self._session.spread
@@ -324,11 +311,14 @@ class Loader(Shows):
         Raises:
             StateError: for a state that is damaged, or of another pipeline, data or lanes.
         """
-        with self._alone():
+
+        def change() -> None:
             self._session.load(state, on_mismatch, takes=True)
             self._taking = None
             if self._session.ledger.lost:
                 self._taken()  # all ranks make up for it here, where all know of it
+
+        self._alone(change)
 
     def seek(self, step: int) -> None:
         """Go to a global step of the run, counted over all passes: its item on this rank comes next. Takes no reading,
@@ -350,8 +340,10 @@ class Loader(Shows):
         >>> list(loader)
         [[6, 7], [8, 9]]
         """
-        with self._alone():
-            session, step = self._session, whole(step, "seek({})", 0)
+        step = whole(step, "seek({})", 0)
+
+        def change() -> None:
+            session = self._session
             if session.ledger.used:
                 raise ConfigError(
                     f"seek({step}): items were taken, and what is in flight would be lost; make a new loader"
@@ -359,6 +351,8 @@ class Loader(Shows):
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
             rows = rows_of(session.flow, rows_op(session.compiled.op), session.sizes, step, None)
             session.go(step, rows.start)
+
+        self._alone(change)
 
     # ------------------------------------------------------------ items that finish in another order
 
@@ -477,8 +471,7 @@ class Loader(Shows):
         >>> pair[0].settled_log() == pair[1].settled_log()
         True
         """
-        with self._alone():
-            self._taken().shares("make_up()").make_up(reports)
+        self._alone(lambda: self._taken().shares("make_up()").make_up(reports))
 
     def _taken(self) -> Taking:
         """The run as one that is taken from."""
@@ -514,8 +507,7 @@ class Loader(Shows):
             ConfigError: for names that are in no mixture, positions that are past, and where the pass would end so soon
                 that rows of whole documents that were given already would be packed again.
         """
-        with self._alone():
-            return self._session.set_weights(weights, at)
+        return self._alone(lambda: self._session.set_weights(weights, at))
 
     # ------------------------------------------------------------ what was given, and how it went
 
@@ -591,12 +583,13 @@ class Loader(Shows):
 
     def close(self) -> None:
         """Stop the workers and let go of open files. Closing twice does nothing."""
-        if not self._closed:
-            self._closed, self._session.out.stop = True, 0
+        self._closed, self._session.out.stop = True, 0
+        if not self._gone:  # closing that was interrupted goes on
             self._session.close()
             for helper in (self._copies, self._executor):
                 if helper is not None:
                     helper.close()
+            self._gone = True
 
     def __enter__(self) -> Self:
         return self
@@ -614,29 +607,49 @@ class _Pass(Iterator[Any]):
 
     def __init__(self, loader: Loader, free: bool) -> None:
         self._loader, self._over, self.free = loader, False, free
+        self._before = loader._session.ended  # pyright: ignore[reportPrivateUsage]
 
     def __next__(self) -> Any:
         out = self._loader._session.out  # pyright: ignore[reportPrivateUsage]
         used = out.used
         if used >= out.stop or not self.free:
-            with self._loader._lock:  # pyright: ignore[reportPrivateUsage]
-                return self._one(self._loader)
+            return self._one(self._loader)
         value = out.values[used]
         out.used = used + 1
         return value
 
     def _one(self, loader: Loader) -> Any:
+        more = 0 if loader._epoch_length is None else loader.world_size  # pyright: ignore[reportPrivateUsage]
+        while True:
+            with loader._lock:  # pyright: ignore[reportPrivateUsage]
+                session = loader._session  # pyright: ignore[reportPrivateUsage]
+                out = session.out
+                value = self._made(loader)
+                used = out.used
+                if not _GIL:
+                    out.used, session.given = used + 1, session.given + more
+                    return value
+            # The lock is open again, as what closes and opens it are calls, and an interrupt in a call that stands
+            # behind the stores would lose the item. They are atomic, for other threads too.
+            if session.out is out and out.used == used < out.stop:
+                out.used, session.given = used + 1, session.given + more
+                return value
+
+    def _made(self, loader: Loader) -> Any:
+        """The next item, which counts as given when the cursor moves."""
         if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "a later iter(loader) or take() took over from this one: a loader has one position; for two "
                 "runs at a time make two loaders"
             )
+        # A pass may have ended in a call of `next` that was interrupted.
+        self._over = self._over or loader._session.ended > self._before  # pyright: ignore[reportPrivateUsage]
         if self._over or loader._full():  # pyright: ignore[reportPrivateUsage]
             self._over = True
             raise StopIteration
         try:
-            return loader._next(self.free)  # pyright: ignore[reportPrivateUsage]
+            return loader._filled(loader._item)  # pyright: ignore[reportPrivateUsage]
         except StopIteration:
-            self._over = True
             loader._end()  # pyright: ignore[reportPrivateUsage]
+            self._over = True
             raise

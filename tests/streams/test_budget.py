@@ -41,10 +41,11 @@ def test_a_budget_comes_back() -> None:
     budget = Budget(1_000)
     assert budget.fits(10**9)  # nothing is known yet
     budget.weight.learn(100, 1)
-    taken = [budget.begin(1) for _ in range(5)]
+    for _ in range(5):
+        budget.begin(100)
     assert not budget.fits(1)
-    for each in taken:
-        budget.give_back(each)
+    for _ in range(5):
+        budget.give_back(100)
     assert budget.used == 0 and budget.fits(5)
 
 
@@ -52,12 +53,12 @@ def test_a_budget_begins_more_only_with_what_was_seen() -> None:
     budget = Budget(1 << 30)
     budget.weight.learn(1, 1)  # the others may be larger
     while budget.fits(1):
-        budget.begin(1)
+        budget.begin(budget.weight.mean)
     assert budget.units == 65
     for _ in range(35):
         budget.weight.learn(1, 1)
     while budget.fits(1):
-        budget.begin(1)
+        budget.begin(budget.weight.mean)
     assert budget.units == 100
 
 

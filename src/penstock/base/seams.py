@@ -17,12 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from .hands import Pool
+from .hands import Pool, Task
 from .machine import environment, hold, keep_memory, place
 
 _ONE = 1 << 30  # bytes that the system gives at once
@@ -77,7 +76,7 @@ class Disk(Protocol):
 class Hands(Protocol):
     """Some threads that compute tasks; results are asked for one by one. `close` waits for at most so many seconds."""
 
-    def submit(self, task: Callable[[], Any], /) -> Future[Any]: ...
+    def submit(self, task: Callable[[], Any], /) -> Task: ...
     def close(self, seconds: float | None = None, /) -> None: ...
 
 

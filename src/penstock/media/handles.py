@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.machine import lock, process
 from ..errors import ConfigError, DataError, missing_extra
 from .blob import Blob, Limits, named
 from .claims import check_size
@@ -266,20 +266,14 @@ def _module(name: str, extra: str, why: str) -> Any:
 
 
 class _Turns:
-    """One thread at a time: whoever comes while another is in there waits for that one."""
+    """One thread at a time. A process that is forked has a lock of its own, as this one may be held at that moment."""
 
     def __init__(self) -> None:
-        self._inside: dict[str, Future[None]] = {}
+        self._locks: dict[int, AbstractContextManager[Any]] = {}
 
     def run(self, work: Callable[[], Any]) -> Any:
-        mine: Future[None] = Future()
-        while (first := self._inside.setdefault("now", mine)) is not mine:
-            first.result()
-        try:
+        with self._locks.setdefault(process(), lock()):
             return work()
-        finally:
-            del self._inside["now"]
-            mine.set_result(None)
 
 
 _PDFIUM = _Turns()  # PDFium must not be entered by two threads

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, Protocol
 from weakref import finalize
 
-from ..base.machine import lock
+from ..base.hands import Task
 from ..base.seams import Hands, world
 from ..errors import ConfigError
 from ..streams.work import Pace
@@ -65,25 +66,34 @@ class Ahead(Iterator[Any]):
             raise ConfigError(f"Ahead(n={n}): at least one item ahead")
         self._source, self._n, self._fn = source, n, fn
         self._hands: Hands = world.sched.spawn(1)
-        self._lock = lock()
         self._finish = finalize(self, self._hands.close, _PATIENCE)
         self._reset()
 
     def _reset(self) -> None:
-        self._ready, self._turns = deque[_Given](), deque["tuple[Future[None], int]"]()
+        moment, pace = self._source.moment(), Pace()
+        ready, turns = deque[_Given](), deque[tuple[Task, int]]()
         self._held: _Given | None = None
-        self._over, self._pace = False, Pace()
-        self._moment = self._source.moment()
+        self._given = self._over = False  # given: whether the first of those that are ready was given out
+        self._moment, self._pace, self._ready, self._turns = moment, pace, ready, turns
 
     def __next__(self) -> Any:
         if self._over:
             raise StopIteration
+        if self._given:
+            self._given = False
+            self._ready.popleft()
         while not self._ready:
             if not self._turns:
                 self.start()
-            self._turns.popleft()[0].result()
-        given = self._ready.popleft()
+            turn, _ = self._turns[0]
+            turn.wait()
+            self._turns.popleft()
+            with suppress(CancelledError):
+                turn.result()
         self.start()
+        given = self._ready[0]
+        # No call from here on: an interrupt behind it would lose the item.
+        self._given = True
         if given.error is not None:
             raise given.error
         if given.moment is None:
@@ -95,9 +105,9 @@ class Ahead(Iterator[Any]):
     def start(self) -> None:
         """Begin, without waiting for anything."""
         turns = self._turns
-        while turns and turns[0][0].done() and turns[0][0].exception() is None:
+        while turns and turns[0][0].done() and not turns[0][0].failed():
             turns.popleft()
-        room = self._n - len(self._ready) - sum(k for _, k in turns)
+        room = self._n + self._given - len(self._ready) - sum(k for _, k in turns)
         k = min(self._pace.size, max(1, self._n // 2))
         while room >= k and len(turns) < _TURNS and not self._over:
             room -= k
@@ -105,16 +115,15 @@ class Ahead(Iterator[Any]):
 
     def _turn(self, k: int) -> None:
         """The next `k` items, on the thread. Whichever turn runs first makes the first ones."""
-        with self._lock:  # a thread whose beginning was interrupted may get company
-            began = world.sched.now()
-            for _ in range(k):
-                try:
-                    self._ready.append(self._made())
-                except StopIteration:
-                    self._ready.append(_Given())
-                except Exception as error:
-                    self._ready.append(_Given(error=error))
-            self._pace.took(k, world.sched.now() - began)
+        began = world.sched.now()
+        for _ in range(k):
+            try:
+                self._ready.append(self._made())
+            except StopIteration:
+                self._ready.append(_Given())
+            except Exception as error:
+                self._ready.append(_Given(error=error))
+        self._pace.took(k, world.sched.now() - began)
 
     def _made(self) -> _Given:
         """One item; kept for another try where `fn` fails on it."""
@@ -149,12 +158,16 @@ class Ahead(Iterator[Any]):
         """Wait until the thread is idle."""
         for turn, _ in self._turns:
             turn.cancel()
+        with suppress(RuntimeError):  # it is closed
+            self._hands.submit(_nothing).wait()  # behind a turn that an interrupt left out of the list, too
         for turn, _ in self._turns:
-            if not turn.cancelled():
-                turn.exception()
+            turn.wait()
         self._turns.clear()
 
     def close(self) -> None:
         """Stop the thread, and close what it reads from. A function that does not return soon is not waited for."""
         self._finish()
         self._source.close()
+
+
+def _nothing() -> None: ...

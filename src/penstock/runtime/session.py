@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ..base.cursors import as_int, bad_cursor, check_reach, stands_at
 from ..base.hints import chosen
@@ -44,6 +44,8 @@ from .settling import Ledger
 from .sizes import Size, logged, size_of, sizes_from_json
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another
 
+T = TypeVar("T")
+
 _ODD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What comes of a cursor of another shape."""
 
@@ -62,6 +64,7 @@ class Session:
         self._size = size_of(self.spread, tail_of(self.flow))
         self.sizes: tuple[Size, ...] = (self._size,)
         self.epoch = self.given = self._before = 0  # given: items of a loader's epoch that is shorter than a pass
+        self.ended = 0  # passes that ended here
         self.changes: tuple[Edit, ...] = ()
         self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
         self.journal = Journal(setting.on_error, setting.max_errors)
@@ -82,7 +85,19 @@ class Session:
 
     def reopen(self, cursor: Json) -> None:
         """Open the current tree, and go where the cursor says."""
-        self._go_on(*self._reached(cursor))
+        self._change(lambda: self._go_on(*self._reached(cursor)))
+
+    def _change(self, change: Callable[[], T]) -> T:
+        """Make a change whole or, where it raises or is interrupted, not at all."""
+        before = {**vars(self)}
+        try:
+            found = change()
+        except BaseException:
+            self.__dict__ = before
+            raise
+        if (out := before["out"]) is not self.out:
+            out.stream.close()
+        return found
 
     def _reached(self, cursor: Json, check: Callable[[Opened], None] | None = None) -> tuple[Opened, Delivery]:
         """The current tree, opened where the cursor says; `check` looks at what came before that."""
@@ -98,10 +113,9 @@ class Session:
         return opened, out
 
     def _go_on(self, opened: Opened, out: Delivery) -> None:
-        """Give out what was opened in the place of what was."""
+        """Give out what was opened in the place of what was. Part of a change, which closes that."""
         self._items, self._samples = self.items, self.samples
         out.bytes += self.out.bytes
-        self.close()
         self._hold(opened, out)
 
     def _hold(self, opened: Opened, out: Delivery) -> None:
@@ -143,9 +157,13 @@ class Session:
 
     def next_pass(self, passes: int = 1) -> None:
         """Go to the beginning of the next pass, or of one after that."""
-        self.epoch += passes
-        self.flow = changed(self.base, self.changes, self.epoch)
-        self.reopen(None)
+
+        def change() -> None:
+            self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
+            self.flow = changed(self.base, self.changes, self.epoch)
+            self._go_on(*self._reached(None))
+
+        self._change(change)
 
     def rows(self) -> int | None:
         """The rows of a pass of an indexed flow."""
@@ -158,25 +176,29 @@ class Session:
         row, rows = item * (self.group or 1), self.rows()
         row = row if rows is None else min(row, rows)
         check_reach(row, f"seek({item})")
-        self.reopen(row if self.group else None)
-        with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
-            for _ in progress.each(range(0 if self.group else item)):
-                self.out.next()
-        self._before = item - self.items
+
+        def change() -> None:
+            self._go_on(*self._reached(row if self.group else None))
+            with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
+                for _ in progress.each(range(0 if self.group else item)):
+                    self.out.next()
+            self._before = item - self.items
+
+        self._change(change)
 
     def go(self, step: int, row: int) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
-        before, rows = dict(vars(self)), self.rows()
+        rows = self.rows()
         epoch, place = divmod(row, rows) if rows else (0, row)
         check_reach(max(epoch, place), f"seek({step})")
-        try:
+
+        def change() -> None:
             self.epoch, self.flow, self.given = epoch, changed(self.base, self.changes, epoch), 0
             self.sizes = logged([size for size in self.sizes if size.step <= step], row, self._size, rows)
-            self.reopen(place)
+            self._go_on(*self._reached(place))
             self._before = step - self.items
-        except BaseException:
-            vars(self).update(before)
-            raise
+
+        self._change(change)
 
     def state(self) -> dict[str, Any]:
         """Where the run stands: small, plain JSON, after the last item given out."""
@@ -217,18 +239,20 @@ class Session:
     def load(self, states: Any, on_mismatch: OnMismatch, takes: bool = False) -> None:
         """Go where a state says, or stay if anything is wrong; `takes`: what it leaves open can be given again."""
         chosen(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
-        before = dict(vars(self))
-        try:
-            self._load(states, on_mismatch == "adopt", takes)
-        except BaseException as error:
-            changes = self.changes
-            vars(self).update(before)
-            if isinstance(error, StateError) or not isinstance(error, _ODD):
+
+        def change() -> None:
+            try:
+                self._load(states, on_mismatch == "adopt", takes)
+            except StateError:
                 raise
-            if not isinstance(error, PenstockError):
-                raise StateError(f"the state does not fit this pipeline: {error!r}; it is damaged") from error
-            what = "the changes in the state do" if changes and isinstance(error, ConfigError) else "the state does"
-            raise StateError(f"{what} not fit this pipeline: {error}") from error
+            except _ODD as error:
+                if not isinstance(error, PenstockError):
+                    raise StateError(f"the state does not fit this pipeline: {error!r}; it is damaged") from error
+                odd = self.changes and isinstance(error, ConfigError)
+                what = "the changes in the state do" if odd else "the state does"
+                raise StateError(f"{what} not fit this pipeline: {error}") from error
+
+        self._change(change)
 
     def _load(self, states: Any, adopt: bool, takes: bool) -> None:
         bodies = [unseal(state) for state in (states if isinstance(states, list | tuple) else [states])]  # pyright: ignore[reportUnknownVariableType]
@@ -330,14 +354,14 @@ class Session:
 
         position, change = reweighed(self.base, self.changes, weights, at, alone, self._run.builder, reached)
         changes = (*self.changes, change)
-        before, past = self.flow, self._run.past(self.epoch, cursor)
-        try:
+        past = self._run.past(self.epoch, cursor)
+
+        def changes_weights() -> None:
             self.flow = changed(self.base, changes, self.epoch)
             opened, out = self._reached(cursor)
             same_past(past, opened.past(self.epoch, cursor))
-        except BaseException:
-            self.flow = before
-            raise
-        self.changes = changes
-        self._go_on(opened, out)
+            self.changes = changes
+            self._go_on(opened, out)
+
+        self._change(changes_weights)
         return position

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
+
+from ..base.machine import lock, process
 
 
 class Held:
     """A bounded cache that several threads may use at once; it is dropped on pickling.
 
-    There is no lock, which a fork could leave taken: every step on the two tables is one atomic call of a dict, because
-    paths in keys are made texts (to hash a path runs Python, and lets other threads in). When several threads want the
-    same missing value, one makes it and the others wait for that one. The newest value is kept even where it alone is
-    over the limit, as decoding it again for every read would be worse.
+    There is no lock around the table, which a fork could leave taken: every step on it is one atomic call of a dict,
+    because paths in keys are made texts (to hash a path runs Python, and lets other threads in). When several threads
+    want the same missing value, one makes it and the others wait, by a lock of that value in this process. The newest
+    value is kept even where it alone is over the limit, as decoding it again for every read would be worse.
 
     >>> held = Held(limit=2)
     >>> held.get("a", lambda: (1, "made"))
@@ -28,7 +30,7 @@ class Held:
         self._limit = limit
         self._used = 0
         self._values: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
-        self._making: dict[Any, Future[Any]] = {}
+        self._making: dict[Any, AbstractContextManager[Any]] = {}
 
     def __getstate__(self) -> int:
         return self._limit
@@ -72,20 +74,13 @@ class Held:
         return _plain(key) in self._values
 
     def _made(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
-        mine: Future[Any] = Future()
-        first = self._making.setdefault(key, mine)
-        if first is not mine:
-            return first.result()
-        try:
-            cost, value = self._values.get(key) or make()
-            self._values[key] = (cost, value)
-        except BaseException as error:
-            mine.set_exception(error)
-            raise
-        else:
-            mine.set_result(value)
-        finally:
-            del self._making[key]
+        turn = key, process()
+        with self._making.setdefault(turn, lock()):  # written in C: an interrupt leaves it open
+            if (found := self._values.get(key)) is not None:
+                return found[1]
+            cost, value = made = make()
+            self._values[key] = made
+            self._making.pop(turn, None)
         # Threads that add at the same moment may lose a cost here; it is found when the sum is next taken.
         self._used += cost
         if self._used > self._limit:

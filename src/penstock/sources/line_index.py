@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +101,7 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     if size < _LARGE or workers < 2:
         yield from (task() for task in tasks)
         return
-    hands, ahead = seams.world.sched.spawn(workers), deque[Future[_Piece]]()
+    hands, ahead = seams.world.sched.spawn(workers), deque[Any]()
     try:
         for task in tasks:
             ahead.append(hands.submit(task))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..base import machine, seams
+from ..base.hands import Task
 from ..base.seams import Hands
 
 T = TypeVar("T")
@@ -38,11 +40,12 @@ class _Piece:
 
     __slots__ = ("future", "range", "wanted")
 
-    def __init__(self, range: Range, future: Future[Any]) -> None:
+    def __init__(self, range: Range, future: Task) -> None:
         self.range, self.future, self.wanted = range, future, 0
 
-    def __lt__(self, other: _Piece) -> bool:
-        return self.range.start < other.range.start
+
+def _start(piece: _Piece) -> int:
+    return piece.range.start
 
 
 class Ahead:
@@ -123,7 +126,7 @@ class Ahead:
         if self._process != machine.process():
             self.__init__(self._ask)
 
-    def _submit(self, fn: Callable[[T], U], item: T) -> Future[Any]:
+    def _submit(self, fn: Callable[[T], U], item: T) -> Task:
         with self._lock:
             if self._hands is None:
                 self._hands = machine.process(), seams.world.sched.spawn(_MANY)
@@ -131,9 +134,12 @@ class Ahead:
 
     def _put(self, part: Range) -> None:
         piece = _Piece(part, self._submit(self._ask, part))
-        insort(self._pieces.setdefault(part.name, []), piece)
-        self._order[id(piece)] = piece
-        self._held += part.stop - part.start
+        number, size = id(piece), part.stop - part.start
+        pieces = self._pieces.setdefault(part.name, [])
+        place = bisect_right(pieces, part.start, key=_start)
+        # Stores and a C call: no interrupt comes between them.
+        self._held, self._order[number] = self._held + size, piece
+        pieces.insert(place, piece)
 
     def _lacking(self, wanted: Range) -> list[Range]:
         """What of a range is not on its way."""
@@ -150,7 +156,7 @@ class Ahead:
         """The piece that holds a byte, or none, and up to where that is so."""
         with self._lock:
             pieces = self._pieces.get(name, [])
-            number = bisect_right(pieces, at, key=lambda piece: piece.range.start)
+            number = bisect_right(pieces, at, key=_start)
             if number and at < pieces[number - 1].range.stop:
                 return pieces[number - 1], min(stop, pieces[number - 1].range.stop)
             return None, min(stop, pieces[number].range.start) if number < len(pieces) else stop
@@ -170,26 +176,28 @@ class Ahead:
     def _spend(self, piece: _Piece) -> None:
         """All of it was wanted: it stays while there is room, for its blocks may reach into what is wanted next."""
         with self._lock:
-            if self._order.pop(id(piece), None) is not None:
-                size = piece.range.stop - piece.range.start
-                self._held, self._kept = self._held - size, self._kept + size
-                self._spent[id(piece)] = piece
+            number, size = id(piece), piece.range.stop - piece.range.start
+            if number in self._order:
+                self._held, self._kept, self._spent[number] = self._held - size, self._kept + size, piece
+                self._order.pop(number)
             while self._kept > _SPENT:
                 self._drop(next(iter(self._spent.values())))
 
     def _drop(self, piece: _Piece) -> None:
         with self._lock:
-            size = piece.range.stop - piece.range.start
-            if self._order.pop(id(piece), None) is not None:
+            size, number = piece.range.stop - piece.range.start, id(piece)
+            # A store and a C call, twice: no interrupt comes between them.
+            if number in self._order:
                 self._held -= size
-            elif self._spent.pop(id(piece), None) is not None:
+                self._order.pop(number)
+            elif number in self._spent:
                 self._kept -= size
-            else:
-                return
-            pieces = self._pieces[piece.range.name]
-            pieces.remove(piece)
+                self._spent.pop(number)
+            pieces = self._pieces.get(piece.range.name, [])
+            with suppress(ValueError):
+                pieces.remove(piece)
             if not pieces:
-                del self._pieces[piece.range.name]
+                self._pieces.pop(piece.range.name, None)
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:

@@ -45,16 +45,16 @@ class Budget:
         """Whether so many items more may be begun. What few have shown of sizes holds for few."""
         return self.units < _BLIND + self.weight.seen and self.used + items * self.weight.mean <= self.most / 2
 
-    def begin(self, items: int) -> float:
-        """So many items are begun; the bytes that they count as, until they are given back."""
-        found = items * self.weight.mean
-        self.used += found
-        self.units += 1
-        return found
+    # The caller notes with its next call that a unit is under way, or that it is not any more. Both of these end with
+    # stores, so no interrupt comes between the two.
+
+    def begin(self, taken: float) -> None:
+        """Count a unit of so many bytes as under way."""
+        self.used, self.units = self.used + taken, self.units + 1
 
     def give_back(self, taken: float) -> None:
-        self.used = max(0.0, self.used - taken)
-        self.units -= 1
+        """Count such a unit no more."""
+        self.used, self.units = self.used - taken if self.units > 1 else 0.0, self.units - 1
 
 
 def bytes_of_all(values: Sequence[Any]) -> float:

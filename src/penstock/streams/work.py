@@ -188,14 +188,19 @@ class Work:
             self._pulled = world.sched.now() - began
             mended = self.quarantine.mended(unit)
             under_way = self.hired.executor.submit(self.job, mended.values, mended.rows)
-            self._ahead.append((unit, mended, budget.begin(len(unit)), under_way))
+            begun = unit, mended, budget.weight.mean * len(unit), under_way
+            budget.begin(begun[2])
+            self._ahead.append(begun)
         if not self._ahead:
             return None
-        unit, mended, taken, under_way = self._ahead.popleft()
-        budget.give_back(taken)
+        unit, mended, _, under_way = self._ahead[0]  # it stays until it is done: an interrupt here cancels it
         try:
             done = under_way.result()
         except Failed:
+            done = None
+        budget.give_back(self._ahead[0][2])
+        self._ahead.popleft()
+        if done is None:
             return self._again(unit)
         # What the streams below took counts too: cheap work over dear items must not pile them up.
         self.pace.took(len(unit), done.seconds + self._pulled)
@@ -238,9 +243,10 @@ class Work:
     def _cancel(self) -> None:
         """Want nothing of what is under way."""
         while self._ahead:
-            *_, taken, under_way = self._ahead.pop()
+            *_, taken, under_way = self._ahead[-1]
             under_way.cancel()
             self.hired.budget.give_back(taken)
+            self._ahead.pop()
 
     def _computed(self, unit: Unit) -> Done:
         if self.hired.executor is None:

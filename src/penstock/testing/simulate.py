@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
+from ..base.hands import Task
 from ..base.random import key_of, pick
 
 T = TypeVar("T")
@@ -177,25 +178,18 @@ class TornDisk:
                 names[path] = file
 
 
-class _Promise(Future[Any]):
-    """A future whose waiting side does the work: asking for the result runs tasks until it is there."""
+class _SimTask(Task):
+    """A task whose waiting side does the work: asking for the result runs tasks until it is there."""
 
-    def __init__(self, turn: Callable[[], bool]) -> None:
-        super().__init__()
-        self._turn = turn
+    def __init__(self, call: Callable[[], Any], sched: SimSched) -> None:
+        super().__init__(partial(sched.run, call))
+        self._sched = sched
 
-    def _wait(self) -> None:
-        while not super().done():
-            if not self._turn():
+    def wait(self, seconds: float | None = None) -> bool:
+        while not self.done():
+            if not self._sched.turn() and not self.done():
                 raise RuntimeError("the simulated scheduler has nothing left to run: this result would never come")
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._wait()
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._wait()
-        return super().exception(0)
+        return True
 
 
 class _SimHands:
@@ -203,12 +197,12 @@ class _SimHands:
         self._sched = sched
         self._closed = False
 
-    def submit(self, task: Callable[[], Any], /) -> Future[Any]:
+    def submit(self, task: Callable[[], Any], /) -> Task:
         if self._closed:
             raise RuntimeError("submit after close")
-        promise = _Promise(self._sched.turn)
-        self._sched.waiting.append((task, promise))
-        return promise
+        found = _SimTask(task, self._sched)
+        self._sched.waiting.append(found)
+        return found
 
     def close(self, seconds: float | None = None, /) -> None:
         self._closed = True
@@ -232,7 +226,7 @@ class SimSched:
     def __init__(
         self, seed: int, *, twice: float = 0.2, fail: float = 0.0, error: Callable[[], Exception] | None = None
     ) -> None:
-        self.waiting: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self.waiting: list[Task] = []
         self.failures = 0
         self._dice = _Dice(seed)
         self._twice, self._fail = twice, fail
@@ -253,22 +247,17 @@ class SimSched:
     def turn(self) -> bool:
         """Run one waiting task; false when there is none."""
         while self.waiting:
-            task, promise = self.waiting.pop(self._dice.below(len(self.waiting)))
-            if promise.set_running_or_notify_cancel():
-                self._run(task, promise)
+            task = self.waiting.pop(self._dice.below(len(self.waiting)))
+            cancelled = task.cancelled
+            task.run()
+            if not cancelled:
                 return True
         return False
 
-    def _run(self, task: Callable[[], Any], promise: Future[Any]) -> None:
+    def run(self, task: Callable[[], Any]) -> Any:
+        """Call a function as this scheduler does."""
         if self._dice.chance(self._fail):
             self.failures += 1
-            promise.set_exception(self._error())
-            return
-        try:
-            result = task()
-            if self._dice.chance(self._twice):
-                result = task()
-        except BaseException as error:
-            promise.set_exception(error)
-            return
-        promise.set_result(result)
+            raise self._error()
+        result = task()
+        return task() if self._dice.chance(self._twice) else result

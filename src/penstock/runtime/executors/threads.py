@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
 from typing import Any
 
+from ...base.hands import Task
 from ...base.machine import place_in_code, processor_time, thread
 from ...base.rows import Rows
 from ...base.seams import world
@@ -64,18 +64,13 @@ class Threads:
 class _Watched:
     """A unit under way. Whoever waits for it too long says over what."""
 
-    def __init__(self, under_way: Future[Done], timeout: float, clock: Clock) -> None:
+    def __init__(self, under_way: Task, timeout: float, clock: Clock) -> None:
         self._under_way, self._timeout, self._clock = under_way, timeout, clock
         self.done, self.cancel = under_way.done, under_way.cancel
 
     def result(self) -> Done:
         late = list[str]()
-        while not late:
-            try:
-                return self._under_way.result(self._timeout)
-            except TimeoutError:
-                if self._under_way.done():  # it is the function's own
-                    raise
+        while not late and not self._under_way.wait(self._timeout):
             late = self._clock.late(self._timeout)
         for each in late:
             logging.getLogger("penstock").warning(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 from weakref import finalize
 
+from ...base.hands import Task
 from ...base.seams import world
 from ..delivery import Delivery
 
@@ -26,7 +26,7 @@ class Copies:
         self._copy, self._hands = copy, world.sched.spawn(1)
         self._finish = finalize(self, self._hands.close, _PATIENCE)
         self._of: Delivery | None = None
-        self._begun = deque[tuple[int, "Future[Callable[[], Any]]"]]()  # with the number of the item
+        self._begun = deque[tuple[int, Task]]()  # with the number of the item
 
     def take(self, out: Delivery, item: Callable[[int], Any]) -> Any:
         """The copy of the item that is next at hand; `item` gives what is to be copied of one that is at hand."""
