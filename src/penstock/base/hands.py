@@ -96,14 +96,20 @@ def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-class _Life(Task):
-    """The work of one thread, from its beginning to its end."""
+class Life(Task):
+    """The work of one thread, from its beginning to its end. The program waits for it at exit, unless `daemon`."""
 
-    def __init__(self, call: Callable[[], Any], name: str) -> None:
+    def __init__(self, call: Callable[[], Any], name: str, daemon: bool = False) -> None:
         super().__init__(call)
-        self.begun, self.thread = False, threading.Thread(target=self.run, name=name, daemon=False)
+        self.begun, self.thread = False, threading.Thread(target=self.run, name=name, daemon=daemon)
 
     def begin(self) -> None:
+        """Begin it."""
+        start, nothing = self._start, ()
+        self.begun = True  # and no interrupt comes before the thread is there
+        start_new_thread(start, nothing)
+
+    def _start(self) -> None:
         """Start the thread, from another that no signal interrupts: `Thread.start` waits for an `Event`."""
         try:
             self.thread.start()
@@ -121,19 +127,21 @@ class _Crew:
 
     def __init__(self) -> None:
         self.tasks, self.bell, self.idle = deque[Task](), SimpleQueue[object](), SimpleQueue[None]()
-        self.closed, self.full, self.hired = False, False, 0
-        self.lives, self.process = list[_Life](), 0
+        self.closed = self.full = False
+        self.lives, self.process = list[Life](), 0
         self.owner: Callable[[], object | None] = object
 
     def work(self) -> None:
         """Run tasks until no more will come, on a thread of the pool."""
         _working[get_ident()] = self
         try:
-            while not (self.closed or _exit.begun or self.owner() is None):
+            while True:
                 self.bell.get()
                 with suppress(IndexError):
                     while True:  # also a task whose bell was never rung, because of an interrupt
                         self.tasks.popleft().run()
+                if self.closed or _exit.begun or self.owner() is None:
+                    break
                 if not self.full:
                     self.idle.put(None)
             self.bell.put(None)  # for the next thread
@@ -165,18 +173,17 @@ class Pool:
     def _hire(self, crew: _Crew) -> None:
         """Begin one more thread."""
         crew.process = os.getpid()
-        life = _Life(crew.work, f"penstock-{id(crew):x}_{crew.hired}")
-        crew.lives.append(life)
-        begin, nothing = life.begin, ()
-        try:
-            # Stores and a C call: no interrupt comes between them.
-            life.begun, crew.hired = True, crew.hired + 1
-            start_new_thread(begin, nothing)
-        except RuntimeError:  # there is no room for it
-            life.begun, crew.hired = False, crew.hired - 1
-            if not crew.hired:
-                raise
-        crew.full = crew.hired >= self._workers
+        crew.lives[:] = [life for life in crew.lives if life.begun]
+        if len(crew.lives) < self._workers:
+            life = Life(crew.work, f"penstock-{id(crew):x}_{len(crew.lives)}")
+            crew.lives.append(life)
+            try:
+                life.begin()
+            except RuntimeError:  # there is no room for it
+                life.begun = False
+                if len(crew.lives) == 1:
+                    raise
+        crew.full = len(crew.lives) >= self._workers
 
     def close(self, seconds: float | None = None, /) -> None:
         """Begin no more tasks. Wait for those that run, at most so many seconds."""

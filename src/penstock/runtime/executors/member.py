@@ -13,11 +13,12 @@ import time
 from collections import Counter, OrderedDict, deque
 from typing import Protocol
 
+from ...base.hands import Promise
 from ...base.rows import Rows
 from ...streams.job import Done, Job
 from .wire import Descriptor, Packed, Whole, Wire, shared_memory
 
-_LOOK = 1.0  # seconds between two looks at workers that say nothing
+_LOOK = 1.0  # seconds between two looks at whether the workers are still there
 
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[5]); from penstock.runtime.executors.worker import main; "
@@ -28,8 +29,8 @@ BOOT = (
 class Attends(Protocol):
     """Who talks to the workers."""
 
-    def attend(self, seconds: float, /) -> None: ...
     def cancel(self, task: Sent, /) -> None: ...
+    def require_open(self) -> None: ...
 
 
 class Taught:
@@ -37,17 +38,26 @@ class Taught:
 
     def __init__(self, number: int, job: Job, found: Packed) -> None:
         self.number, self.job, self.spans, self.size = number, job, found.spans, found.size()
-        shared, fd = shared_memory(self.size)
-        self.memory = Descriptor(fd)
-        found.write(shared)
+        self._found: Packed | None = found
+        self._memory: Descriptor | None = None
+
+    def memory(self) -> Descriptor:
+        """The memory that workers read it from."""
+        if self._memory is None:
+            assert self._found is not None
+            shared, fd = shared_memory(self.size)
+            self._memory = Descriptor(fd)
+            self._found.write(shared)
+            self._found = None
+        return self._memory
 
 
-class Sent:
+class Sent(Promise):
     """A unit that workers compute."""
 
     def __init__(self, crew: Attends, number: int, job: Taught, values: Whole | None, rows: Rows) -> None:
+        super().__init__()
         self.crew, self.number, self.job, self.values, self.rows = crew, number, job, values, rows
-        self.found: Done | BaseException | None = None
         self.at: tuple[int, int, int] | None = None  # the sample that a careful worker began last
         self.deaths, self.suspects = 0, Counter[tuple[int, int, int]]()
 
@@ -59,21 +69,13 @@ class Sent:
         first = named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
         return first if len(rows.leaf) == 1 else f"{len(rows.leaf)} samples from {first} on"
 
-    def done(self) -> bool:
-        if self.found is None:
-            self.crew.attend(0)
-        return self.found is not None
-
     def result(self) -> Done:
-        while self.found is None:
-            self.crew.attend(_LOOK)
-        if isinstance(self.found, BaseException):
-            raise self.found
-        return self.found
+        while not self.wait(_LOOK):
+            self.crew.require_open()
+        return super().result()
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.crew.cancel(self)
-        return True
 
 
 class Member:

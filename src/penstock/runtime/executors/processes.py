@@ -1,7 +1,6 @@
 """Worker processes: functions that hold the interpreter run side by side, and one that dies costs nothing.
 
-Units are pure, so whatever was lost is computed again, and the stream never shows it. There is no thread here: whoever
-asks for a result, or hands out work, also takes what has come; in between the workers go on with what they were given.
+Units are pure, so whatever was lost is computed again, and the stream never shows it.
 """
 
 from __future__ import annotations
@@ -11,11 +10,16 @@ import mmap
 import os
 import pickle
 import select
+import socket
+import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from ...base.hands import Life
 from ...base.machine import resident
 from ...base.rows import Rows
 from ...errors import ConfigError, DataError
@@ -26,6 +30,7 @@ from .member import Member, Sent, Taught, begun
 from .wire import Descriptor, Packed, heard, packed, unpacked, views
 
 _ROOM = 1 << 62  # bytes, where no bound was said: as many as workers like to keep
+_LOOK = 1.0  # seconds between two looks at workers that say nothing
 _JOBS = 1024  # that workers remember
 _STILLBORN = 10  # times in a row that all workers are killed before they begin; one that ends by itself counts thrice
 
@@ -39,91 +44,128 @@ def sendable(value: Any) -> Packed:
 
 
 class Crew:
-    """The workers, and what is under way."""
+    """The workers, and what is under way.
+
+    One thread, the attendant, begins workers, talks to them and ends them. Whoever submits, waits, cancels or closes
+    only puts into its inbox: signals interrupt the main thread alone, and never in the middle of a message.
+    """
 
     def __init__(self, workers: int, timeout: float | None, idle: int) -> None:
-        self.owner, self.timeout, self._idle = os.getpid(), timeout, idle
-        self._number, self._stillborn, self._dirty, self._closed = 0, 0, False, False
+        self.owner, self.timeout, self._idle, self._many = os.getpid(), timeout, idle, workers
+        self._number, self._stillborn, self._closed, self._asleep = 0, 0, False, False
         self._known, self._bad = Lessons(_JOBS, self._taught, self._forget), Deadly()
-        self._life = os.pipe()  # its end is that of this process
-        self._poll = select.poll()
-        self._workers = [self._started() for _ in range(workers)]
+        self._inbox = deque[tuple[Callable[[Any], None], Any]]()
+        self._bell, self._rope = socket.socketpair()
+        for end in (self._bell, self._rope):
+            end.setblocking(False)
+        self._poll, self._workers = select.poll(), list[Member]()
+        self._parent = list[int]()  # a pipe that closes with this process
+        self._attendant = Life(self._attend, f"penstock-{id(self):x}", daemon=True)
+
+    def begin(self) -> None:
+        """Begin the workers. Until `close` they live as long as this process."""
         _crews.add(self)
+        self._attendant.begin()
 
-    def _started(self) -> Member:
-        worker = begun(self._life[0], self._idle)
-        self._poll.register(worker.wire.end, select.POLLIN)
-        return worker
-
-    # ------------------------------------------------------------ work
+    # ------------------------------------------------------------ on any thread
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows) -> Sent:
         """Give a unit to the worker that has least to do."""
-        if self._closed:
-            raise RuntimeError("the workers are gone")
-        self._mend()
+        self.require_open()
         self._number += 1
         task = Sent(self, self._number, self._known.of(job), None if values is None else sendable(values).whole(), rows)
-        if (bad := self._bad.among(task.job.number, rows)) is not None:
-            task.found = bad
-            return task
-        self._dirty = True
-        self._give(task, min(self._workers, key=lambda worker: len(worker.tasks)), False)
-        self._dirty = False
+        self._post(self._send, task)
         return task
+
+    def require_open(self) -> None:
+        """Raise `RuntimeError` where the workers are gone."""
+        if self._closed:
+            raise RuntimeError("the workers are gone")
+
+    def cancel(self, task: Sent) -> None:
+        """Want a task no more."""
+        if not task.done():
+            self._post(self._cancel, task)
 
     def _taught(self, job: Job) -> Taught:
         self._number += 1
         return Taught(self._number, job, sendable(job))
 
     def _forget(self, old: Taught) -> None:
-        for worker in self._workers:
-            if old.number in worker.jobs:
-                worker.jobs.discard(old.number)
-                worker.wire.put(("forget", old.number))
+        self._post(self._forgotten, old)
 
-    def _give(self, task: Sent, worker: Member, careful: bool) -> None:
-        job = task.job
-        if job.number not in worker.jobs:
-            worker.wire.put(("job", job.number, job.size, job.spans), os.dup(job.memory.fileno()))
-            worker.jobs.add(job.number)
-        if not worker.tasks:
-            worker.since = time.monotonic()
-        worker.tasks[task.number] = task
-        worker.wire.put(("run", task.number, job.number, task.values, task.rows, careful))
-        self._flush(worker)
+    def _post(self, what: Callable[[Any], None], about: Any) -> None:
+        """Have the attendant do something."""
+        self._inbox.append((what, about))
+        if self._asleep:
+            self._wake()
 
-    def cancel(self, task: Sent) -> None:
-        """Want a task no more."""
-        if self._closed or os.getpid() != self.owner:
+    def _wake(self) -> None:
+        with suppress(OSError):  # it is full of calls, or closed
+            self._rope.send(b"!")
+
+    def close(self) -> None:
+        """End all workers, whatever they are doing."""
+        if os.getpid() != self.owner:
+            return
+        self._closed = True
+        self._wake()
+        self._known.clear()
+        if threading.current_thread() is not self._attendant.thread:  # which may collect who holds this
+            self._attendant.end(None)
+
+    def resident(self) -> dict[str, int]:
+        """The memory that workers hold, by the number of the process."""
+        found = {str(worker.process.pid): resident(worker.process.pid) for worker in [*self._workers]}
+        return {} if self._closed else found
+
+    def forked(self) -> None:
+        """In a child of this process: hold nothing open that tells workers that their parent lives."""
+        if self._closed:  # these numbers are other files by now
             return
         for worker in self._workers:
-            if task.number in worker.tasks and self._dirty:
-                del worker.tasks[task.number]  # of the others all are given anew
-            elif task.number in worker.tasks:
-                self._dirty = True
-                worker.wire.put(("cancel", [task.number]))
-                if next(iter(worker.tasks)) != task.number:
-                    del worker.tasks[task.number]
-                self._flush(worker)
-                self._dirty = False
+            worker.process.returncode = 0  # it is no child of this one
+            worker.wire.close()
+        for fd in self._parent:
+            os.close(fd)
 
-    # ------------------------------------------------------------ what comes
+    # ------------------------------------------------------------ on the attendant's thread
 
-    def attend(self, seconds: float) -> None:
-        """Take what has come; wait so long for something."""
-        if self._closed:
-            raise RuntimeError("the workers are gone")
-        self._mend()
-        self._dirty = True  # whatever is thrown while we talk, Ctrl-C too: begin anew with what is not done
+    def _attend(self) -> None:
+        self._parent += os.pipe()
+        self._poll.register(self._bell, select.POLLIN)
+        try:
+            while not self._closed:
+                try:
+                    self._round()
+                except BaseException as error:  # of a worker that cannot begin, or of memory that is not there
+                    self._fail(error)
+        finally:
+            self._closed = True
+            self._fail(RuntimeError("the workers are gone"))
+            for end in (self._bell, self._rope):
+                end.close()
+            for fd in self._parent:
+                os.close(fd)
+
+    def _round(self) -> None:
+        """Do what was asked; take what has come, and wait some time for something."""
+        while len(self._workers) < self._many:
+            self._workers.append(self._started())
+        while self._inbox:
+            what, about = self._inbox.popleft()
+            what(about)
         for worker in self._workers:
             self._flush(worker)
         by = {worker.wire.fileno(): worker for worker in self._workers}
-        self._dirty = False
-        found = self._poll.poll(seconds * 1000)
-        self._dirty = True
+        self._asleep = True
+        found = self._poll.poll(0 if self._inbox or self._closed else _LOOK * 1000)
+        self._asleep = False
         for fd, event in found:
-            worker = by[fd]
+            worker = by.get(fd)
+            if worker is None:
+                self._bell.recv(1 << 12)
+                continue
             if event & select.POLLOUT:
                 self._flush(worker)
             if event & ~select.POLLOUT:
@@ -132,9 +174,57 @@ class Crew:
                     self._heard(worker, attached, *message)
                 if not there:
                     self._lost(worker, "died")
-        if seconds and not found:
+        if not found:
             self._look()
-        self._dirty = False
+
+    def _fail(self, error: BaseException) -> None:
+        """End all workers, and fail what is under way."""
+        tasks = [task for worker in self._workers for task in worker.tasks.values()]
+        tasks += [about for what, about in self._inbox if what == self._send]
+        self._inbox.clear()
+        for worker in self._workers:
+            self._let_go(worker)
+            worker.tasks.clear()  # which know this crew
+            worker.arenas.clear()  # what is still looked at stays
+        self._workers.clear()
+        for task in tasks:
+            if not task.done():
+                task.settle(None, error)
+
+    def _started(self) -> Member:
+        worker = begun(self._parent[0], self._idle)
+        self._poll.register(worker.wire.end, select.POLLIN)
+        return worker
+
+    def _send(self, task: Sent) -> None:
+        if (bad := self._bad.among(task.job.number, task.rows)) is not None:
+            task.settle(None, bad)
+        else:
+            self._give(task, min(self._workers, key=lambda worker: len(worker.tasks)), False)
+
+    def _forgotten(self, old: Taught) -> None:
+        for worker in self._workers:
+            if old.number in worker.jobs:
+                worker.jobs.discard(old.number)
+                worker.wire.put(("forget", old.number))
+
+    def _give(self, task: Sent, worker: Member, careful: bool) -> None:
+        job = task.job
+        if job.number not in worker.jobs:
+            worker.wire.put(("job", job.number, job.size, job.spans), os.dup(job.memory().fileno()))
+            worker.jobs.add(job.number)
+        if not worker.tasks:
+            worker.since = time.monotonic()
+        worker.tasks[task.number] = task
+        worker.wire.put(("run", task.number, job.number, task.values, task.rows, careful))
+        self._flush(worker)
+
+    def _cancel(self, task: Sent) -> None:
+        for worker in self._workers:
+            if task.number in worker.tasks:
+                worker.wire.put(("cancel", [task.number]))
+                if next(iter(worker.tasks)) != task.number:
+                    del worker.tasks[task.number]
 
     def _flush(self, worker: Member) -> None:
         if worker.free:
@@ -167,10 +257,11 @@ class Crew:
         if task is None:  # cancelled
             return
         try:
-            task.found = heard(told[0]) if verb == "failed" else Done(*unpacked(head, buffers))
+            done, failure = (None, heard(told[0])) if verb == "failed" else (Done(*unpacked(head, buffers)), None)
         except Exception as error:  # of a class that cannot be made again here
             error.add_note("what a worker process made of a unit could not be read here")
-            task.found = error
+            done, failure = None, error
+        task.settle(done, failure)
 
     # ------------------------------------------------------------ death
 
@@ -204,7 +295,7 @@ class Crew:
         for i, task in enumerate(tasks):
             if i == 0 and worker.ready:
                 self._accuse(task, how)
-            if task.found is None:
+            if not task.done():
                 self._give(task, new, task.deaths > 0)
 
     def _accuse(self, task: Sent, how: str) -> None:
@@ -213,14 +304,15 @@ class Crew:
         if task.at is not None:
             task.suspects[task.at] += 1
             if task.deaths >= DEATHS and task.suspects[task.at] >= DEATHS - 1:
-                task.found = self._bad.note(task.job.number, task.at, f"worker process {how},")
+                task.settle(None, self._bad.note(task.job.number, task.at, f"worker process {how},"))
             task.at = None
         elif task.deaths > DEATHS:
             rows = task.rows
-            task.found = DataError(
+            error = DataError(
                 f"worker processes {how} {task.deaths} times over a piece of work, between samples: {len(rows)} items "
                 f"from leaf {int(rows.leaf[0])}, pass {int(rows.epoch[0])}, index {int(rows.index[0])} on"
             )
+            task.settle(None, error)
 
     def _let_go(self, worker: Member) -> None:
         """End a worker; once more does nothing."""
@@ -228,48 +320,6 @@ class Crew:
             with suppress(KeyError):
                 self._poll.unregister(worker.wire.end)
         worker.end()
-
-    def _mend(self) -> None:
-        """Begin anew with what is not done, where something was thrown in the middle of talking to workers."""
-        if not self._dirty:
-            return
-        tasks = [task for worker in self._workers for task in worker.tasks.values() if task.found is None]
-        for worker in self._workers:
-            self._let_go(worker)
-        self._workers = [self._started() for _ in self._workers]
-        self._dirty = False
-        for i, task in enumerate(sorted(tasks, key=lambda task: task.number)):
-            self._give(task, self._workers[i % len(self._workers)], False)
-
-    # ------------------------------------------------------------ the end
-
-    def close(self) -> None:
-        """End all workers, whatever they are doing."""
-        if self._closed or os.getpid() != self.owner:
-            return
-        self._closed = True
-        for worker in self._workers:
-            self._let_go(worker)
-            worker.tasks.clear()  # which know this crew
-            worker.arenas.clear()  # what is still looked at stays
-        self._known.clear()
-        for fd in self._life:
-            os.close(fd)
-
-    def resident(self) -> dict[str, int]:
-        """The memory that workers hold, by the number of the process."""
-        found = {str(worker.process.pid): resident(worker.process.pid) for worker in self._workers}
-        return {} if self._closed else found
-
-    def forked(self) -> None:
-        """In a child of this process: hold nothing open that tells workers that their parent lives."""
-        if self._closed:  # these numbers are other files by now
-            return
-        for worker in self._workers:
-            worker.process.returncode = 0  # it is no child of this one
-            worker.wire.close()
-        for fd in self._life:
-            os.close(fd)
 
 
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()
@@ -294,6 +344,7 @@ class Processes:
     def __init__(self, workers: int, timeout: float | None = None, room: int | None = None) -> None:
         crew = self._crew = Crew(workers, timeout, (room or _ROOM) // 2 // workers)
         self._finish = weakref.finalize(self, crew.close)
+        crew.begin()
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:
         return self._crew.submit(job, values, rows)
@@ -306,4 +357,4 @@ class Processes:
         return self._crew.resident()
 
     def close(self) -> None:
-        self._finish()
+        self._crew.close()
