@@ -27,7 +27,7 @@ import penstock as ps
 from example_counts import examples, rounds
 from helpers import as_lists
 from penstock.errors import ConfigError
-from penstock.runtime.executors.processes import Crew, Processes
+from penstock.runtime.executors.processes import Processes
 from penstock.runtime.executors.worker import Arena
 
 
@@ -481,33 +481,6 @@ except KeyboardInterrupt:
     out, errors = parent.communicate(timeout=300)
     assert out.split() == ["interrupted", "True", "True"]
     assert errors == ""
-
-
-def test_ctrl_c_between_two_words_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thrown anywhere while workers are talked to, also in the middle of a message."""
-    dice, heard = random.Random(1), Crew._heard
-
-    def interrupted(self: Crew, *told: Any) -> None:
-        if dice.random() < 0.03:
-            raise KeyboardInterrupt
-        heard(self, *told)
-        if dice.random() < 0.03:
-            raise KeyboardInterrupt
-
-    ds = ps.from_sequence(range(120)).shuffle(seed=3).map(row).batch(2, collate=list)
-    want = [as_lists(item) for item in ps.Loader(ds)]
-    monkeypatch.setattr(Crew, "_heard", interrupted)
-    with ps.Loader(ds, workers=2, executor="processes") as loader:
-        it, found, thrown = iter(loader), list[Any](), 0
-        while True:
-            try:
-                found.append(as_lists(next(it)))
-            except KeyboardInterrupt:
-                thrown += 1
-            except StopIteration:
-                break
-    assert found == want
-    assert thrown
 
 
 FORKED = """

@@ -75,10 +75,10 @@ class Posted:
             raise self.found
         return self.found
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
+        self.owner.answered(self)
         with suppress(Exception):
             _ray().cancel(self.ref)
-        return True
 
 
 class Cluster:
@@ -96,7 +96,8 @@ class Cluster:
         self._known, self._bad, self._number = Lessons(_JOBS, self._put, lambda old: None), Deadly(), 0
         self._actors = [self._kind.remote() for _ in range(workers)]
         self._begun = [actor.begun.remote() for actor in self._actors]
-        self._load, self._told = [0] * workers, False
+        # What each actor has before it. A unit that an interrupt kept from being waited for is collected.
+        self._load, self._told = [weakref.WeakSet[Posted]() for _ in range(workers)], False
         self._finish = weakref.finalize(self, _end, self._actors)
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Posted:
@@ -124,11 +125,16 @@ class Cluster:
             raise cannot_be_sent("ray", error) from error
 
     def _send(self, task: Posted) -> None:
-        place = min(range(len(self._actors)), key=self._load.__getitem__)
+        place = min(range(len(self._actors)), key=lambda place: len(self._load[place]))
         job = self._known.of(task.job)
         task.actor, task.begun = self._actors[place], self._begun[place]
         task.ref = task.actor.compute.remote(job.number, job.put, task.values, task.rows)
-        self._load[place] += 1
+        self._load[place].add(task)
+
+    def answered(self, task: Posted) -> None:
+        """Count a unit no more, as its actor has it behind it or nobody wants it."""
+        for load in self._load:
+            load.discard(task)
 
     def found(self, task: Posted) -> Done | BaseException:
         """What a unit came to; an actor that is lost over it is replaced."""
@@ -150,8 +156,7 @@ class Cluster:
         except ray.exceptions.GetTimeoutError:
             self._replace(task.actor, f"took longer than timeout={self._timeout:g} s")
             return None
-        if task.actor in self._actors:
-            self._load[self._actors.index(task.actor)] -= 1
+        self.answered(task)
         return heard(told) if isinstance(told, bytes) else Done(*told)
 
     def _tell(self) -> None:
@@ -174,7 +179,7 @@ class Cluster:
         place = self._actors.index(actor)
         with suppress(Exception):
             _ray().kill(actor)
-        self._actors[place], self._load[place] = self._kind.remote(), 0
+        self._actors[place], self._load[place] = self._kind.remote(), weakref.WeakSet[Posted]()
         self._begun[place] = self._actors[place].begun.remote()
 
     def _blamed(self, task: Posted) -> Done | BaseException:

@@ -49,20 +49,24 @@ class Deadly:
     """Samples that cost too many workers, by the number of the job in which they did."""
 
     def __init__(self) -> None:
-        self._bad = dict[tuple[int, int, int, int], Failed]()
+        self._bad = dict[tuple[int, int, int, int], str]()
 
     def note(self, job: int, at: tuple[int, int, int], how: str) -> Failed:
         """Remember a sample (leaf, pass, index), and what became of its workers; the failure."""
-        cause = DataError(f"its {how} {DEATHS} times in a row over this sample")
-        found = self._bad[job, *at] = Failed(*at, cause)
-        return found
+        self._bad[job, *at] = how
+        return _failure(at, how)
 
     def among(self, job: int, rows: Rows) -> Failed | None:
         """The failure of the first such sample in a unit, if there is one."""
-        for (of, leaf, epoch, index), error in self._bad.items():
+        for (of, leaf, epoch, index), how in self._bad.items():
             if of == job and ((rows.leaf == leaf) & (rows.epoch == epoch) & (rows.index == index)).any():
-                return error
+                return _failure((leaf, epoch, index), how)
         return None
+
+
+def _failure(at: tuple[int, int, int], how: str) -> Failed:
+    """A new one each time: an error that was raised holds those who asked, and is not kept."""
+    return Failed(*at, DataError(f"its {how} {DEATHS} times in a row over this sample"))
 
 
 def cannot_be_sent(executor: str, error: Exception) -> ConfigError:

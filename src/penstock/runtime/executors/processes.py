@@ -358,3 +358,4 @@ class Processes:
 
     def close(self) -> None:
         self._crew.close()
+        self._finish.detach()
