@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.base.machine import installed_memory, neighbours, place
+from penstock.base.seams import LocalDisk
 from penstock.runtime.setting import Setting
+from signals import interrupted
 
 
 @pytest.mark.parametrize(
@@ -38,3 +43,29 @@ def test_ranks_of_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert (neighbours(), Setting().bytes_ahead) == (4, 2 << 30)
     assert Setting(prefetch_bytes=5).bytes_ahead == 5
     assert 1 << 28 < installed_memory() < 1 << 50
+
+
+def test_a_lock_is_open_again_where_taking_it_was_interrupted(tmp_path: Path) -> None:
+    fcntl: Any = pytest.importorskip("fcntl")
+    kept = list[KeyboardInterrupt]()
+
+    def takes() -> None:
+        with LocalDisk().lock(tmp_path) as alone:
+            assert alone
+
+    late = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it is locked for ever"))
+    signal.alarm(30)
+    try:
+        for k in range(1, 60):
+            try:
+                interrupted(k, takes)
+            except KeyboardInterrupt as error:
+                kept.append(error)  # as a notebook does, for its last traceback
+            takes()
+            handle = os.open(tmp_path, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(handle)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, late)
+    assert kept

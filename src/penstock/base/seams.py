@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
 from .hands import Pool, Task
-from .machine import environment, hold, keep_memory, place
+from .machine import environment, hold, keep_memory, place, thread
 
 _ONE = 1 << 30  # bytes that the system gives at once
 
@@ -205,23 +205,56 @@ class LocalDisk:
             raise
         self.sync(target.parent)
 
-    @contextlib.contextmanager
-    def lock(self, path: Path, /) -> Generator[bool]:
+    def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]:
         """One thread of one process of this machine at a time, where the file system can tell: whether it could.
 
         The file or folder itself is locked, so nothing is made for it, and the lock goes with its process.
         """
-        with contextlib.ExitStack() as stack:
-            held = False
-            with contextlib.suppress(OSError, ImportError):
+        return _FileLock(path)
+
+
+class _FileLock:
+    """A lock of a file or folder.
+
+    An interrupt that comes when it was just taken, or is about to be let go, may leave it locked for as long as the
+    exception is kept. A thread that takes it again lets that one go first, as none takes a lock twice.
+    """
+
+    _taken: ClassVar[dict[tuple[str, int], _FileLock]] = {}
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._key, self._handles = path, (str(path), thread()), list[int]()
+
+    def __enter__(self) -> bool:
+        if (left := self._taken.get(self._key)) is not None:
+            left._close()
+        self._taken[self._key] = self
+        try:
+            how = os.O_RDONLY | os.O_NONBLOCK  # a pipe would be waited for
+            self._handles.extend(map(os.open, [self._path], [how]))  # opened and kept in one call of C
+            hold(self._handles[0], self._path)
+            return True
+        except (OSError, ImportError):
+            self._close()
+            return False
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        if self._handles:
+            handle = self._handles[0]
+            with contextlib.suppress(ImportError):
                 import fcntl
 
-                handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
-                stack.callback(os.close, handle)
-                hold(handle, path)
-                stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has it too
-                held = True
-            yield held
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has it too
+            nothing = list[int]()
+            self._handles = nothing  # and no interrupt comes before it is closed
+            os.close(handle)
+        self._taken.pop(self._key, None)
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
 
 
 def _named(handle: int, target: Path, name: Path) -> bool:

@@ -150,13 +150,11 @@ def _lock(data: Path, kept: Path) -> contextlib.AbstractContextManager[bool]:
     return seams.world.disk.lock(data) if kept.parent == data.parent else locked(kept.parent / ".making")
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Generator[bool]:
+def locked(folder: Path) -> contextlib.AbstractContextManager[bool]:
     """One process at a time that makes something in a folder of the cache; whether the folder could be locked."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with seams.world.disk.lock(folder) as alone:
-        yield alone
+    return seams.world.disk.lock(folder)
 
 
 def check(path: Path, kind: int, data: Path, *, summed: bool = False) -> bool:

@@ -100,15 +100,13 @@ class Blocks:
                 stack.enter_context(self._lock(f"{place:02x}"))
             yield
 
-    @contextlib.contextmanager
-    def _lock(self, name: str) -> Generator[bool]:
+    def _lock(self, name: str) -> contextlib.AbstractContextManager[bool]:
         path = self.folder / "locks" / name
         with contextlib.suppress(OSError):
             if not path.exists():
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 seams.world.disk.write(path, b"")
-        with seams.world.disk.lock(path) as alone:
-            yield alone
+        return seams.world.disk.lock(path)
 
     def _takes(self, run: Sequence[int], size: int) -> bool:
         """Whether blocks of an object of this size can be kept."""
