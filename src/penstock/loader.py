@@ -223,8 +223,10 @@ class Loader(Shows):
         self._watch.took(began, world.sched.now())
         return value
 
-    def _item(self, out: Delivery) -> Any:
-        return self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
+    def _item(self, out: Delivery) -> tuple[int, Any]:
+        """The next item at hand, and its place."""
+        place = out.used
+        return place, self._at(place) if self._copies is None else self._copies.take(out, self._at)
 
     def _at(self, place: int) -> Any:
         """An item that is at hand; of a mapping with what is padding in it, where there may be some."""
@@ -624,8 +626,7 @@ class _Pass(Iterator[Any]):
             with loader._lock:  # pyright: ignore[reportPrivateUsage]
                 session = loader._session  # pyright: ignore[reportPrivateUsage]
                 out = session.out
-                value = self._made(loader)
-                used = out.used
+                used, value = self._made(loader)
                 if not _GIL:
                     out.used, session.given = used + 1, session.given + more
                     return value
@@ -635,8 +636,8 @@ class _Pass(Iterator[Any]):
                 out.used, session.given = used + 1, session.given + more
                 return value
 
-    def _made(self, loader: Loader) -> Any:
-        """The next item, which counts as given when the cursor moves."""
+    def _made(self, loader: Loader) -> tuple[int, Any]:
+        """The next item and its place; it counts as given when the cursor moves."""
         if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "a later iter(loader) or take() took over from this one: a loader has one position; for two "
