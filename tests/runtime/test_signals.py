@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from amounts import rounds
-from meter import our_threads
+from example_counts import rounds
+from leak_check import our_threads
 from penstock.runtime.ahead import Ahead
 from penstock.sources.held import Held
 from signals import alarms, children, interrupted
