@@ -269,7 +269,9 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
     whole = list(islice(ds, sum(map(len, found))))
     bounds = list(accumulate(map(len, found), initial=0))
     assert found == [sorted(whole[a:b]) for a, b in pairwise(bounds)]
-    assert state is not None and state["sizes"] == [[0, 0, 24, 1], *_more(worlds)]
+    assert state is not None and [(r["step"], r["row"], r["rows"], r["ranks"]) for r in state["records"]] == [
+        (3 * n, sum(3 * r * b for r, b in worlds[:n]), ranks * batch, ranks) for n, (ranks, batch) in enumerate(worlds)
+    ]
     # What every step held is told by the plan of the run, with no word of ranks: steps of the past and to come.
     plan = ds.batch(7, collate=list).plan.after(state)
     bounds += [bounds[-1] + 12, bounds[-1] + 24]
@@ -278,16 +280,6 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
         assert [sample.key for sample in plan.at(step=step)] == keys[a:b]
     with pytest.raises(ps.ConfigError, match="leave out world_size"):
         plan.at(step=3, world_size=2)
-
-
-def _more(worlds: list[tuple[int, int]]) -> list[list[Any]]:
-    """The entries of the log after the first, three steps being made on each of these worlds."""
-    out, position, last = list[list[Any]](), 0, (24, 1)
-    for number, (ranks, batch) in enumerate(worlds):
-        now = (ranks * batch, 1 if ranks == 1 else ranks * batch)
-        out += [[3 * number, position, *now]] if now != last else []
-        position, last = position + 3 * now[0], now
-    return out
 
 
 def test_weights_set_after_the_short_step_of_a_pass_hold_from_the_next_one() -> None:
@@ -365,13 +357,29 @@ def test_steps_of_a_run_can_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [None, [], [[0, 0, 0, 1]], [[0, 0, 4, 5]], [[0, 0, 4, "drop"]], [[1, 0, 4, 1]], [[0, 0, 4]], 7]
+    "change",
+    [
+        {"rows": 0},
+        {"rows": 5},
+        {"ranks": 0},
+        {"ranks": True},
+        {"step": 1},
+        {"row": -1},
+        {"remainder": "some"},
+        {"batches": [[4]]},
+        {"batches": [[0, False]]},
+        {"batches": 7},
+        {"more": 1},
+        None,
+    ],
 )
-def test_a_state_without_the_sizes_of_its_steps_is_refused(sizes: Any) -> None:
+def test_a_state_without_a_log_of_its_steps_is_refused(change: Any) -> None:
     with ps.Loader(numbers(9)) as loader:
         state = loader.state_dict()
-        with pytest.raises(ps.StateError):
-            loader.load_state_dict(_sealed({**state, "sizes": sizes}))
+        (record,) = state["records"]
+        for records in ([{**record, **change}],) if change else ([], None, 7, [7], [[0, 0, 4, 1]]):
+            with pytest.raises(ps.StateError):
+                loader.load_state_dict(_sealed({**state, "records": records}))
         assert loader.state_dict() == state
 
 
@@ -925,7 +933,7 @@ def test_a_loader_goes_to_any_step_of_its_run(ranks: int, endless: bool) -> None
     ds = (ds.repeat() if endless else ds).batch(3, collate=list)
     for rank in range(ranks):
         options: Any = {"rank": rank, "world_size": ranks, "epoch_length": 5 * ranks if endless else None}
-        items, states, parts = list[Any](), list[Any](), ("at", "epoch", "last", "sizes")
+        items, states, parts = list[Any](), list[Any](), ("at", "epoch", "last", "records")
         with ps.Loader(ds, **options) as loader:
             for _ in range(3):
                 for item in loader:

@@ -351,7 +351,7 @@ class Loader(Shows):
                     f"seek({step}): items were taken, and what is in flight would be lost; make a new loader"
                 )
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
-            rows = rows_of(session.flow, rows_op(session.compiled.op), session.sizes, step, None)
+            rows = rows_of(rows_op(session.compiled.op), session.records, step)
             session.go(step, rows.start)
 
         self._alone(change)

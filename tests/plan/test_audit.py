@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.graph.nodes import Batch
 from penstock.plan.lines import ENDINGS
-from penstock.runtime.sizes import Size, rows_of_step, rows_of_steps
+from penstock.runtime.step_log import StepRecord, rows_of_step, rows_of_steps
+from penstock.streams.deal import REMAINDERS
 
 Flow = Callable[[], ps.Dataset]
 
@@ -145,11 +147,12 @@ def test_what_is_no_range_of_steps_is_refused() -> None:
 def test_many_steps_are_what_each_of_them_is(data: st.DataObject) -> None:
     number = lambda most: data.draw(st.integers(1, most))  # noqa: E731
     rows = data.draw(st.none() | st.integers(8, 60))
-    log, step, position = [Size(0, 0, number(8), 0)], 0, 0
-    for _ in range(data.draw(st.integers(0, 3))):
-        step, position = step + number(9), position + number(90)
-        log.append(Size(step, position, number(8), 0))
-    log = [Size(e.step, e.position, e.size, data.draw(st.sampled_from([0, 1, e.size]))) for e in log]
+    log, step, row = list[StepRecord](), 0, 0
+    for _ in range(number(4)):
+        ranks, batch = number(4), Batch(number(2), data.draw(st.booleans()))
+        remainder = data.draw(st.sampled_from(REMAINDERS))
+        log.append(StepRecord(step, row, ranks * batch.n, ranks, remainder, (batch,)))
+        step, row = step + number(9), row + number(90)
     first = data.draw(st.integers(0, 40))
     steps = range(first, first + number(40))
     starts, stops, _ = rows_of_steps(log, steps, rows)

@@ -99,24 +99,25 @@ def at(
     from penstock.report.target import opened
 
     target = opened(mixture, state=state)
-    low, high = target.position(step), target.position(step + 1 if until is None else until)
-    if high <= low:
+    stop = step + 1 if until is None else until
+    if stop <= step:
         raise ConfigError(f"--to {until}: it is not behind step {step}")
-    if target.model.horizon is not None and target.last is not None and target.step(high - 1) >= target.last:
-        raise ConfigError(f"step {target.step(high - 1):,}: the run ends at its horizon, after {target.last:,}")
+    if target.model.horizon is not None and target.last is not None and stop > target.last:
+        raise ConfigError(f"step {stop - 1:,}: the run ends at its horizon, after {target.last:,}")
     rows = list[dict[str, Any]]()
-    for sample in target.plan.at(slice(low, high)):
-        row: dict[str, Any] = {
-            target.unit: target.step(sample.position),
-            "source": sample.source,
-            "epoch": sample.epoch,
-            "index": sample.index,
-        }
-        if sample.start is not None:
-            row |= {"start": sample.start, "stop": sample.stop}
-        if read:
-            row["text"] = target.text(sample.source, sample.index)
-        rows.append(row)
+    for number in range(step, stop):
+        for sample in target.rows.at(step=number):
+            row: dict[str, Any] = {
+                target.unit: number,
+                "source": sample.source,
+                "epoch": sample.epoch,
+                "index": sample.index,
+            }
+            if sample.start is not None:
+                row |= {"start": sample.start, "stop": sample.stop}
+            if read:
+                row["text"] = target.text(sample.source, sample.index)
+            rows.append(row)
     answer({"unit": target.unit, "samples": rows}, lambda console: _list(console, rows), as_json)
 
 
@@ -146,8 +147,8 @@ def diff(
     one, two = opened(mixture), opened(other)
     ends = one.horizon(steps), two.horizon(steps)
     horizon = min(ends)
-    within = range(0, min(one.position(horizon), two.position(horizon)))
-    given = one.plan.diff(two.plan, within)
+    within = range(0, min(one.row(horizon), two.row(horizon)))
+    given = one.rows.diff(two.rows, within)
     said = changes(one.model, two.model)
     rows = {name: (size, two.sizes[name]) for name, size in one.sizes.items() if two.sizes.get(name, size) != size}
     said += [f"{name}: {a:,} -> {b:,} rows" for name, (a, b) in rows.items()]

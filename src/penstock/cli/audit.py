@@ -46,7 +46,7 @@ def audit(
         raise ConfigError("--json prints what was written, and the lines are printed too: say where to, with -o")
     target = opened(mixture, state=state)
     taken = stretch(target, steps)
-    lines = target.plan.audit(taken, None if state else target.ranks, key)
+    lines = target.rows.audit(taken, key=key)
     if out is None:
         with written(sys.stdout.buffer, lines.schema, ".jsonl") as write:
             for batch in lines.batches():

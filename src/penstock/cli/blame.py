@@ -26,7 +26,7 @@ def blame(
 
     target = opened(mixture, state=state)
     asked = stretch(target, steps)
-    found = found_in(target, asked, None if state else target.ranks)
+    found = found_in(target, asked)
 
     def tell(console: Any) -> None:
         for one in found:

@@ -44,9 +44,9 @@ def edit(
         keys += read_keys(exclude_from)
     if not (skip or keys):
         raise ConfigError("nothing to leave out: give --skip, --exclude or --exclude-from")
-    plan, ranges = target.plan, _ranges(skip or [])
+    plan, ranges = target.rows, _ranges(skip or [])
     for first, stop in reversed(ranges):  # what follows moves up, so those before it still mean the steps they named
-        plan = plan.skip(range(target.position(first), target.position(stop)))
+        plan = plan.skip(steps=range(first, stop))
     plan = plan.exclude(keys) if keys else plan
     step, _ = read_states(state)
     written = out or state

@@ -41,17 +41,17 @@ def find(
     stop = target.horizon(None) if until is None else until
     if stop <= start:
         raise ConfigError(f"--from {start} --to {stop}: no step lies between them")
-    within = range(target.position(start), target.position(stop))
+    within = range(start, stop)
     samples = _samples(target, source, index, name, words)
     if as_json:
         told = [
-            {"source": source, "index": index, "steps": list(_steps(target, source, index, within))}
+            {"source": source, "index": index, "steps": list(target.rows.finds(source, index, steps=within))}
             for source, index in samples
         ]
         return answer({"unit": target.unit, "from": start, "to": stop, "samples": told}, lambda _: None, True)
     console, nothing = people(), True
     for its, number in samples:
-        nothing, steps = False, _steps(target, its, number, within)
+        nothing, steps = False, target.rows.finds(its, number, steps=within)
         first = list(islice(steps, 1))
         say(console, f"{its}[{number}] in {target.unit}s {start:,} to {stop:,}")
         _say(chain(first, steps), target.unit, every)
@@ -79,12 +79,3 @@ def _samples(
     if source is not None and index is not None:
         return iter([(source, index)])
     return by_name(target, name, source) if name is not None else by_words(target, words or "", source)
-
-
-def _steps(target: Any, source: str, index: int, within: range) -> Iterator[int]:
-    """The steps, each once."""
-    last = -1
-    for position in target.plan.finds(source, index, within):
-        if (step := target.step(position)) != last:
-            last = step
-            yield step

@@ -44,7 +44,7 @@ def replay(
         raise ConfigError("--json prints what was done, and the samples are printed too: say where to, with -o")
     target = opened(mixture, state=state)
     taken = stretch(target, steps)
-    lines = _lines(target, taken, None if state else target.ranks)
+    lines = _lines(target, taken)
     given = None if against is None else _given(against)
     seen, samples, different, missing = dict[int, list[tuple[Any, ...]]](), 0, list[int](), list[int]()
 
@@ -68,7 +68,7 @@ def replay(
     if given is not None:
         missing = [step for step in taken if step not in given]
         # A run on one process wrote a step in the order of its positions, here it comes rank by rank.
-        order = sorted if target.ranks > 1 else list
+        order = sorted if any(record.ranks > 1 for record in target.log) else list
         different = [step for step in taken if step in given and order(given[step]) != order(seen.get(step, []))]
     found = {
         "mixture": str(mixture),
@@ -97,14 +97,14 @@ def replay(
     raise typer.Exit(1 if different or missing else 0)
 
 
-def _lines(target: Any, steps: range, world_size: int | None) -> Iterator[dict[str, Any]]:
+def _lines(target: Any, steps: range) -> Iterator[dict[str, Any]]:
     """Every sample with what its source reads."""
     import numpy as np
 
     from penstock.types import is_source
 
     sources = {leaf.name: leaf.source for leaf in target.leaves}
-    for batch in target.plan.audit(steps, world_size).batches():
+    for batch in target.rows.audit(steps).batches():
         for line in batch.to_pylist():
             source = sources[line["source"]]
             value = source.read(np.asarray([line["index"]]))[0] if is_source(source) else None

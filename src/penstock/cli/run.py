@@ -63,7 +63,8 @@ def run(
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_written(dump, first))
         if state and first and target.whole:  # what was left out of the run makes it shorter
-            target = replace(target, plan=target.plan.after(state))
+            plan = target.plan.after(state)
+            target = replace(target, plan=plan, rows=plan.rows())
         last = max(first, _last(target, steps))
         meter = Meter(target, first, last)
         over = _driven(loader, meter, file, stack.enter_context(live(meter, console)), Habits(state, save_every, pause))

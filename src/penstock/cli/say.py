@@ -77,7 +77,7 @@ def stretch(target: Target, text: str | None) -> range:
     found = range(int(first or 0), int(stop or last))
     if not len(found):
         raise ConfigError(f"--steps {text}: no step lies between them; the run has {last:,}")
-    if target.last is not None and found.stop > target.last:
+    if target.last is not None and found.stop > max(target.last, target.rows.next_step):
         raise ConfigError(f"--steps {text}: the run ends after {target.last:,} {target.unit}s")
     return found
 

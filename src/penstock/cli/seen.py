@@ -37,12 +37,7 @@ def seen(
 
     target = opened(mixture, state=state)
     step = target.horizon(None) if before is None and state is None else before
-    if step is None:
-        found = target.plan.seen()
-    elif state is None:
-        found = target.plan.seen(target.position(step))
-    else:
-        found = target.plan.seen(step=step)
+    found = target.rows.seen(step=step)
     if out is not None:
         with writer(out, found.schema) as write:
             for batch in found.batches():

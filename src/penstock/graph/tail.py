@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
@@ -39,28 +39,29 @@ class Tail(NamedTuple):
         """How many rows an item takes."""
         return prod(batch.n for batch in self.batches)
 
-    @property
-    def least(self) -> int:
-        """The fewest rows that make an item, at the end of a pass."""
-        rows = 1
-        for batch in reversed(self.batches):
-            rows = rows * batch.n if batch.drop_remainder else (rows - 1) * batch.n + 1
-        return rows
-
-    def given(self, rows: int) -> int:
-        """How many of so many rows come to be in an item."""
-        unit = 1
-        for batch in self.batches:
-            if batch.drop_remainder:
-                rows = min(rows, -(-rows // unit) // batch.n * batch.n * unit)
-            unit *= batch.n
-        return rows
-
     def items(self, rows: int) -> int:
         """How many items so many rows give."""
         for batch in self.batches:
             rows = rows // batch.n if batch.drop_remainder else -(-rows // batch.n)
         return rows
+
+
+def least_rows(batches: Sequence[Batch]) -> int:
+    """The fewest rows that make an item of these batches, at the end of a pass."""
+    rows = 1
+    for batch in reversed(batches):
+        rows = rows * batch.n if batch.drop_remainder else (rows - 1) * batch.n + 1
+    return rows
+
+
+def rows_given(batches: Sequence[Batch], rows: int) -> int:
+    """How many of so many rows come to be in an item of these batches."""
+    unit = 1
+    for batch in batches:
+        if batch.drop_remainder:
+            rows = min(rows, -(-rows // unit) // batch.n * batch.n * unit)
+        unit *= batch.n
+    return rows
 
 
 def below_tail(flow: Flow, change: Callable[[Flow], Flow]) -> Flow:

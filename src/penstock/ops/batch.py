@@ -129,7 +129,7 @@ class BatchOp(Groups):
             return flow.count(tally, self.begins(start), self.begins(stop), times)
         first, last = start // size, stop // size
         flow.count(tally, self.begins(start), first * below + size * n, times)
-        if flow.steady:
+        if flow.steady and not tally.by_document:
             flow.count(tally, 0, size * n, times * (last - first - 1))
         else:
             for epoch in range(first + 1, last):

@@ -36,7 +36,7 @@ class GapOp(PassOp):
             gaps = range(0, int(first < gap.start < last))
         else:
             gaps = range(-(-(first - gap.start) // n), -(-(last - gap.start) // n))
-        if len(gaps) > 1 and flow.steady:
+        if len(gaps) > 1 and flow.steady and not tally.by_document:
             return flow.count(tally, gap.start, gap.start + lost, -times * len(gaps))
         for epoch in gaps:
             begin = epoch * (n or 0) + gap.start

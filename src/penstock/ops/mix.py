@@ -240,7 +240,9 @@ class MixOp(Op):
         for flow, step, drawn, base in zip(self.inputs, self.advance.tolist(), counts, self.base.tolist(), strict=True):
             if step == drawn:
                 flow.count(tally, base + first * step, base + last * step, times)
-            elif flow.steady:
+            elif step == 0:
+                flow.count(tally, base, base + drawn, times * (last - first))
+            elif flow.steady and not tally.by_document:
                 flow.count(tally, 0, drawn, times * (last - first))
             else:
                 for epoch in range(first, last):

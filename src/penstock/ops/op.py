@@ -96,7 +96,11 @@ class Op:
 
     def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None:
         """Add to a tally what lies at positions `[start, stop)`, so many times."""
-        if stop > start:
+        if stop <= start:
+            return
+        if tally.by_document and self.leaf is not None:
+            tally.documents(self, start, stop, times)
+        else:
             self._count(tally, start, stop, times)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:

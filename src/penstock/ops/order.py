@@ -199,10 +199,11 @@ class RoundOp(PassOp):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         period, first, _ = self.around
-        alike = self._remixed * period  # from here on all laps are
+        changing = self.flow.settled if tally.by_document else 0  # laps that lack other documents
+        alike = max(self._remixed, changing) * period  # from here on all laps are
 
         def part(a: int, b: int, times: int) -> None:
-            if self.forwards:
+            if self.forwards and not changing:
                 self.flow.count(tally, first + a, first + b, times)
             else:
                 tally.one_by_one(self, alike + a, alike + b, times)

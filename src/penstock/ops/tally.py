@@ -25,21 +25,31 @@ class Located(Protocol):
 class Tally:
     """Samples by leaf, and the tokens of those that are packed, added up stretch by stretch. `packs` are the nodes that
     mark where the parts of samples begin and end; a sample counts where its first part is.
+
+    A subclass that asks `by_document` is told of stretches of single sources instead (`documents`), each where it lies:
+    stretches that hold as many samples, but others, are then not counted in the place of each other.
     """
+
+    by_document = False
 
     def __init__(self, leaves: int, packs: Sequence[int] = ()) -> None:
         self.samples, self.tokens = np.zeros((2, leaves), np.int64)
         self.packs = packs
+
+    def documents(self, op: Located, start: int, stop: int, times: int) -> None:
+        """Add what lies at positions `[start, stop)` of an op of a single source."""
+        raise NotImplementedError
 
     def one_by_one(self, op: Located, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)`, by looking at each."""
         with Progress("count samples", stop - start, "positions") as progress:
             for at in range(start, stop, _SCAN):
                 positions = np.arange(at, min(at + _SCAN, stop))
-                self._add(op.locate(positions, np.zeros_like(positions)), times)
+                self.add(op.locate(positions, np.zeros_like(positions)), times)
                 progress.more(len(positions))
 
-    def _add(self, rows: Rows, times: int) -> None:
+    def add(self, rows: Rows, times: int) -> None:
+        """Add samples that were located."""
         begun = np.ones(len(rows.leaf), np.bool_)
         for node in self.packs:
             if node in rows.marks:

@@ -10,24 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ..base.ints import within_reach
 from ..base.progress import Progress
 from ..base.rows import Rows, bounds_of
 from ..base.urls import local
-from ..graph.nodes import Flow
-from ..graph.tail import tail_of
 from ..ops.op import Op
-from ..runtime.sizes import Size, rows_of_steps
+from ..runtime.step_log import DealtSteps, StepRecord
 from ..sources.filed import Keys, filed
 from ..sources.rows import arrow
-from ..streams.deal import dealt_to_all
 from ..streams.step import Leaf
 from ..types import Flags, Ints
 from .lines import writer
-from .steps import check_even
+from .steps import rows_dealt
 
 COLUMNS = ("step", "rank", "row", "source", "epoch", "index", "key", "file", "row_in_file", "start", "stop")
-_ROWS = 1 << 16  # rows that are looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +30,7 @@ class Taken:
     """The samples of some steps, an entry a sample or part, in the order of ranks and of their rows."""
 
     step: Ints
-    rank: Ints | None
+    rank: Ints
     row: Ints
     leaf: Ints
     epoch: Ints
@@ -135,7 +130,7 @@ class Audit:
         none = pa.nulls(len(taken.step), pa.int64())
         columns = {
             "step": taken.step,
-            "rank": none if taken.rank is None else taken.rank,
+            "rank": taken.rank,
             "row": taken.row,
             "source": _named(taken.leaf, self._names),
             "epoch": taken.epoch,
@@ -192,65 +187,36 @@ def by_leaf(leaf: Ints) -> Iterator[tuple[int, Ints]]:
 class Walk:
     """A walk through global steps: `located` tells what lies at rows, `parted` which tokens of it are held."""
 
-    flow: Flow
     op: Op
-    log: tuple[Size, ...]
+    log: tuple[StepRecord, ...]
     steps: range
     located: Callable[[Ints], Rows]
     parted: Callable[[Rows], tuple[Ints | None, Ints | None]]
 
     def stretches(self, done: Callable[[int], object] | None = None) -> Iterator[Taken]:
         """The samples of all steps, some steps at a time; `done` is told of how many more."""
-        group, size, at = tail_of(self.flow).group, self.op.size, self.steps.start
-        while at < self.steps.stop:
-            most = max(1, _ROWS // max(1, max(entry.size for entry in self.log)))
-            here = range(at, min(at + most, self.steps.stop))
-            starts, stops, whole = rows_of_steps(self.log, here, size)
-            within_reach(int(stops[-1]))
-            check_even(self.op, int(starts[-1]))
-            # Steps of one kind are told together: whole ones of one size, and each short one by itself.
-            kinds = np.flatnonzero(np.diff(whole) | np.diff(stops - starts)) + 1
-            for some in np.split(np.arange(len(starts)), kinds):
-                yield self._steps(starts[some], int(stops[some[0]] - starts[some[0]]), here.start + some, group)
+        for dealt in rows_dealt(self.op, self.log, self.steps):
+            yield self._taken(dealt)
             if done is not None:
-                done(len(here))
-            at = here.stop
+                done(len(dealt.steps))
 
-    def _steps(self, starts: Ints, rows: int, steps: Ints, group: int) -> Taken:
-        """Steps of equally many rows."""
-        size = self.op.size
-        offsets, ranks = dealt_to_all(starts, rows, group)
-        left = self._given(ranks, group)
-        offsets, ranks = offsets[:, left], ranks[left]
-        place = starts[:, None] + offsets
-        if size is not None:  # what fills up the last step of a pass is taken from its beginning
-            lap = starts[:, None] // size * size
-            place = (place - lap) % size + lap
-        place = place.ravel()
-        order = np.argsort(place, kind="stable") if len(ranks) and ranks[-1] else None
-        found = self.located(place if order is None else place[order])
+    def _taken(self, dealt: DealtSteps) -> Taken:
+        rows, ranks = dealt.rows.ravel(), dealt.ranks
+        order = np.argsort(rows, kind="stable") if len(ranks) and ranks[-1] else None
+        found = self.located(rows if order is None else rows[order])
         if order is not None:
             back = np.empty_like(order)
             back[order] = np.arange(len(order))
             found = found.take(back)
         many = np.diff(found.firsts())
         start, stop = self.parted(found)
-        world = self.log[-1].size % group == 0
-        within = np.arange(len(ranks)) - np.searchsorted(ranks, ranks)
         return Taken(
-            np.repeat(np.repeat(steps, len(ranks)), many),
-            np.repeat(np.tile(ranks, len(steps)), many) if world else None,
-            np.repeat(np.tile(within, len(steps)), many),
+            np.repeat(np.repeat(dealt.steps, len(ranks)), many),
+            np.repeat(np.tile(ranks, len(dealt.steps)), many),
+            np.repeat(np.tile(dealt.places, len(dealt.steps)), many),
             found.leaf,
             found.epoch,
             found.index,
             start,
             stop,
         )
-
-    def _given(self, ranks: Ints, group: int) -> Ints:
-        """The places that come to be in an item of their rank: batches may drop what fills none."""
-        tail = tail_of(self.flow)
-        mine = np.bincount(ranks, minlength=1)
-        kept = np.asarray([tail.given(n) if n < group else n for n in mine.tolist()])
-        return np.flatnonzero(np.arange(len(ranks)) - np.searchsorted(ranks, ranks) < kept[ranks])

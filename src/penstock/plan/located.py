@@ -22,13 +22,13 @@ from ..graph.tail import tail_of
 from ..ops.op import Op
 from ..ops.packed import PackedOp
 from ..runtime.settling import Address, address_of
-from ..runtime.sizes import Size
+from ..runtime.step_log import StepRecord
 from ..streams.journal import JournalEntry, SampleDraw
 from ..types import Ints, is_source
 from .audit import Audit, Walk
 from .records import Sample, Samples
 from .replaced import Replaced
-from .steps import log_of, rows_of, rows_op
+from .steps import log_of, rows_given, rows_op
 
 
 @guided
@@ -39,14 +39,14 @@ class Located(Shows):
         self,
         compiled: Compiled,
         entries: Mapping[SampleDraw, JournalEntry] | None = None,
-        sizes: tuple[Size, ...] | None = None,
+        records: tuple[StepRecord, ...] | None = None,
     ) -> None:
         require_indexed(
             compiled.flow,
             "the plan",
             "ask the plan of what comes before that step, of the mixture say: it tells what is drawn",
         )
-        self._compiled, self._entries, self._sizes = compiled, entries or {}, sizes
+        self._compiled, self._entries, self._records = compiled, entries or {}, records
 
     @property
     def flow(self) -> Flow:
@@ -173,8 +173,8 @@ class Located(Shows):
             raise ConfigError(f"plan.audit({steps!r}): a range of steps, one by one")
         if steps.start < 0:
             raise IndexError(f"step {steps.start}: steps count from 0")
-        op, log = self._rows_op, log_of(self.flow, self._sizes, world_size, "audit")
-        return Walk(self.flow, op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken)
+        op, log = self._rows_op, log_of(self.flow, self._records, world_size, "audit")
+        return Walk(op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken)
 
     # ------------------------------------------------------------ inside
 
@@ -226,6 +226,15 @@ class Located(Shows):
     def _replaced(self) -> Replaced:
         return Replaced(self._op, self._builder.leaves, self._entries, self.position)
 
+    @property
+    def _row(self) -> int:
+        """The first row that was not delivered yet, counted over all passes."""
+        return 0
+
+    @cached_property
+    def _replaced_rows(self) -> Replaced:
+        return Replaced(self._rows_op, self._builder.leaves, self._entries, self._row)
+
     @cached_property
     def _rows_op(self) -> Op:
         return rows_op(self._op)
@@ -233,14 +242,9 @@ class Located(Shows):
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """The samples of a global step, with the positions of the items of this dataset that hold them."""
         group, size = tail_of(self.flow).group, self._rows_op.size
-        taken = rows_of(self.flow, self._rows_op, self._sizes, step, world_size)
-        rows = np.arange(taken.start, taken.stop)
-        if size is None:
-            items = rows // group
-        else:
-            epoch = taken.start // size
-            place = (rows - epoch * size) % size
-            rows, items = place + epoch * size, place // group + epoch * (self.size or 0)
+        rows = rows_given(self._rows_op, log_of(self.flow, self._records, world_size, "at(step=)"), step)
+        epoch = 0 if not size else rows // size
+        items = (rows - epoch * (size or 0)) // group + epoch * (self.size or 0)
         return self._samples_of(self._replaced.locate(rows, self._rows_op), items)
 
     def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:

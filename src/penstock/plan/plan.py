@@ -21,14 +21,14 @@ from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
 from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
-from ..runtime.sizes import sizes_from_json
 from ..runtime.states import entries_of, merged
+from ..runtime.step_log import StepRecord, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
 from ..types import Json
 from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample
-from .steps import rows_of, told_of
+from .steps import log_of, rows_of, told_of
 
 D = TypeVar("D")
 
@@ -46,6 +46,7 @@ class Plan(Questions, Generic[D]):
         wrap: makes a dataset of a tree.
         edits: what was changed on the way.
         body: the state of the run, if it is of one.
+        records: the steps of the run, where the state does not tell them.
 
     Raises:
         IndexedError: for a dataset that has no positions.
@@ -64,11 +65,12 @@ class Plan(Questions, Generic[D]):
         wrap: Callable[[Flow], D],
         edits: tuple[Edit, ...] = (),
         body: Mapping[str, Any] | None = None,
+        records: tuple[StepRecord, ...] | None = None,
     ) -> None:
         super().__init__(
             base.of(changed(base.flow, edits, as_int((body or {}).get("epoch", 0)))),
             journal_from_json(entries_of(body or {}, "journal")),
-            None if body is None else sizes_from_json(body.get("sizes")),
+            records if body is None else records_from_json(body.get("records")),
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
 
@@ -128,7 +130,27 @@ class Plan(Questions, Generic[D]):
                 edits.append(edit)
             elif not fits_log(saved, event):
                 raise StateError("the log is of another run, or lacks a part: the state tells of other draws put in")
-        return Plan(self._base, self._wrap, (*edits, Change((), 0, event)), self._body)
+        return Plan(self._base, self._wrap, (*edits, Change((), 0, event)), self._body, self._records)
+
+    def rows(self, world_size: int | None = None) -> Plan[D]:
+        """The plan whose positions are rows: samples or packed rows, as they are before the last batches. Steps are
+        those of the run, or of one that begins on so many ranks.
+
+        Args:
+            world_size: on how many ranks, for a plan that is of no run; 1 where nothing is said.
+
+        >>> import penstock as ps
+        >>> plan = ps.from_sequence("abcdef", name="letters").batch(2).plan
+        >>> plan.size, plan.rows().size, [sample.index for sample in plan.rows(world_size=2).at(step=0)]
+        (3, 6, [0, 1, 2, 3])
+        """
+        log = log_of(self._base.flow, self._records, world_size, "rows")
+        return Plan(self._base.of(tail_of(self._base.flow).flow), self._wrap, self._edits, self._body, log)
+
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        """The global steps of the run, a record for each stretch of one kind; of no run, those of one on one rank."""
+        return log_of(self._base.flow, self._records, None)
 
     @property
     def position(self) -> int:
@@ -144,6 +166,12 @@ class Plan(Questions, Generic[D]):
         if self._body is None:
             return 0
         return as_int(self._body["at"]) + as_int(self._body["epoch"]) * (self._rows_op.size or 0)
+
+    @property
+    def next_step(self) -> int:
+        """The first global step that the run has not taken; 0 of a plan that is of no run."""
+        log = self.records
+        return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.size)
 
     def _rows_at(self, item: int) -> range:
         """The rows of an item."""
@@ -192,7 +220,7 @@ class Plan(Questions, Generic[D]):
         if not asked:
             return self
         first, last = (
-            (self._rows_at(end) if steps is None else rows_of(self.flow, self._rows_op, self._sizes, end, None))
+            (self._rows_at(end) if steps is None else rows_of(self._rows_op, self.records, end))
             for end in (asked[0], asked[-1])
         )
         size, low, high = self._rows_op.size, first.start, last.stop
@@ -271,4 +299,4 @@ class Plan(Questions, Generic[D]):
         return told
 
     def _edited(self, *edits: Edit) -> Plan[D]:
-        return Plan(self._base, self._wrap, (*self._edits, *edits), self._body)
+        return Plan(self._base, self._wrap, (*self._edits, *edits), self._body, self._records)

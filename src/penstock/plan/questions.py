@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
 from ..base.hints import chosen, guided
 from ..base.ints import whole, within_reach
 from ..base.progress import Progress
-from ..base.rows import Rows
 from ..base.sizes import total
 from ..errors import ConfigError
+from ..ops.op import Op
 from ..ops.pack import passes_of
 from ..ops.tally import Tally
-from ..runtime.sizes import rows_of_step
+from ..runtime.step_log import StepRecord, left_out_and_repeated, record_of, steps_of_row
 from ..schedule import COUNTED, Counted
 from ..types import Ints, is_source
 from .ends import exhaustions, far
@@ -24,11 +25,20 @@ from .located import Located, packs_of
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
 from .seen import Seen, seen
-from .steps import log_of, told_of
+from .steps import log_of, rows_of, told_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
+
+
+class RowsBefore(NamedTuple):
+    """The positions of an op before one, but for those that were `left_out`, and with some `repeated`."""
+
+    op: Op
+    stop: int
+    left_out: Ints
+    repeated: Ints
 
 
 @guided
@@ -37,8 +47,17 @@ class Questions(Located):
 
     # ------------------------------------------------------------ one sample
 
-    def find(self, source: str, index: int, within: range | None = None) -> list[int]:
-        """All positions within a range (the first pass) at which a sample is delivered, over all its epochs.
+    def find(
+        self,
+        source: str,
+        index: int,
+        within: range | None = None,
+        *,
+        steps: range | None = None,
+        world_size: int | None = None,
+    ) -> list[int]:
+        """All positions within a range (the first pass) at which a sample is delivered, over all its epochs; or all
+        global steps in which it is.
 
         A packed document that is cut has several. The first question about a pack plans its pass. Of what never ends,
         and without a range, it is the first position, or none if the sample never comes.
@@ -47,6 +66,8 @@ class Questions(Located):
             source: its name, as in `plan.sources`.
             index: of the sample in its source.
             within: the positions to look at, `range(start, stop)`; without it the first pass.
+            steps: global steps in their place: those of the run, each once.
+            world_size: on how many ranks, for steps of a plan that is of no run.
 
         Raises:
             ConfigError: for a source that is not there.
@@ -58,13 +79,15 @@ class Questions(Located):
         [True, True, True]
         >>> plan.find("numbers", 17) == plan.find("numbers", 17, within=range(10))
         True
+        >>> [step * 2 <= p < step * 2 + 2 for p, step in zip(
+        ...     plan.find("numbers", 17, range(30)), plan.find("numbers", 17, steps=range(15), world_size=2))]
+        [True, True, True]
         """
+        if steps is not None:
+            return self._steps_of(source, index, steps, within, log_of(self.flow, self._records, world_size, "find"))
         if within is None and self.size is None:
             return list(islice(self.finds(source, index), 1))
-        leaf = self._leaf(source)
-        rows, index = self._rows(leaf), whole(index, "plan.find: the index {}")
-        if not 0 <= index < rows:
-            raise IndexError(f"sample {index} of {source!r}, which has {rows}")
+        leaf, index = self._sample(source, index)
         within = self._range(within, "plan.find")
         if (passes := passes_of(self._op)) and self.size:
             first, last = within.start // self.size, -(-within.stop // self.size)
@@ -74,28 +97,42 @@ class Questions(Located):
         found = self._op.find(leaf, np.asarray([index]), within.start, within.stop)
         return (self._replaced.find(leaf, index, found, within) if self._entries else found).tolist()
 
-    def finds(self, source: str, index: int, within: range | None = None) -> Iterator[int]:
-        """As `find`, the positions as they are found, the first ones first: for ranges that hold very many, and for
-        what never ends.
+    def finds(
+        self,
+        source: str,
+        index: int,
+        within: range | None = None,
+        *,
+        steps: range | None = None,
+        world_size: int | None = None,
+    ) -> Iterator[int]:
+        """As `find`, the positions or steps as they are found, the first ones first: for ranges that hold very many,
+        and for what never ends.
 
         Args:
             source: its name, as in `plan.sources`.
             index: of the sample in its source.
             within: the positions to look at, `range(start, stop)`; without it the first pass, or all there ever are.
+            steps: global steps in their place.
+            world_size: on how many ranks, for steps of a plan that is of no run.
 
         >>> import penstock as ps
         >>> places = ps.from_sequence("abcd", name="letters").repeat().plan.finds("letters", 2, range(10**12))
         >>> [next(places), next(places)]
         [2, 6]
         """
-        within = self._range(within, "plan.finds")
-        at, step = within.start, _MANY
-        with Progress("look for a sample", len(within), "positions") as progress:
-            while at < within.stop:
-                found = self.find(source, index, range(at, min(at + step, within.stop)))
+        places, unit = (self._range(within, "plan.finds"), "positions") if steps is None else (steps, "steps")
+        at, some = places.start, _MANY
+        with Progress("look for a sample", len(places), unit) as progress:
+            while at < places.stop:
+                part = range(at, min(at + some, places.stop))
+                if steps is None:
+                    found = self.find(source, index, part)
+                else:
+                    found = self.find(source, index, within, steps=part, world_size=world_size)
                 yield from found
-                progress.tell(at - within.start)
-                at, step = at + step, step * 2 if len(found) < _MANY else step
+                progress.tell(at - places.start)
+                at, some = at + some, some * 2 if len(found) < _MANY else some
 
     # ------------------------------------------------------------ what was seen
 
@@ -106,8 +143,9 @@ class Questions(Located):
         draws are looked at, whole passes once; packed rows are gone through.
 
         Args:
-            position: how many positions are looked at; by default as many as the run delivered.
-            step: a global step instead: all before it.
+            position: how many positions are looked at; by default what the run delivered.
+            step: a global step instead: what all steps before it gave. Rows that fill no step count as often as they
+                were given: never ("drop"), or once more ("pad").
             world_size: on how many ranks, for a plan that is of no run.
 
         Raises:
@@ -118,22 +156,36 @@ class Questions(Located):
         >>> plan.seen(10).documents, plan.seen(10).repeats("b")
         ({'a': 4, 'b': 2}, {2: 1, 3: 1})
         """
-        op = self._op
+        if position is None and step is None:
+            step, world_size = self.next_step, None
+        none = np.zeros(0, np.int64)
         if step is not None:
-            op, log = self._rows_op, log_of(self.flow, self._sizes, world_size, "seen(step=)")
-            position = int(rows_of_step(log, whole(step, "plan.seen(step={})", 0), op.size).start)
-        position = whole(self.position if position is None else position, "plan.seen({})", 0)
-        within_reach(position)
-
-        def located(rows: Ints) -> Rows:
-            return self._replaced.locate(rows, op)
-
-        return seen(op, self._builder.leaves, self._marks, position, located, bool(self._entries))
+            rows = self._rows_before(step, world_size, "seen")
+        else:
+            rows = RowsBefore(self._op, whole(position or 0, "plan.seen({})", 0), none, none)
+            within_reach(rows.stop)
+        return seen(
+            rows.op,
+            self._builder.leaves,
+            self._marks,
+            rows.stop,
+            lambda positions: self._replaced.locate(positions, rows.op),
+            bool(self._entries),
+            rows.left_out,
+            rows.repeated,
+        )
 
     # ------------------------------------------------------------ sums
 
-    def counts(self, position: int, unit: Counted = "samples") -> dict[str, int]:
-        """Samples (or tokens) of each source in all positions before this one.
+    def counts(
+        self,
+        position: int | None = None,
+        unit: Counted = "samples",
+        *,
+        step: int | None = None,
+        world_size: int | None = None,
+    ) -> dict[str, int]:
+        """Samples (or tokens) of each source in all positions before this one, or in all global steps before one.
 
         A packed document that is cut counts in the row in which it begins. `unit="tokens"` names the sources whose
         lengths are known. Its numbers are exact for packed rows, and at the end of a source's pass; within a pass they
@@ -142,9 +194,11 @@ class Questions(Located):
         Args:
             position: how many positions are counted.
             unit: "samples" or "tokens".
+            step: a global step instead: what all steps before it gave, as `seen` counts it.
+            world_size: on how many ranks, for a plan that is of no run.
 
         Raises:
-            ConfigError: for tokens, if no source knows its lengths.
+            ConfigError: for tokens, if no source knows its lengths, and unless one of position and step is given.
             IndexError: for a negative position.
 
         >>> import penstock as ps
@@ -153,7 +207,12 @@ class Questions(Located):
         {'a': 750000000000, 'b': 250000000000}
         """
         chosen(unit, COUNTED, "plan.counts(unit={})")
-        tally = self._given(position)
+        if step is not None and position is None:
+            tally = self._given_in_steps(self._rows_before(step, world_size, "counts"))
+        elif position is not None and step is None:
+            tally = self._given(position)
+        else:
+            raise ConfigError("plan.counts: give a position, or step=")
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
         return self._tokens(tally)
@@ -268,6 +327,58 @@ class Questions(Located):
         out = np.zeros(len(self.sources), np.int64)
         self._op.once(out)
         return out
+
+    def _sample(self, source: str, index: int) -> tuple[int, int]:
+        """The number of a source, and that of a sample in it."""
+        leaf = self._leaf(source)
+        rows, index = self._rows(leaf), whole(index, "plan.find: the index {}")
+        if not 0 <= index < rows:
+            raise IndexError(f"sample {index} of {source!r}, which has {rows}")
+        return leaf, index
+
+    def _steps_of(
+        self, source: str, index: int, steps: range, within: range | None, log: tuple[StepRecord, ...]
+    ) -> list[int]:
+        """The steps in which a sample is given."""
+        if within is not None:
+            raise ConfigError("plan.find: give positions or steps, not both")
+        if not isinstance(steps, range) or steps.step != 1 or steps.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"plan.find(steps={steps!r}): a range of steps from 0 on, one by one")
+        op, (leaf, index) = self._rows_op, self._sample(source, index)
+        if not steps:
+            return []
+        first, stop = rows_of(op, log, steps.start).start, rows_of(op, log, steps[-1]).stop
+        if op.size:  # the beginning of a pass may fill up its last step
+            first = first // op.size * op.size
+        found = op.find(leaf, np.asarray([index]), first, stop)
+        if self._entries:
+            found = self._replaced_rows.find(leaf, index, found, range(first, stop))
+        taken = {step for row in found.tolist() for step in steps_of_row(log, row, op.size)}
+        return sorted(step for step in taken if step in steps)
+
+    @property
+    def next_step(self) -> int:
+        """The first global step that the run has not taken."""
+        return 0
+
+    def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsBefore:
+        """The rows that were given in the steps before one."""
+        op, log = self._rows_op, log_of(self.flow, self._records, world_size, f"{asked}(step=)")
+        step = whole(step, f"plan.{asked}(step={{}})", 0)
+        if step:
+            rows_of(op, log, step - 1)  # refuses what cannot be told
+        return RowsBefore(
+            op, record_of(log, step).first_row(step, op.size) if step else 0, *left_out_and_repeated(log, step, op.size)
+        )
+
+    def _given_in_steps(self, rows: RowsBefore) -> Tally:
+        tally, replaced = Tally(len(self.sources), self._marks), self._replaced_rows
+        rows.op.count(tally, 0, rows.stop)
+        if self._entries:
+            tally.samples += replaced.more(rows.stop)
+        for places, many in ((rows.left_out, -1), (rows.repeated, 1)):
+            tally.add(replaced.locate(places), many)
+        return tally
 
     def _range(self, within: range | None, asked: str) -> range:
         if within is None:

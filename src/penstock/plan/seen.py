@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..base.progress import Progress
 from ..base.rows import Rows
 from ..ops.op import Op
+from ..ops.tally import Located, Tally
 from ..sources.rows import arrow
 from ..streams.step import Leaf
 from ..types import Ints, Sizes, is_source
@@ -100,59 +101,64 @@ class Seen:
         return pa.schema([("source", named), ("index", pa.int64()), ("times", pa.int64())])
 
 
+class _Documents(Tally):
+    """How often each document of each source lies in what is counted."""
+
+    by_document = True
+
+    def __init__(self, times: list[Times], packs: Sequence[int]) -> None:
+        super().__init__(len(times), packs)
+        self.times = times
+
+    def add(self, rows: Rows, times: int) -> None:
+        begun = np.ones(len(rows.leaf), np.bool_)
+        for node in self.packs:
+            if node in rows.marks:
+                begun &= rows.marks[node] == 0
+        leaf, index = rows.leaf[begun], rows.index[begun]
+        order = np.argsort(leaf, kind="stable")
+        cuts = np.flatnonzero(np.diff(leaf[order])) + 1
+        for mine in np.split(order, cuts) if len(leaf) else ():
+            np.add.at(self.times[int(leaf[mine[0]])], index[mine], times)
+
+    def documents(self, op: Located, start: int, stop: int, times: int) -> None:
+        """Of whole passes that are all alike one is looked at, for all of them."""
+        assert isinstance(op, Op)
+        if op.alike and op.size is not None:
+            first, last = -(-start // op.period), stop // op.period
+            if last - first > 1:
+                begin, end = first * op.period, last * op.period
+                self.one_by_one(op, begin, begin + op.period, times * (last - first))
+                self.one_by_one(op, start, begin, times)
+                start = end
+        self.one_by_one(op, start, stop, times)
+
+
 def seen(
-    op: Op, leaves: Sequence[Leaf], packs: Sequence[int], position: int, located: Callable[[Ints], Rows], looked: bool
+    op: Op,
+    leaves: Sequence[Leaf],
+    packs: Sequence[int],
+    position: int,
+    located: Callable[[Ints], Rows],
+    looked: bool,
+    left_out: Ints,
+    repeated: Ints,
 ) -> Seen:
-    """How often each document was given before a position of an op; `located` tells what lies at positions;
-    `looked`, that only that does."""
+    """How often each document was given before a position of an op, without the positions that were `left_out`, and
+    with those that were `repeated`; `located` tells what lies at positions; `looked`, that only that does.
+    """
     known = [leaf.source if is_source(leaf.source) else None for leaf in leaves]
     times = [np.zeros(0 if source is None else len(source), np.int32) for source in known]
-    own = None if packs or looked else [_own(op, leaf.number, position) for leaf in leaves]
-    if own is None or any(one is None for one in own):
+    tally = _Documents(times, packs)
+    if packs or looked:
         with Progress("count documents", position, "positions") as progress:
             for start in range(0, position, _SCAN):
-                rows = located(np.arange(start, min(start + _SCAN, position)))
-                begun = np.ones(len(rows.leaf), np.bool_)
-                for node in packs:
-                    begun &= rows.marks.get(node, 0) == 0
-                _add(times, rows.leaf[begun], rows.index[begun])
+                tally.add(located(np.arange(start, min(start + _SCAN, position))), 1)
                 progress.more(min(_SCAN, position - start))
     else:
-        for one in own:
-            assert one is not None
-            _own_count(*one, times)
+        op.count(tally, 0, position)
+    for positions, many in ((left_out, -1), (repeated, 1)):
+        for start in range(0, len(positions), _SCAN):
+            tally.add(located(positions[start : start + _SCAN]), many)
     lengths = [None if source is None else source.lengths() for source in known]
     return Seen(tuple(leaf.name for leaf in leaves), tuple(times), tuple(lengths))
-
-
-def _own(op: Op, leaf: int, position: int) -> tuple[Op, int] | None:
-    """The flow of a leaf alone, and how many of its samples were given; None where that is not how they are drawn."""
-    while op.leaf is None:
-        if op.goes_round(position) or (op.size is not None and position > op.size):
-            return None  # a later pass may leave out what the one before did not draw
-        below = next((each for each in op.before(position) if leaf in each.op.leaves), None)
-        if below is None or below.lap or below.first or below.ahead:
-            return None
-        op, position = below.op, below.position
-    return op, position
-
-
-def _own_count(op: Op, drawn: int, times: list[Times]) -> None:
-    """Count the first samples of a flow of one leaf: whole passes once, where they are all alike."""
-    passes, rest = 0, drawn
-    if op.alike and op.size is not None and drawn > op.period:
-        passes, rest = divmod(drawn, op.period)
-    with Progress("count documents", drawn if not passes else op.period + rest, "positions") as progress:
-        for low, high, many in ((0, op.period if passes else 0, passes), (drawn - rest, drawn, 1)):
-            for start in range(low, high, _SCAN):
-                stop = min(start + _SCAN, high)
-                rows = op.locate(np.arange(start, stop), np.zeros(stop - start, np.int64))
-                _add(times, rows.leaf, rows.index, many)
-                progress.more(stop - start)
-
-
-def _add(times: list[Times], leaf: Ints, index: Ints, many: int = 1) -> None:
-    order = np.argsort(leaf, kind="stable")
-    cuts = np.flatnonzero(np.diff(leaf[order])) + 1
-    for mine in np.split(order, cuts) if len(leaf) else ():
-        np.add.at(times[int(leaf[mine[0]])], index[mine], many)

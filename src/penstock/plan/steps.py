@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
 from ..graph.nodes import Flow
@@ -12,8 +16,9 @@ from ..ops.gaps import ToldOp
 from ..ops.op import Op
 from ..ops.pack import passes_of
 from ..orders import Told
-from ..runtime.sizes import Size, rows_of_step, size_of
+from ..runtime.step_log import DealtSteps, StepRecord, dealt_steps, first_record, rows_of_step, wrapped
 from ..streams.deal import spread_of
+from ..types import Ints
 
 
 def rows_op(op: Op) -> Op:
@@ -30,23 +35,40 @@ def told_of(op: Op) -> Told | None:
     return op.order if isinstance(op, ToldOp) else None
 
 
-def rows_of(flow: Flow, op: Op, log: tuple[Size, ...] | None, step: int, world_size: int | None) -> range:
-    """The rows of a global step, counted over all passes of an op; of no run on so many ranks."""
-    log, tail = log_of(flow, log, world_size, "at(step=)"), tail_of(flow)
-    found = rows_of_step(log, step, op.size)
-    within_reach(found.stop)
-    check_even(op, found.start)
-    whole_step = next(entry.size for entry in reversed(log) if entry.step <= step)
-    # The last step of a pass may be short: batches below the outermost drop what fills none of them.
-    return found[: tail.given(len(found))] if len(found) < whole_step else found
-
-
-def log_of(flow: Flow, log: tuple[Size, ...] | None, world_size: int | None, asked: str = "at") -> tuple[Size, ...]:
+def log_of(
+    flow: Flow, log: tuple[StepRecord, ...] | None, world_size: int | None, asked: str = "at"
+) -> tuple[StepRecord, ...]:
     """The log of a run, or that of one that begins on so many ranks."""
     if log is not None and world_size is not None:
         raise ConfigError(f"plan.{asked}: the run knows on how many ranks it made its steps; leave out world_size")
+    if log is not None:
+        return log
     ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
-    return log or (size_of(spread_of(0, ranks, tail.group, "drop"), tail),)
+    return (first_record(spread_of(0, ranks, tail.group, "drop"), tail),)
+
+
+def rows_of(op: Op, log: tuple[StepRecord, ...], step: int) -> range:
+    """The rows of a global step, counted over all passes of an op, up to the end of its pass."""
+    found = rows_of_step(log, step, op.size)
+    within_reach(found.stop)
+    check_even(op, found.start)
+    return found if op.size is None else range(found.start, min(found.stop, (found.start // op.size + 1) * op.size))
+
+
+def rows_given(op: Op, log: tuple[StepRecord, ...], step: int) -> Ints:
+    """The rows that all ranks are given in a step, in their order; those that fill it up come last."""
+    rows_of(op, log, step)  # refuses what cannot be told
+    (dealt,) = dealt_steps(log, range(step, step + 1), op.size)
+    return wrapped(np.sort(dealt.rows[0]), dealt.starts, op.size)
+
+
+def rows_dealt(op: Op, log: tuple[StepRecord, ...], steps: range) -> Iterator[DealtSteps]:
+    """The rows that ranks are given in some steps, a stretch of steps at a time."""
+    if not steps:
+        return
+    rows_of(op, log, steps[-1])  # refuses what cannot be told
+    for dealt in dealt_steps(log, steps, op.size):
+        yield dealt._replace(rows=wrapped(dealt.rows, dealt.starts[:, None], op.size))
 
 
 def check_even(op: Op, start: int) -> None:

@@ -37,13 +37,13 @@ class Finding:
     text: str
 
 
-def blame(target: Target, steps: range, world_size: int | None = None) -> list[Finding]:
+def blame(target: Target, steps: range) -> list[Finding]:
     """What is unusual in these steps against the run: a finding a source, the most unusual first.
 
     Compared are shares of sources, how long their documents are, documents that come again within the steps (also from
     copies of a file), files that give more than usual, and passes over sources.
     """
-    look = Look(target, world_size)
+    look = Look(target)
     here, others = look.measured(steps), list[Measured]()
     with Progress("blame", OTHERS, "stretches") as progress:
         for other in _others(steps, target.horizon(None)):
@@ -156,8 +156,7 @@ def _epoch(_: int, here: float, usual: float) -> str:
 def _begun(target: Target, steps: range) -> dict[int, str]:
     """What begins or ends with sources within the steps."""
     a, b, end = (
-        list(target.plan.counts(target.position(step)).values())
-        for step in (steps.start, steps.stop, target.horizon(None))
+        list(target.rows.counts(step=step).values()) for step in (steps.start, steps.stop, target.horizon(None))
     )
     told = dict[int, str]()
     for number, name in enumerate(target.plan.sources):

@@ -27,9 +27,8 @@ def rows(target: Target, steps: int) -> list[Row]:
     """Every source over the first `steps` steps. Shares are those of tokens where rows are packed or tokens are asked
     for, epochs those of tokens where rows are packed.
     """
-    position = target.position(steps)
-    counts, tokens, asked = target.plan.counts(position), target.tokens(steps), target.asked(steps)
-    amounts, epochs = counts, target.plan.epochs(position)
+    counts, tokens, asked = target.rows.counts(step=steps), target.tokens(steps), target.asked(steps)
+    amounts, epochs = counts, {name: count / max(1, target.sizes[name]) for name, count in counts.items()}
     if target.by_tokens:
         amounts, asked = tokens, _in_tokens(target, asked)
     if target.packed:
@@ -39,7 +38,7 @@ def rows(target: Target, steps: int) -> list[Row]:
     for name, count in counts.items():
         found = target.exhausts.get(name)
         repeats, last = (found.repeats, found.ends) if found else (None, None)
-        ends = _within(target, last, steps)
+        ends = _ends(target, last, steps)
         out.append(
             Row(
                 name,
@@ -66,9 +65,16 @@ def _in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
     return {name: share / total for name, share in each.items()}
 
 
-def _within(target: Target, position: int | None, steps: int) -> int | None:
-    step = None if position is None else target.step(position)
+def _within(target: Target, row: int | None, steps: int) -> int | None:
+    """The step that holds a row, if it is one of these."""
+    step = None if row is None else target.step(row)
     return step if step is not None and step < steps else None
+
+
+def _ends(target: Target, row: int | None, steps: int) -> int | None:
+    """The first step with no row before this one, if it is one of these."""
+    last = None if not row else _within(target, row - 1, steps - 1)
+    return None if last is None else last + 1
 
 
 def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
@@ -170,10 +176,10 @@ def strip(target: Target, steps: int, names: Sequence[str]) -> Strip:
     """What a picture shows beside the shares: stages, first repeats, and what is used up."""
     from .svg import Strip
 
-    counts, found = target.plan.counts(target.position(steps)), target.exhausts
+    counts, found = target.rows.counts(step=steps), target.exhausts
     repeats = [_within(target, found[name].repeats, steps) if name in found else None for name in names]
     ends = [
-        _within(target, found[name].ends, steps) if name in found and target.spent(name, counts[name]) else None
+        _ends(target, found[name].ends, steps) if name in found and target.spent(name, counts[name]) else None
         for name in names
     ]
     return Strip([(at, name) for at, name in target.stages if at < steps], repeats, ends)
@@ -185,11 +191,11 @@ def course(target: Target, steps: int) -> Course:
 
     grid = distinct(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
     unit = "tokens" if target.by_tokens else "samples"
-    counts = [list(target.plan.counts(target.position(int(step)), unit).values()) for step in grid]
+    counts = [list(target.rows.counts(step=int(step), unit=unit).values()) for step in grid]
     marks = list[tuple[int, str]]()
     for name, one in target.exhausts.items():
-        if (ends := _within(target, one.ends, steps)) is not None:
-            if target.spent(name, target.plan.counts(target.position(steps))[name]):
+        if (ends := _ends(target, one.ends, steps)) is not None:
+            if target.spent(name, target.rows.counts(step=steps)[name]):
                 marks.append((ends, f"{name} used up"))
         elif (again := _within(target, one.repeats, steps)) is not None and len(target.exhausts) <= 12:
             marks.append((again, f"{name} repeats"))

@@ -50,8 +50,8 @@ class Measured:
 class Look:
     """Measures stretches of steps."""
 
-    def __init__(self, target: Target, world_size: int | None) -> None:
-        self._target, self._world_size = target, world_size
+    def __init__(self, target: Target) -> None:
+        self._target = target
         sources = [leaf.source if is_source(leaf.source) else None for leaf in target.leaves]
         self._filed = [None if source is None else filed(source) for source in sources]
         self._lengths = [None if source is None else source.lengths() for source in sources]
@@ -88,7 +88,7 @@ class Look:
     def _taken(self, steps: range) -> Iterator[tuple[Ints, Ints, Ints, Ints, Ints]]:
         """Leaf, index, epoch, whether it begins here and tokens of every part."""
         for some in self._spread(steps):
-            for taken in self._target.plan.audit(some, self._world_size).stretches():
+            for taken in self._target.rows.audit(some).stretches():
                 ones = np.ones(len(taken.leaf), np.int64)
                 begun, tokens = ones, ones
                 if taken.start is not None and taken.stop is not None:

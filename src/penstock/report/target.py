@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +24,7 @@ from penstock.graph.digests import data_of
 from penstock.graph.indexed import lengths_known
 from penstock.graph.nodes import Flow, only_input
 from penstock.graph.recipe import describe
-from penstock.graph.tail import tail_of
+from penstock.graph.shown import counted
 from penstock.mixing import Corrected, Mixture
 from penstock.mixing.asked import asked
 from penstock.mixture_files import MixtureFile, build, read_model
@@ -37,10 +38,13 @@ from penstock.ops.packed import PackedOp
 from penstock.ops.passes import PassesOp
 from penstock.ops.tokens import Lengths
 from penstock.plan import Exhaustion, Plan
+from penstock.runtime.step_log import StepRecord, record_of
 from penstock.streams.step import Leaf
 from penstock.types import is_source
 
+_LOG = logging.getLogger("penstock")
 _SHOWN = 100  # characters of a sample
+_TOLD = 3  # records of steps
 _SHORT, _LONG = 1_000, 1 << 40  # the horizon of an endless mixture lies between these if nobody says
 
 
@@ -49,24 +53,26 @@ class Target:
     """An opened mixture file.
 
     `plan` is that of the dataset where that is indexed, else of what is drawn before the first step that is not (text
-    that is tokenised and packed while it runs, say): then positions count samples, and `whole` is False.
+    that is tokenised and packed while it runs, say): then steps count samples, and `whole` is False. `rows` is the same
+    plan by rows: its steps are those of the run that saved a state, or of one that begins on the ranks of the file.
     """
 
     path: Path
     model: MixtureFile
     dataset: Dataset
     plan: Plan[Dataset]
+    rows: Plan[Dataset]
     whole: bool
 
     @property
-    def ranks(self) -> int:
-        """How many items one training step takes."""
-        return self.model.batch.ranks if self.whole and self.model.batch else 1
+    def log(self) -> tuple[StepRecord, ...]:
+        """The steps of the run, a record for each stretch of one kind."""
+        return self.rows.records
 
     @property
     def rows_of_step(self) -> int:
-        """How many rows a step takes: batches of all ranks."""
-        return self.ranks * tail_of(self.plan.flow).group
+        """How many rows a step takes now: batches of all ranks."""
+        return self.log[-1].rows
 
     def fingerprint(self, data: bool = False) -> dict[str, str]:
         """What tells this run from any other: `order` is of names, rows, seeds, settings and functions. If asked for,
@@ -83,13 +89,14 @@ class Target:
         """What `steps` counts here: steps of the training, or samples drawn."""
         return "step" if self.whole else "sample"
 
-    def position(self, step: int) -> int:
-        """The first position of a step."""
-        return step * self.ranks
+    def row(self, step: int) -> int:
+        """The first row of a step, counted over all passes."""
+        return record_of(self.log, step).first_row(step, self.rows.size)
 
-    def step(self, position: int) -> int:
-        """The step that a position belongs to."""
-        return position // self.ranks
+    def step(self, row: int) -> int:
+        """The step that a row belongs to; the one before, where the row fills no step."""
+        record = next(record for record in reversed(self.log) if record.row <= row)
+        return max(0, record.steps_to(row + 1, self.rows.size) - 1)
 
     def horizon(self, steps: int | None) -> int:
         """The steps of the run: as asked, but no more than it has; else to the end, or until every source has been seen
@@ -106,8 +113,9 @@ class Target:
     @cached_property
     def last(self) -> int | None:
         """The steps of a run that ends, at the horizon or with its data; about, where rows are packed while it runs."""
-        if self.plan.size is not None:
-            return -(-self.plan.size // self.ranks)
+        if (size := self.rows.size) is not None:
+            first_pass = next(record for record in reversed(self.log) if not record.row or record.row < size)
+            return first_pass.steps_to(size, size) if size else 0
         steps = steps_of(self.model)
         if self.whole or steps is None or not lengths_known(self.plan.flow):
             return None
@@ -117,7 +125,7 @@ class Target:
     def stages(self) -> list[tuple[int, str]]:
         """The steps at which the stages of the file begin, and their names; nothing where there are none."""
         steps_in, size = self.model.per_step
-        if not self.model.stages or not self.whole or (self.model.batch is None and self.ranks != 1):
+        if not self.model.stages or not self.whole or (self.model.batch is None and self.rows_of_step != 1):
             return []
         unit, ends = stage_ends(self.model, self.model.run)
         begins = [0, *(end or 0 for end in ends[:-1])]
@@ -128,8 +136,8 @@ class Target:
 
     @cached_property
     def exhausts(self) -> dict[str, Exhaustion]:
-        """When each source repeats and ends, in positions of the plan. What only the end of the run ends has none."""
-        found, size = self.plan.exhausts(), self.plan.size
+        """When each source repeats and ends, in rows. What only the end of the run ends has none."""
+        found, size = self.rows.exhausts(), self.rows.size
         if size is None:
             return found
         going = self._going(size)
@@ -137,7 +145,7 @@ class Target:
 
     def _going(self, end: int) -> set[str]:
         """The sources that would be drawn from if the run did not end."""
-        counts = self.plan.counts(end)
+        counts = self.rows.counts(end)
         weights = self.in_force(max(0, sum(counts.values()) - 1))
         return {
             name
@@ -218,7 +226,7 @@ class Target:
         """The tokens of each source over so many steps; nothing for those whose lengths are not known."""
         if not self.all_tokens:
             return {}
-        return self.plan.counts(self.position(steps), unit="tokens")
+        return self.rows.counts(step=steps, unit="tokens")
 
     def text(self, source: str, index: int) -> str:
         """How a sample of a source begins, as it lies in its file."""
@@ -240,7 +248,7 @@ class Target:
     def asked(self, steps: int) -> dict[str, float]:
         """The share of the samples that the weights ask for, by source, over so many steps."""
         out = np.zeros(len(self.plan.sources))
-        _shared(self.op, max(1, sum(self.plan.counts(self.position(steps)).values())), 1.0, out)
+        _shared(self.op, max(1, sum(self.rows.counts(step=steps).values())), 1.0, out)
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
@@ -266,11 +274,30 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
                         f"{state}: rows are packed while this mixture runs; only without a state it is told"
                     )
                 plan = plan.after(_state(state))
-            return Target(path, model, dataset, plan, whole)
+            rows = plan.rows(None if state else model.batch.ranks if whole and model.batch else 1)
+            if state is not None:
+                _tell_other_steps(path, model, rows.records)
+            return Target(path, model, dataset, plan, rows, whole)
         except IndexedError:
             if (below := only_input(flow)) is None:
                 raise
             flow = below
+
+
+def _tell_other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) -> None:
+    """Say it where the run took its steps on other ranks, or with other batches, than a file says."""
+    if model.batch is None or all(
+        record.ranks == model.batch.ranks and record.rows == model.rows_of_step for record in log
+    ):
+        return
+    told = [
+        f"from step {record.step:,} on {counted(record.ranks, 'rank')} with {counted(record.group, 'row')} each"
+        for record in log
+    ]
+    _LOG.warning(
+        "%s says %s with %s each, and the run that saved the state has its steps %s; answers are those of the run",
+        path, counted(model.batch.ranks, "rank"), counted(model.batch.size, "row"), ", ".join(told[:_TOLD]),
+    )  # fmt: skip
 
 
 def _state(path: Path) -> Mapping[str, Any] | Path:

@@ -24,8 +24,8 @@ def report(target: Target, steps: int) -> str:
     ]
     if tokens := [row.tokens for row in rows if row.tokens is not None]:
         facts.insert(1, ("tokens", f"{sum(tokens):,}"))
-    if target.plan.position:
-        facts.append(("the state stands at", f"{target.unit} {target.step(target.plan.position):,}"))
+    if target.rows.position:
+        facts.append(("the state stands at", f"{target.unit} {target.step(target.rows.position):,}"))
     facts += [("fingerprint", ", ".join(f"{what} {which}" for what, which in target.fingerprint().items()))]
     summary = "".join(f'<div><span class="dim">{escape(name)}</span> {escape(text)}</div>' for name, text in facts)
     said = "".join(f"<li><b>{escape(source)}</b>: {escape(text)}</li>" for source, text in noted)

@@ -41,8 +41,8 @@ from .in_lanes import ledger_in
 from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions, same_past
 from .setting import Setting
 from .settling import Ledger
-from .sizes import Size, logged, size_of, sizes_from_json
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another
+from .step_log import StepRecord, first_record, logged, records_from_json
 
 T = TypeVar("T")
 
@@ -61,8 +61,8 @@ class Session:
         self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
         if not self.group and (misfit := misfit_of(self.lanes, setting.world_size)):
             raise ConfigError(misfit)
-        self._size = size_of(self.spread, tail_of(self.flow))
-        self.sizes: tuple[Size, ...] = (self._size,)
+        self._record = first_record(self.spread, tail_of(self.flow))
+        self.records: tuple[StepRecord, ...] = (self._record,)
         self.epoch = self.given = self._before = 0  # given: items of a loader's epoch that is shorter than a pass
         self.ended = 0  # passes that ended here
         self.changes: tuple[Edit, ...] = ()
@@ -194,7 +194,7 @@ class Session:
 
         def change() -> None:
             self.epoch, self.flow, self.given = epoch, changed(self.base, self.changes, epoch), 0
-            self.sizes = logged([size for size in self.sizes if size.step <= step], row, self._size, rows)
+            self.records = logged([one for one in self.records if one.step <= step], row, self._record, rows)
             self._go_on(*self._reached(place))
             self._before = step - self.items
 
@@ -207,7 +207,7 @@ class Session:
     def moment(self) -> Callable[[], dict[str, Any]]:
         """Where the run stands now, to be written down later: costs next to nothing."""
         cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
-        journal, given, sizes, lanes = dict(self.journal.entries), self.given, self.sizes, self.lanes
+        journal, given, records, lanes = dict(self.journal.entries), self.given, self.records, self.lanes
         step, before, base = self.step, self.adopted, self._base
         items = self.compiled.size if self.ledger.used and self.group else None
         told = {"settling": self.ledger.told(self.spread, self.rows(), items)} if self.ledger.used else {}
@@ -229,7 +229,7 @@ class Session:
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            body |= told | ({"sizes": [size.to_json() for size in sizes]} if self.group else {"lanes": lanes})
+            body |= told | ({"records": [record.to_json() for record in records]} if self.group else {"lanes": lanes})
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
                 body["journal_of"] = [self.setting.rank, self.setting.world_size]
             return seal(body)
@@ -282,7 +282,7 @@ class Session:
         opened, out = self._reached(cursor, lambda opened: require(opened, self.epoch, cursor, body))
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
-            self.sizes = logged(sizes_from_json(body["sizes"]), position, self._size, opened.rows)
+            self.records = logged(records_from_json(body["records"]), position, self._record, opened.rows)
         self.notes, self.ledger = logged_notes(notes), ledger_in(body, self.spread, self.setting, self.lanes, takes)
         self._go_on(opened, out)
         self._before = as_int(body["step"]) - self.items
