@@ -703,8 +703,19 @@ class Dataset(Shows):
 
     # ------------------------------------------------------------ groups
 
-    def batch(self, n: int, drop_remainder: bool = False, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
+    def batch(
+        self,
+        n: int | None = None,
+        drop_remainder: bool = False,
+        collate: Callable[[list[Any]], Any] | None = None,
+        *,
+        global_batch_size: int | None = None,
+    ) -> Dataset:
         """Groups of `n` neighbours, stacked; the last of a pass is short, or dropped.
+
+        With `global_batch_size` in the place of `n` a loader makes batches of its share: so many rows over the number
+        of ranks. Steps are then the same on any number of ranks; a short last one is left out on one rank too, unless
+        `Loader(remainder=)` says otherwise. Without ranks, in `iter(ds)` and the plan, an item is the whole batch.
 
         `collate=list` leaves the samples as they are; after `read(rows="columns")` other functions are given columns.
 
@@ -713,21 +724,30 @@ class Dataset(Shows):
             drop_remainder: whether the last, short batch of a pass is left out, for equal shapes.
             collate: makes one item of a list of samples; the default stacks numbers and arrays, goes into mappings and
                 tuples, and keeps strings in lists.
+            global_batch_size: samples in the batches of all ranks together, in the place of `n`.
 
         Raises:
-            ConfigError: for an `n` below 1.
+            ConfigError: for a size below 1, and unless one of both sizes is given.
             DataError: while reading, if samples cannot be stacked.
 
         >>> import penstock as ps
         >>> ps.from_sequence([{"x": i} for i in range(3)]).batch(2)[0]
         {'x': array([0, 1])}
+        >>> ds = ps.from_sequence(range(8)).batch(global_batch_size=4)
+        >>> [len(ps.Loader(ds, rank=0, world_size=ranks)) for ranks in (1, 2, 4)]
+        [2, 2, 2]
         """
-        n = whole(n, "batch({})", 1)
+        if (n is None) == (global_batch_size is None):
+            raise ConfigError(
+                "batch: give n, the samples of a batch, or global_batch_size, those of all ranks together"
+            )
+        over_ranks = n is None
+        n = whole(global_batch_size, "batch(global_batch_size={})", 1) if n is None else whole(n, "batch({})", 1)
         within_reach(n)
         stack = None if collate is None else _collate(collate)
         if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
             stack = Collated(stack)
-        return self._with(batched(self.flow, Batch(n, drop_remainder), stack))
+        return self._with(batched(self.flow, Batch(n, drop_remainder, over_ranks), stack))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Batches of `n` rows, cut from batches of other sizes.

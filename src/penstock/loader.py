@@ -20,7 +20,7 @@ from .errors import ConfigError
 from .graph.going import going_on
 from .graph.indexed import require_indexed, why_not
 from .graph.shown import Shown, Shows, attempt, counted
-from .graph.tail import tail_of
+from .graph.tail import share_of, shares_batches, tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.delivery import Delivery
 from .runtime.executors import EXECUTORS, ExecutorName, hired
@@ -66,6 +66,8 @@ class Loader(Shows):
         rank: which share is ours. Found through torch.distributed, jax.distributed or the launcher (torchrun, MPI,
             srun) when not given; peers of one data-parallel group are given the same.
         world_size: how many shares there are (`WORLD_SIZE`).
+        global_batch_size: the rows that all ranks take together in a step. A dataset without batches is batched by
+            `ds.batch(global_batch_size=)`, so that each rank makes batches of its share; one with batches must fit.
         mesh: in the place of both, the data-parallel group: a torch `DeviceMesh` (of several dimensions, taken in their
             order) or `ProcessGroup`, of which this process is a member.
         lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
@@ -114,6 +116,7 @@ class Loader(Shows):
         prefetch_bytes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        global_batch_size: int | None = None,
         mesh: object = None,
         lanes: int | None = None,
         remainder: Remainder = "drop",
@@ -139,7 +142,10 @@ class Loader(Shows):
         rank, world_size = place_of(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers
         window = (prefetch or 2 * self._workers) if self._workers else 0
-        self._epoch_length = epoch_length
+        self._epoch_length, self._remainder = epoch_length, remainder
+        if global_batch_size is not None:
+            dataset = _in_global_batches(dataset, whole(global_batch_size, "global_batch_size={}", 1), world_size)
+        self._shares_batches = shares_batches(dataset.flow)
         flow = going_on(dataset.flow, world_size, remainder, epoch_length)
         bounds = max_errors, window, None, prefetch_bytes
         setting = Setting(rank, world_size, lanes, on_error, *bounds, remainder, form, cost=cost_of(balance))
@@ -268,9 +274,12 @@ class Loader(Shows):
     def _tell_left_out(self) -> None:
         session, spread = self._session, self._session.spread
         rows = session.rows()
-        if self._told or rows is None or spread.remainder != "drop" or spread.rank:
+        if self._told or rows is None or self._remainder != "drop" or spread.rank:
             return
-        if left := rows - as_int(session.out.cursor()):
+        left = rows % spread.size
+        if spread.world_size == 1 and not self._shares_batches:
+            return  # who is alone has the last, short batch too
+        if left:
             self._told = True
             logging.getLogger("penstock").warning(
                 "every pass leaves out its last %d of %d rows, which fill no step of %d ranks with %d rows each; "
@@ -600,6 +609,21 @@ class Loader(Shows):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _in_global_batches(dataset: Dataset, size: int, world_size: int) -> Dataset:
+    """The dataset in batches of all ranks; one that has batches, if they are these."""
+    tail = tail_of(dataset.flow)
+    if not tail.batches:
+        return dataset.batch(global_batch_size=size)
+    share_of(size, world_size)
+    rows = tail.group if shares_batches(dataset.flow) else tail.group * world_size
+    if rows != size:
+        raise ConfigError(
+            f"Loader(global_batch_size={size}): the batches of the dataset are {rows} rows on {world_size} ranks; "
+            f"leave out .batch(...), or write .batch(global_batch_size={size})"
+        )
+    return dataset
 
 
 class _Pass(Iterator[Any]):

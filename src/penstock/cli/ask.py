@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, Steps, answer, guarded, here, mixture_file, put, say
+from .say import Json, Mixture, State, Steps, answer, guarded, here, mixture_file, of_run, put, say
 
 Picture = Annotated[
     Path | None, typer.Option("-o", "--out", parser=here, metavar="PATH", help="Draw it: a .svg, .png or .html file.")
@@ -33,9 +33,8 @@ def plan(
 ) -> None:
     """What a run gives: share of every source, asked and as it comes out, epochs, first repeat, end."""
     from penstock.report import shares
-    from penstock.report.target import opened
 
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
@@ -96,9 +95,8 @@ def at(
     as_json: Json = False,
 ) -> None:
     """Which samples a step is made of."""
-    from penstock.report.target import opened
 
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     stop = step + 1 if until is None else until
     if stop <= step:
         raise ConfigError(f"--to {until}: it is not behind step {step}")

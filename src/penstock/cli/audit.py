@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, here, say, stretch
+from .say import Json, Mixture, State, answer, guarded, here, of_run, say, stretch
 
 Stretch = Annotated[str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")]
 
@@ -40,11 +40,10 @@ def audit(
     Without -o JSON lines are printed. A file is there whole or not at all, also after Ctrl-C.
     """
     from penstock.plan.lines import written
-    from penstock.report.target import opened
 
     if as_json and out is None:
         raise ConfigError("--json prints what was written, and the lines are printed too: say where to, with -o")
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     taken = stretch(target, steps)
     lines = target.rows.audit(taken, key=key)
     if out is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Json, Mixture, State, answer, guarded, say, stretch
+from .say import Json, Mixture, State, answer, guarded, of_run, say, stretch
 
 
 @guarded
@@ -22,9 +22,8 @@ def blame(
     Shares of sources, lengths of documents, repeats, files and passes, each beside what is usual.
     """
     from penstock.report.blame import blame as found_in
-    from penstock.report.target import opened
 
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     asked = stretch(target, steps)
     found = found_in(target, asked)
 

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, answer, guarded, here, say
+from .say import Json, Mixture, answer, guarded, here, of_run, say
 
 
 @guarded
@@ -35,10 +35,9 @@ def edit(
 ) -> None:
     """Leave out steps or samples from here on. A sample's place goes to the next of its source; the rest stays."""
     from penstock.mixture_files.exclude import read_keys
-    from penstock.report import opened
     from penstock.runtime.saves import read_states, write_state
 
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     keys = [_key(text) for text in exclude or []]
     if exclude_from is not None:
         keys += read_keys(exclude_from)

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, people, say
+from .say import Json, Mixture, State, answer, guarded, of_run, people, say
 
 _FEW = 50  # steps
 
@@ -32,12 +32,11 @@ def find(
 
     By SOURCE INDEX; or, of all sources or one, by --name or --words: then their rows are read.
     """
-    from penstock.report.target import opened
 
     ways = sum(way is not None for way in (index, name, words))
     if ways != 1 or (index is not None and source is None):
         raise ConfigError("find: give SOURCE INDEX, or --name, or --words")
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     stop = target.horizon(None) if until is None else until
     if stop <= start:
         raise ConfigError(f"--from {start} --to {stop}: no step lies between them")

@@ -13,7 +13,7 @@ import typer
 
 from penstock.errors import ConfigError, DataError
 
-from .say import Json, Mixture, State, answer, guarded, here, say, stretch
+from .say import Json, Mixture, State, answer, guarded, here, of_run, say, stretch
 
 _SHOWN = 10  # ranges
 
@@ -38,11 +38,10 @@ def replay(
     or does not hold some of these steps.
     """
     from penstock.base.outputs import output
-    from penstock.report.target import opened
 
     if as_json and out is None and against is None:
         raise ConfigError("--json prints what was done, and the samples are printed too: say where to, with -o")
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     taken = stretch(target, steps)
     lines = _lines(target, taken)
     given = None if against is None else _given(against)

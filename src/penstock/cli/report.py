@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .say import Json, Mixture, State, Steps, answer, guarded, here, say
+from .say import Json, Mixture, State, Steps, answer, guarded, here, of_run, say
 
 
 @guarded
@@ -22,10 +22,9 @@ def report(
 
     It needs no network and no script.
     """
-    from penstock.report.target import opened
     from penstock.report.whole import write
 
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     horizon = target.horizon(steps)
     write(out, target, horizon)
     found = {"mixture": str(mixture), "unit": target.unit, "steps": horizon, "report": str(out)}

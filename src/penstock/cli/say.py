@@ -68,6 +68,16 @@ State = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 
+def of_run(mixture: Path, state: Path | None) -> Target:
+    """A mixture file, as the run that saved a state has it: said once where the file has other steps than the run."""
+    from penstock.report.target import opened
+
+    target = opened(mixture, state=state)
+    if target.note:
+        typer.echo(f"penstock: {target.note}", err=True)
+    return target
+
+
 def stretch(target: Target, text: str | None) -> range:
     """The steps that `FIRST:STOP` names, either of which may be left out: of the run as long as it is."""
     last = target.horizon(None)

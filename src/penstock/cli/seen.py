@@ -9,7 +9,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, here, mixture_file, put, say
+from .say import Json, Mixture, State, answer, guarded, here, mixture_file, of_run, put, say
 
 
 @guarded
@@ -33,9 +33,8 @@ def seen(
 ) -> None:
     """Documents seen before a step, or by a state: how many different ones, their tokens, how often each."""
     from penstock.plan.lines import writer
-    from penstock.report.target import opened
 
-    target = opened(mixture, state=state)
+    target = of_run(mixture, state)
     step = target.horizon(None) if before is None and state is None else before
     found = target.rows.seen(step=step)
     if out is not None:

@@ -7,11 +7,12 @@ from ..streams.deal import Remainder
 from .ends import endless
 from .indexed import why_not
 from .nodes import Again, Flow
-from .tail import below_tail
+from .tail import batches_of_rank, below_tail
 
 
 def going_on(flow: Flow, world_size: int, remainder: Remainder, epoch_length: int | None) -> Flow:
-    """The flow of a run. Lanes end at different items, so several ranks need one that never ends."""
+    """The flow of a run on one of its ranks. Lanes end at different items, so several ranks need one without an end."""
+    flow = batches_of_rank(flow, world_size, remainder == "drop")
     if (reason := why_not(flow)) is None or endless(flow) or remainder == "keep":
         return flow
     if epoch_length is not None:

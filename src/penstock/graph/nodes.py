@@ -160,7 +160,10 @@ def fact(found_out: Callable[[Flow], _T]) -> Callable[[Flow], _T]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups of `n` neighbours; the last of a pass is short, or dropped."""
+    """Groups of `n` neighbours; the last of a pass is short, or dropped. `over_ranks`: `n` is what all ranks take
+    together, and each makes batches of its share.
+    """
 
     n: int
     drop_remainder: bool = False
+    over_ranks: bool = False

@@ -48,8 +48,8 @@ def _told(flow: Flow) -> dict[str, Any]:
             return {"pack": packing.describe()}
         case Each(_, kind, fn, seed):
             return {kind: called(fn), **_seeded(seed)}
-        case Hold(_, Batch(n, drop)):
-            return {"batch": n, "drop_remainder": drop}
+        case Hold(_, Batch(n, drop, over_ranks)):
+            return {"batch": n, "drop_remainder": drop, **({"over_ranks": True} if over_ranks else {})}
         case Hold(_, fold, size, seed):
             assert not isinstance(fold, Batch)
             measured = {} if size is None else {"size": called(size.measure)}

@@ -8,10 +8,14 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..base.tree import collate
+from ..errors import ConfigError
 from ..mixing.rules import Turns
 from ..pack import PackedBatches, Packing
 from .ends import endless
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Rest, fact
+
+_RANKS = 1 << 16  # numbers of ranks that are tried
+_NEAR = 12  # numbers of ranks that are named
 
 
 @fact
@@ -81,6 +85,52 @@ def tail_of(flow: Flow) -> Tail:
             batches = (flow.fold, *batches)
         flow = flow.flow
     return Tail(flow, batches)
+
+
+@fact
+def shares_batches(flow: Flow) -> bool:
+    """Whether there are batches in a tree that all ranks share."""
+    match flow:
+        case Read():
+            return False
+        case Mix(flows):
+            return any(map(shares_batches, flows))
+        case Hold(_, Batch(over_ranks=True)):
+            return True
+        case _:
+            return shares_batches(flow.flow)
+
+
+def batches_of_rank(flow: Flow, world_size: int, drop: bool) -> Flow:
+    """The tree with batches of all ranks as each rank makes them; `drop` leaves out a short last one on every number of
+    ranks, one too.
+    """
+    if not shares_batches(flow):
+        return flow
+    if not has_tail(flow):
+        raise ConfigError(
+            "batch(global_batch_size=...) is shared by the ranks, so it comes after all steps that order, limit or "
+            "group: put it last, where only maps may follow"
+        )
+    assert isinstance(flow, Hold | Each)
+    below = batches_of_rank(flow.flow, world_size, drop)
+    if isinstance(flow, Each) or not isinstance(flow.fold, Batch) or not flow.fold.over_ranks:
+        return replace(flow, flow=below)
+    n = flow.fold.n
+    return replace(flow, flow=below, fold=Batch(share_of(n, world_size), drop or flow.fold.drop_remainder))
+
+
+def share_of(global_batch_size: int, world_size: int) -> int:
+    """The rows of one rank of a global batch; an error names the numbers of ranks that it can be shared by."""
+    if global_batch_size % world_size == 0:
+        return global_batch_size // world_size
+    fits = [n for n in range(1, min(global_batch_size, _RANKS) + 1) if global_batch_size % n == 0]
+    near = sorted(sorted(fits, key=lambda n: abs(n - world_size))[:_NEAR])
+    named = ", ".join(map(str, near)) + (" and others" if len(near) < len(fits) else "")
+    raise ConfigError(
+        f"global_batch_size={global_batch_size} cannot be shared out evenly to {world_size} ranks; world_size can be "
+        f"{named}"
+    )
 
 
 def batched(flow: Flow, batch: Batch, stack: Callable[[list[Any]], Any] | None) -> Flow:

@@ -221,7 +221,8 @@ def _finished(model: MixtureFile, ds: Dataset) -> Dataset:
     ds = ended(model, ds)
     if model.batch:
         collate = list if model.batch.collate == "list" else None
-        ds = ds.batch(model.batch.size, model.batch.drop_remainder, collate)
+        size = {"global_batch_size" if model.batch.over_ranks else "n": model.batch.size}
+        ds = ds.batch(**size, drop_remainder=model.batch.drop_remainder, collate=collate)
     return ds
 
 

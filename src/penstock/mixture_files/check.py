@@ -51,7 +51,7 @@ class _Check:
             tokenise=self.tokenise(given.pop("tokenise", None), marks.get("tokenise")),
             split=self.split(given.pop("split", None)),
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
-            batch=Batching(**batch) if "size" in (batch := given.pop("batch", {})) else None,
+            batch=self.batch(given.pop("batch", None), given.pop("global_batch_size", None), marks),
             pack=pack if "length" in (pack := given.pop("pack", {})) else None,
             cache=_here(marks["cache"], given.pop("cache")) if "cache" in given else None,
             exclude=beside(marks["exclude"].file, given.pop("exclude")) if "exclude" in given else None,
@@ -115,12 +115,30 @@ class _Check:
         if tree is None:
             return None
         model = self.mixture(tree, "", (*chain, path.resolve()))
-        for key in ("pack", "batch", "horizon", "stages", "exclude"):
+        for key in ("pack", "batch", "global_batch_size", "horizon", "stages", "exclude"):
             if model is not None and key in model.marks:
                 self.notes.error(node, at, f"{path.name} has {key}, which only the outermost mixture may have")
         return model
 
     # ------------------------------------------------------------ settings
+
+    def batch(self, given: Any, global_size: int | None, marks: Mapping[str, Node]) -> Batching | None:
+        if given is None:
+            return None if global_size is None else Batching(global_size, over_ranks=True)
+        if global_size is None:
+            if "size" not in given:
+                self.notes.error(marks["batch"], "batch", "give size, or global_batch_size beside batch")
+                return None
+            return Batching(**given)
+        for key in ("size", "ranks"):
+            if key in given:
+                self.notes.error(
+                    marks["batch"],
+                    f"batch.{key}",
+                    "global_batch_size says what all ranks take together: leave this out",
+                )
+                return None
+        return Batching(global_size, over_ranks=True, **given)
 
     def shuffle(self, given: Any, node: Node, at: str) -> Shuffling | None:
         if given is None or isinstance(given, str):

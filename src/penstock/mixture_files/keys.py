@@ -170,12 +170,11 @@ BATCH = Section(
     "batch",
     "Groups of `size` neighbours.",
     (
-        Key("size", SIZE, "Samples in a batch."),
+        Key("size", SIZE, "Samples in a batch of one rank; needed where there is no global_batch_size."),
         Key("drop_remainder", Flag(), "Drop the last batch of a pass where it is short (default: false)."),
         Key("collate", Text(("stack", "list")), "Stack the samples (default), or give them as a list."),
         Key("ranks", SIZE, "How many ranks take a batch each in one training step (default: 1). Only counts steps."),
     ),
-    needed=("size",),
 )
 SCHEDULE = Section(
     "schedule",
@@ -294,6 +293,11 @@ MIXTURE = Section(
         Key("stages", Items(STAGE), "Weights by parts of the run, one after the other."),
         Key("horizon", HORIZON, "How long the run is."),
         Key("pack", PACK, "Rows of equal length."),
+        Key(
+            "global_batch_size",
+            SIZE,
+            "Samples, or packed rows, that all ranks take together in a training step, on any number of ranks.",
+        ),
         Key("batch", BATCH, "Batches."),
         Key(
             "exclude",

@@ -61,12 +61,15 @@ class Splitting:
 
 @dataclass(frozen=True)
 class Batching:
-    """Batches of `size`; `ranks` take one each in a training step."""
+    """Batches of `size`; `ranks` take one each in a training step. `over_ranks`: `size` is that of all ranks together,
+    however many they are.
+    """
 
     size: int
     drop_remainder: bool = False
     collate: str = "stack"
     ranks: int = 1
+    over_ranks: bool = False
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,12 @@ def model_of(dataset: Dataset) -> MixtureFile:
 
 def _batched(flow: Flow) -> tuple[Flow, Batching | None]:
     match flow:
-        case Each(Hold(below, Batch(n, drop)), "map", PackedBatches(packing)):
-            return Each(below, "map", packing), Batching(n, drop)
-        case Each(Hold(below, Batch(n, drop)), "map", fn):
+        case Each(Hold(below, Batch(n, drop, over_ranks)), "map", PackedBatches(packing)):
+            return Each(below, "map", packing), Batching(n, drop, over_ranks=over_ranks)
+        case Each(Hold(below, Batch(n, drop, over_ranks)), "map", fn):
             if fn is not collate and fn is not list:
                 raise ConfigError(f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function")
-            return below, Batching(n, drop, "list" if fn is list else "stack")
+            return below, Batching(n, drop, "list" if fn is list else "stack", over_ranks=over_ranks)
         case _:
             return flow, None
 

@@ -56,7 +56,12 @@ def tree_of(model: MixtureFile, folder: Path) -> Tree:
         lists = {name: list(model.pack[name]) for name in ("features", "unpacked") if model.pack.get(name)}
         out["pack"] = {**model.pack, **lists}
     if model.batch is not None:
-        out["batch"] = _changed(model.batch, Batching(model.batch.size), "size")
+        if model.batch.over_ranks:
+            out["global_batch_size"] = model.batch.size
+            changed = _changed(model.batch, Batching(model.batch.size, over_ranks=True))
+            out |= {"batch": changed} if changed else {}
+        else:
+            out["batch"] = _changed(model.batch, Batching(model.batch.size), "size")
     return out
 
 

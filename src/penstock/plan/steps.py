@@ -9,7 +9,7 @@ import numpy as np
 from ..base.ints import whole, within_reach
 from ..errors import ConfigError, StateError
 from ..graph.nodes import Flow
-from ..graph.tail import tail_of
+from ..graph.tail import batches_of_rank, tail_of
 from ..ops.batch import BatchOp
 from ..ops.each import EachOp
 from ..ops.gaps import ToldOp
@@ -43,7 +43,8 @@ def log_of(
         raise ConfigError(f"plan.{asked}: the run knows on how many ranks it made its steps; leave out world_size")
     if log is not None:
         return log
-    ranks, tail = 1 if world_size is None else whole(world_size, "plan.at(world_size={})", 1), tail_of(flow)
+    ranks = 1 if world_size is None else whole(world_size, f"plan.{asked.partition('(')[0]}(world_size={{}})", 1)
+    tail = tail_of(batches_of_rank(flow, ranks, drop=True))
     return (first_record(spread_of(0, ranks, tail.group, "drop"), tail),)
 
 

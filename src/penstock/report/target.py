@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -42,7 +41,6 @@ from penstock.runtime.step_log import StepRecord, record_of
 from penstock.streams.step import Leaf
 from penstock.types import is_source
 
-_LOG = logging.getLogger("penstock")
 _SHOWN = 100  # characters of a sample
 _TOLD = 3  # records of steps
 _SHORT, _LONG = 1_000, 1 << 40  # the horizon of an endless mixture lies between these if nobody says
@@ -54,7 +52,8 @@ class Target:
 
     `plan` is that of the dataset where that is indexed, else of what is drawn before the first step that is not (text
     that is tokenised and packed while it runs, say): then steps count samples, and `whole` is False. `rows` is the same
-    plan by rows: its steps are those of the run that saved a state, or of one that begins on the ranks of the file.
+    plan by rows: its steps are those of the run that saved a state, or of one that begins on the ranks of the file;
+    `note` says where the two differ.
     """
 
     path: Path
@@ -63,6 +62,7 @@ class Target:
     plan: Plan[Dataset]
     rows: Plan[Dataset]
     whole: bool
+    note: str = ""
 
     @property
     def log(self) -> tuple[StepRecord, ...]:
@@ -275,29 +275,28 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
                     )
                 plan = plan.after(_state(state))
             rows = plan.rows(None if state else model.batch.ranks if whole and model.batch else 1)
-            if state is not None:
-                _tell_other_steps(path, model, rows.records)
-            return Target(path, model, dataset, plan, rows, whole)
+            note = "" if state is None else _other_steps(path, model, rows.records)
+            return Target(path, model, dataset, plan, rows, whole, note)
         except IndexedError:
             if (below := only_input(flow)) is None:
                 raise
             flow = below
 
 
-def _tell_other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) -> None:
-    """Say it where the run took its steps on other ranks, or with other batches, than a file says."""
-    if model.batch is None or all(
-        record.ranks == model.batch.ranks and record.rows == model.rows_of_step for record in log
+def _other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) -> str:
+    """What is to be said where the run took its steps on other ranks, or with other batches, than its file says."""
+    batch = model.batch
+    if batch is None or all(
+        record.rows == model.rows_of_step and (batch.over_ranks or record.ranks == batch.ranks) for record in log
     ):
-        return
+        return ""
+    asked = f"{counted(batch.ranks, 'rank')} with {counted(batch.size, 'row')} each"
+    asked = f"global_batch_size: {batch.size:,}" if batch.over_ranks else asked
     told = [
-        f"from step {record.step:,} on {counted(record.ranks, 'rank')} with {counted(record.group, 'row')} each"
-        for record in log
+        f"{counted(record.ranks, 'rank')} with {counted(record.group, 'row')} each from step {record.step:,} on"
+        for record in log[-_TOLD:]
     ]
-    _LOG.warning(
-        "%s says %s with %s each, and the run that saved the state has its steps %s; answers are those of the run",
-        path, counted(model.batch.ranks, "rank"), counted(model.batch.size, "row"), ", ".join(told[:_TOLD]),
-    )  # fmt: skip
+    return f"{path} says {asked}, and the run had {', '.join(told)}; answers are those of the run"
 
 
 def _state(path: Path) -> Mapping[str, Any] | Path:

@@ -108,7 +108,8 @@ class StepRecord:
 
 def first_record(spread: Spread, tail: Tail) -> StepRecord:
     """The record of a run that begins on these ranks."""
-    return StepRecord(0, 0, spread.size, spread.world_size, spread.remainder, tail.batches)
+    batches = tuple(Batch(batch.n, batch.drop_remainder) for batch in tail.batches)
+    return StepRecord(0, 0, spread.size, spread.world_size, spread.remainder, batches)
 
 
 def logged(log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | None) -> tuple[StepRecord, ...]:
