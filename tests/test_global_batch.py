@@ -26,7 +26,8 @@ def steps_of(ds: ps.Dataset, ranks: int, most: int = 100, states: Any = None, **
     loaders = [ps.Loader(ds, rank=rank, world_size=ranks, **options) for rank in range(ranks)]
     for loader in loaders if states else ():
         loader.load_state_dict(states)
-    its, out, batches = list(map(iter, loaders)), list[Any](), list[Any]()
+    its: list[Any] = list(map(iter, loaders))
+    out = list[Any]()
     while len(out) < most and all(batches := [next(it, None) for it in its]):
         assert len({len(batch) for batch in batches}) == 1
         out.append(sorted(x for batch in batches for x in batch))
