@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,8 @@ def steps_of(ds: ps.Dataset, ranks: int, most: int = 100, states: Any = None, **
     loaders = [ps.Loader(ds, rank=rank, world_size=ranks, **options) for rank in range(ranks)]
     for loader in loaders if states else ():
         loader.load_state_dict(states)
-    its: list[Any] = list(map(iter, loaders))
     out = list[Any]()
-    while len(out) < most and all(batches := [next(it, None) for it in its]):
+    for batches in islice(zip(*loaders, strict=True), most):
         assert len({len(batch) for batch in batches}) == 1
         out.append(sorted(x for batch in batches for x in batch))
     return out, json.loads(json.dumps([loader.state_dict() for loader in loaders]))

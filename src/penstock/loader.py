@@ -20,7 +20,7 @@ from .errors import ConfigError
 from .graph.going import going_on
 from .graph.indexed import require_indexed, why_not
 from .graph.shown import Shown, Shows, attempt, counted
-from .graph.tail import share_of, shares_batches, tail_of
+from .graph.tail import rows_of_rank, shares_batches, tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.delivery import Delivery
 from .runtime.executors import EXECUTORS, ExecutorName, hired
@@ -616,7 +616,7 @@ def _in_global_batches(dataset: Dataset, size: int, world_size: int) -> Dataset:
     tail = tail_of(dataset.flow)
     if not tail.batches:
         return dataset.batch(global_batch_size=size)
-    share_of(size, world_size)
+    rows_of_rank(size, world_size)
     rows = tail.group if shares_batches(dataset.flow) else tail.group * world_size
     if rows != size:
         raise ConfigError(

@@ -117,10 +117,10 @@ def batches_of_rank(flow: Flow, world_size: int, drop: bool) -> Flow:
     if isinstance(flow, Each) or not isinstance(flow.fold, Batch) or not flow.fold.over_ranks:
         return replace(flow, flow=below)
     n = flow.fold.n
-    return replace(flow, flow=below, fold=Batch(share_of(n, world_size), drop or flow.fold.drop_remainder))
+    return replace(flow, flow=below, fold=Batch(rows_of_rank(n, world_size), drop or flow.fold.drop_remainder))
 
 
-def share_of(global_batch_size: int, world_size: int) -> int:
+def rows_of_rank(global_batch_size: int, world_size: int) -> int:
     """The rows of one rank of a global batch; an error names the numbers of ranks that it can be shared by."""
     if global_batch_size % world_size == 0:
         return global_batch_size // world_size
