@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import through_json
 from penstock.cli.app import app
 from penstock.runtime.saves import write_state
 
@@ -129,10 +130,10 @@ class Run:
                 with suppressed():
                     for loader in loaders:
                         loader.set_weights({"a": 1, "b": 2, "c": 3})
-            self.states = json.loads(json.dumps([loader.state_dict() for loader in loaders]))
+            self.states = through_json([loader.state_dict() for loader in loaders])
         if life.change and life.change != "weights":
             with suppressed():
-                self.states = json.loads(json.dumps(self.edited(life.change).state))
+                self.states = through_json(self.edited(life.change).state)
 
     def edited(self, change: str) -> ps.Plan[ps.Dataset]:
         plan, made = self.plan, len(self.given)

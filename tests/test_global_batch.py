@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from cli_world import Penstock, mixture, penstock
+from helpers import through_json
 from penstock.mixture_files import read_model
 
 __all__ = ["mixture", "penstock"]
@@ -31,7 +32,7 @@ def steps_of(ds: ps.Dataset, ranks: int, most: int = 100, states: Any = None, **
     for batches in islice(zip(*loaders, strict=True), most):
         assert len({len(batch) for batch in batches}) == 1
         out.append(sorted(x for batch in batches for x in batch))
-    return out, json.loads(json.dumps([loader.state_dict() for loader in loaders]))
+    return out, through_json([loader.state_dict() for loader in loaders])
 
 
 def test_steps_are_the_same_on_any_number_of_ranks() -> None:
