@@ -55,7 +55,9 @@ def from_sequence(seq: Any, name: str | None = None) -> Dataset:
 
 
 @guided
-def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | None = None) -> Dataset:
+def from_iterable(
+    factory: Callable[[], Iterable[Any]] | Shards, name: str | None = None, *, identity: str | int | None = None
+) -> Dataset:
     """A stream that can be started again: `factory()` gives an iterable over the same samples every time.
 
     Resuming reads up to the position again (or calls `.skip(n)` where the iterable has it); sources with random
@@ -66,17 +68,23 @@ def from_iterable(factory: Callable[[], Iterable[Any]] | Shards, name: str | Non
         factory: called for every pass, and again at a resume; or `penstock.types.Shards`, or a
             `datasets.IterableDataset`.
         name: what samples are known by outside a mixture; without it they have no name.
+        identity: a version of what the function gives, in the state. Without it a run names the function in a warning,
+            and a resume compares a sample that was given before; with it, only whether the version is the same.
 
     Raises:
-        ConfigError: for what is neither.
+        ConfigError: for what is neither, and for `identity` of `Shards`, which say it by a method `digest()`.
 
     >>> import penstock as ps
     >>> list(ps.from_iterable(lambda: iter("ab")).repeat(2))
     ['a', 'b', 'a', 'b']
     """
     if hub.is_stream(factory):
-        return Dataset(Read(hub.HubStream(factory), name or ""))
-    return Dataset(Read(factory if isinstance(factory, Shards) else Stream(factory), name or ""))
+        return Dataset(Read(hub.HubStream(factory, identity), name or ""))
+    if not isinstance(factory, Shards):
+        return Dataset(Read(Stream(factory, identity), name or ""))
+    if identity is not None:
+        raise ConfigError(f"from_iterable(identity={identity!r}): Shards say what their data is by a method digest()")
+    return Dataset(Read(factory, name or ""))
 
 
 @guided

@@ -176,6 +176,7 @@ class Loader(Shows):
             raise ConfigError("items of this run are taken, and not settled by a `for`: go on with loader.take(k)")
         if self._pass is not None:
             self._pass.free = False
+        self._session.warn_of_unidentified()
         asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
         self._pass = _Pass(self, not asked and _GIL)
         return self._pass
@@ -498,6 +499,7 @@ class Loader(Shows):
                 raise ConfigError("take() gives items where they lie: leave out device= and pin_memory=, and to='jax'")
             if self._pass is not None:
                 self._pass.free, self._pass = False, None
+            self._session.warn_of_unidentified()
             self._taking = Taking(self._session, lambda: self._filled(lambda _: None))
         return self._taking
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..errors import StateError
-from ..sources.identity import Digest, Growing, Known, content, knows
+from ..sources.identity import Digest, Growing, Known, aside, content, is_unidentified, knows, same_sample, sampled
+from ..sources.memory import Memory
 from ..streams.step import Leaf
 from ..types import Shards, Source, is_source
 from .code import code_digest
@@ -22,6 +23,11 @@ def data_of(leaves: Sequence[Leaf]) -> dict[str, Facts]:
     return {leaf.name: {**_length(leaf), **_digest(leaf)} for leaf in leaves}
 
 
+def unidentified(leaves: Sequence[Leaf]) -> list[str]:
+    """The names of the sources of which nothing tells in which order they give their samples."""
+    return [leaf.name for leaf in leaves if is_unidentified(leaf.source)]
+
+
 def _length(leaf: Leaf) -> Facts:
     return {"length": len(leaf.source)} if is_source(leaf.source) else {}
 
@@ -30,9 +36,11 @@ def _digest(leaf: Leaf) -> Digest:
     source = leaf.source
     if knows(type(source)):
         found = cast(Known, source).digest()
-        return {"digest": found} if isinstance(found, str) else found
+        if found or not isinstance(source, Memory):
+            return {"digest": found} if isinstance(found, str) else found
+        return source.sample_digest()
     if is_source(source):
-        return {}
+        return {"rows": sampled(aside(source).read, len(source))}
     names = cast(Shards, source).names()
     return {"shards": content([str(name).rpartition("/")[2] for name in names]) or ""}
 
@@ -45,22 +53,28 @@ def compared(saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt
     for leaf in leaves:
         name, mine = leaf.name, now[leaf.name]
         then: Any = cast("dict[str, Any]", saved).get(name, mine)
-        if then == mine:
-            continue
-        if not isinstance(then, Mapping) or set(cast("Mapping[str, Any]", then)) != set(mine):
+        if not isinstance(then, Mapping) or ("length" in mine) != ("length" in cast("Mapping[str, Any]", then)):
             raise StateError(f"the state does not say what the data of {name!r} was; it is damaged")
-        parts = [part for part in mine if then[part] != mine[part]]
-        if adopt and "length" in parts and (grown := _grown(leaf, cast("Facts", then))):
+        if adopt and then.get("length") != mine.get("length") and (grown := _grown(leaf, cast("Facts", then))):
             notes.append(grown)
             continue
-        if parts == ["files"]:
+        other, unknown = different(cast("Facts", then), mine)
+        if other:
+            refused.append(f"{name!r}: other {' and '.join(other)}")
+        elif unknown:
+            notes.append(
+                f"{name!r}: its rows were not compared: they cannot be read, or are others each time they are read"
+            )
+        elif then.get("files") != mine.get("files"):
             notes.append(
                 f"{name!r}: its files are not those of the state (moved, re-sharded or compressed anew?); the number "
                 "of rows and 64 of the rows were compared, and are equal"
             )
-        elif parts:
-            said = " and ".join(part for part in parts if part != "files")
-            refused.append(f"{name!r}: other {said}")
+        elif then.get("fingerprint") != mine.get("fingerprint"):
+            notes.append(
+                f"{name!r}: its fingerprint is not that of the state (a function that datasets cannot hash?); the "
+                f"number of rows and {len(str(mine['rows']).split())} of the rows were compared, and are equal"
+            )
     if not refused:
         return notes
     if adopt:
@@ -68,8 +82,24 @@ def compared(saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt
     raise StateError(
         "the state is of other data under the same names:\n"
         + "\n".join(f"  {line}" for line in refused[:20])
-        + "\nread the data that it was saved over, or continue with this one by on_mismatch='adopt'"
+        + "\nread the data that it was saved over (what is shuffled before it comes here needs a seed, as in "
+        ".shuffle(seed=0)), or continue with this one by on_mismatch='adopt'"
     )
+
+
+_HINTS = ("files", "fingerprint")
+"""Parts that may differ where the rows are equal."""
+
+
+def different(then: Facts, now: Facts) -> tuple[list[str], bool]:
+    """The parts in which the data of a source differs, and whether its rows could not be compared."""
+    parts = [part for part in dict.fromkeys([*now, *then]) if then.get(part) != now.get(part)]
+    equal: bool | None = False
+    if "rows" in then and "rows" in now:
+        equal = same_sample(then["rows"], now["rows"])
+        parts = [part for part in parts if part != "rows" or equal is False]
+    told = [part for part in parts if part not in _HINTS]
+    return told if told or equal else parts, equal is None
 
 
 def _grown(leaf: Leaf, then: Facts) -> str | None:
@@ -80,7 +110,7 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
     if before >= len(source):
         return None
     found: Facts = source.digest_of(before) if isinstance(source, Growing) else {}
-    if other := [part for part, mine in found.items() if then.get(part) != mine]:
+    if other := [part for part, mine in found.items() if same_sample(then.get(part), mine) is False]:
         raise StateError(
             f"{leaf.name!r} has grown from {before} rows to {len(source)}, but the first {before} are not those of the "
             f"state (other {' and '.join(other)}), so the run cannot go on at its next sample: add rows at the end "

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from ..base.cursors import as_int, as_list
+from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.rows import Rows, empty_rows
+from ..errors import StateError
+from ..sources.identity import is_unidentified, value_digest
 from ..streams.clock import Clock
 from ..streams.opening import Opening
 from ..streams.reader import Laps
@@ -58,32 +61,90 @@ class Shelf:
         return values
 
 
+class Witness(NamedTuple):
+    """A row of a shard that was read, and the digest of its sample: what is read there after a resume must be equal."""
+
+    row: int
+    digest: str
+
+
+_Place: TypeAlias = tuple[int, int, int]
+"""A row: the pass, the shard, and its number there."""
+
+
 class Sharded:
-    """Every `lanes`-th shard from the `lane`-th on, one after the other; the cursor is the shard and the row."""
+    """Every `lanes`-th shard from the `lane`-th on, one after the other; the cursor is the shard and the row.
+
+    Of a source that nothing else identifies, it has the last witness before that row as well. What is read from a
+    cursor on begins there, and is refused where it is another sample.
+    """
 
     def __init__(self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Clock | None = None) -> None:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
-        self._shelf = Shelf(leaf, clock)
+        self._shelf, self._watched = Shelf(leaf, clock), is_unidentified(leaf.source)
+        self._expected = dict[_Place, tuple[str, int]]()  # of all lanes that share this: digests, and where they stand
         self.seek(0, None)
 
     def cursor(self) -> Json:
-        return [self._shard, self._row]
+        return _cursor(self._shard, self._row, self._witness)
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        shard, row = (self._lane, 0) if cursor is None else as_list(cursor)
+        shard, row, *known = [self._lane, 0] if cursor is None else as_list(cursor, 3 if _has_witness(cursor) else 2)
         self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row, _LONGEST)
+        self._witness = _witness_of(known[0], self._row) if known else None
+        self._unchecked = self._witness is not None
+        if self._witness:
+            self._expected[epoch, self._shard, self._witness.row] = self._witness.digest, self._row
 
     def close(self) -> None:
         self._shelf.close()
 
     def pull(self, n: int, /) -> Chunk:
+        if self._unchecked and self._witness:
+            self._pass((self._epoch, self._shard, self._witness.row), self._row)
         while self._shard < len(self._shelf.names):
             if values := self._shelf.read(self._shard, self._row, n):
-                chunk = Chunk(values, self._rows(len(values)), _ShardTrail(self._shard, self._row))
-                self._row += len(values)
+                before, found = self._witness, self._witnesses(values)
+                chunk = Chunk(values, self._rows(len(values)), _ShardTrail(self._shard, self._row, before, found))
+                self._row, self._witness = self._row + len(values), found[-1] if found else before
                 return chunk
-            self._shard, self._row = self._shard + self._lanes, 0
+            self._shard, self._row, self._witness = self._shard + self._lanes, 0, None
         return Chunk([], empty_rows(0), Fixed(None))
+
+    def _witnesses(self, values: Sequence[Any]) -> Sequence[Witness]:
+        """The first rows, and later every so many, so that witnesses cost next to nothing."""
+        if not self._watched:
+            return ()
+        rows = range(self._row, self._row + len(values))
+        wanted = [row for row in rows if row < _FIRST or row % _EVERY == 0]
+        return [self._compared((self._epoch, self._shard, row), values[row - self._row]) for row in wanted]
+
+    def check(self) -> None:
+        """Compare the first sample of which a cursor tells; others are compared when they are read."""
+        for place, (_, stop) in sorted(self._expected.items())[:1]:
+            self._pass(place, stop)
+
+    def _pass(self, place: _Place, stop: int) -> None:
+        """Compare the sample at a place, and go on to a row."""
+        _, shard, row = place
+        self._compared(place, *(self._shelf.read(shard, row, 1) or [None]))
+        row += 1
+        while row < stop and (more := len(self._shelf.read(shard, row, stop - row))):
+            row += more
+        self._unchecked = False
+
+    def _compared(self, place: _Place, value: Any) -> Witness:
+        """A sample as a witness; refused where a cursor says that it was another one."""
+        _, shard, row = place
+        found = Witness(row, value_digest(value))
+        if self._expected.pop(place, (found.digest, 0))[0] != found.digest:
+            raise StateError(
+                f"{self.leaf.name!r} is not what it was: sample {row} of {self._shelf.names[shard]!r} is another one "
+                "than in the run of the state, so samples would be given again or never. Seed what shuffles in its "
+                "function (seed=), or, where only details of the samples are random, say what they are by "
+                "from_iterable(..., identity='v1'); on_mismatch='adopt' takes them all the same"
+            )
+        return found
 
     def _rows(self, n: int) -> Rows:
         index = np.arange(self._row, self._row + n)
@@ -91,13 +152,44 @@ class Sharded:
         return Rows(zeros + self.leaf.number, zeros + self._epoch, index, zeros + self._shard)
 
 
+_FIRST, _EVERY = 8, 64  # rows that are witnesses: so many at first, then one of so many
+
+
 @dataclass(frozen=True, slots=True)
 class _ShardTrail:
     shard: int
     row: int
+    before: Witness | None
+    found: Sequence[Witness]
 
     def at(self, count: int, /) -> Json:
-        return [self.shard, self.row + count]
+        number = bisect_left(self.found, self.row + count, key=lambda witness: witness.row)
+        return _cursor(self.shard, self.row + count, self.found[number - 1] if number else self.before)
+
+
+def _cursor(shard: int, row: int, witness: Witness | None) -> Json:
+    return [shard, row] if witness is None else [shard, row, {"witness": [*witness]}]
+
+
+def _has_witness(cursor: Json) -> bool:
+    return isinstance(cursor, list) and len(cursor) == 3
+
+
+def _witness_of(told: Any, row: int) -> Witness:
+    found = as_list(told["witness"] if isinstance(told, dict) and "witness" in told else told)
+    if not isinstance(found[1], str):
+        raise bad_cursor(told, "a witness")
+    return Witness(as_int(found[0], row), found[1])
+
+
+def without_witnesses(cursor: Any) -> Any:
+    """A cursor, at whatever depth, that is taken whatever the samples before it are."""
+    if isinstance(cursor, dict):
+        return {name: without_witnesses(each) for name, each in cast("dict[str, Any]", cursor).items()}
+    if not isinstance(cursor, list):
+        return cursor
+    held = cast("list[Any]", cursor)
+    return [without_witnesses(each) for each in held if not (isinstance(each, dict) and "witness" in each)]
 
 
 class ShardsOp(Op):
@@ -111,10 +203,15 @@ class ShardsOp(Op):
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         lane, lanes, mine = opening.share[:3]
         if (shards := len(cast(Shards, self.named.source).names())) >= lanes:
-            return Sharded(self.named, lane, lanes, self.clock)
+            return self._opened(opening, lane, lanes)
         if len(mine) < lanes:
             _tell_read_by_all(self.named.name, shards, lanes, lanes // len(mine))
-        return opening.dealt(self, lambda: Sharded(self.named, clock=self.clock), laps)
+        return opening.dealt(self, lambda: self._opened(opening, 0, 1), laps)
+
+    def _opened(self, opening: Opening, lane: int, lanes: int) -> Sharded:
+        found = Sharded(self.named, lane, lanes, self.clock)
+        opening.hired.witnesses.append(found.check)
+        return found
 
     @property
     def leaves(self) -> tuple[int, ...]:

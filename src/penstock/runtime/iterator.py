@@ -86,6 +86,7 @@ class DatasetIterator(Shows, Iterator[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iterator stands, after the last sample it gave: small, plain JSON."""
+        self._session.warn_of_unidentified()
         return self._session.state()
 
     def start(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -72,6 +72,8 @@ class Opened:
     undrawn: Callable[[Path, int], list[int]]
     came: Callable[[int, Any], dict[str, Came | None]]
     """For a pass and a cursor: what came last, by lane; None where only reading could tell."""
+    witnesses: Sequence[Callable[[], None]]
+    """Compare what streams give that nothing identifies with what the cursors say that they gave."""
     rows: int | None = None
     """The positions of a pass, where they are shared out and it ends."""
     first: int | None = None
@@ -197,7 +199,7 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Sett
     def undrawn(path: Path, epoch: int) -> list[int]:
         return [opening.undrawn(path, epoch)]
 
-    return Opened(stream, builder, undrawn, lambda epoch, at: {"0": last(stream, epoch, at)}, size, first)
+    return Opened(stream, builder, undrawn, lambda epoch, at: {"0": last(stream, epoch, at)}, (), size, first)
 
 
 def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stream:
@@ -242,4 +244,4 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
     given = tail.open(top, ONCE)
     if setting.turns > 1:
         given = InTurns(given, setting.turn, setting.turns)
-    return Opened(given, builder, undrawn, came)
+    return Opened(given, builder, undrawn, came, hired.witnesses)

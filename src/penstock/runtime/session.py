@@ -6,6 +6,7 @@ other runs as lanes, each with its own cursor, and a rank owns whole lanes.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ..base.cursors import as_int, bad_cursor, check_reach, stands_at
-from ..base.hints import chosen
+from ..base.hints import chosen, few
 from ..base.ints import whole, within_reach
 from ..base.machine import kept_from_children
 from ..base.progress import Progress
@@ -21,13 +22,14 @@ from ..errors import ConfigError, PenstockError, StateError
 from ..graph.adopt import Places, Stand, adopted, standing
 from ..graph.adopt import told as told_of
 from ..graph.compiled import Compiled
-from ..graph.digests import code_notes, compared
+from ..graph.digests import code_notes, compared, unidentified
 from ..graph.edits import Edit, changed, edit_from_json, mixtures, own_pass
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
 from ..graph.reweigh import Place, ends, refused_inside, reweighed
 from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved
+from ..ops.shards import without_witnesses
 from ..schedule import Schedule
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
@@ -70,7 +72,7 @@ class Session:
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes, self.ledger = list[str](), Ledger()
         self.budget = Budget(setting.bytes_ahead)
-        self._items, self._samples = 0, Counter[str]()
+        self._items, self._samples, self._warned = 0, Counter[str](), False
         self._hold(*self._reached(None))
 
     @property
@@ -149,6 +151,17 @@ class Session:
         """Samples given out since the run was opened here, by source."""
         given = zip(self.leaves, self.out.given().tolist(), strict=True)
         return self._samples + Counter({leaf.name: many for leaf, many in given})
+
+    def warn_of_unidentified(self) -> None:
+        """Name the sources of which a resume cannot tell that they are what they were; once, on the first rank."""
+        names = [] if self._warned or self.setting.rank else unidentified(self.leaves)
+        self._warned = True
+        if names:
+            logging.getLogger("penstock").warning(
+                "nothing tells in which order %s %s its samples, and a resume is exact only where that is the same "
+                "every time: seed what shuffles in the function, and say so by from_iterable(..., identity='v1')",
+                few(names), "gives" if len(names) == 1 else "give",
+            )  # fmt: skip
 
     def start(self) -> None:
         """Make the next item now, so that the workers are busy behind it."""
@@ -278,8 +291,12 @@ class Session:
         noted = journal_from_json([entry for each in bodies for entry in entries_of(each, "journal")])
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
+        if adopt:
+            cursor = without_witnesses(cursor)
         require = Opened.require_last if adopt else Opened.require_same
         opened, out = self._reached(cursor, lambda opened: require(opened, self.epoch, cursor, body))
+        for check in opened.witnesses:
+            _tried(check)
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.records = logged(records_from_json(body["records"]), position, self._record, opened.rows)
@@ -365,3 +382,13 @@ class Session:
 
         self._change(changes_weights)
         return position
+
+
+def _tried(check: Callable[[], None]) -> None:
+    """Refuse a stream that is not what it was. What else is thrown is thrown again when it is read."""
+    try:
+        check()
+    except StateError:
+        raise
+    except Exception:
+        return

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from ..types import Json
+import numpy as np
+
+from ..types import Ints, Json
+from .identity import Digest, keyed, sampled, value_digest
 
 _BATCH = 256  # rows converted at a time
 _LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")  # what only reads, so that shards can be read one by one
@@ -22,7 +25,8 @@ class HubStream:
 
     A dataset that only reads files is opened shard by shard, so going back to a row costs at most one shard; where the
     shards are Arrow tables, the rows before it are passed over without being decoded. One with steps of its own (`map`,
-    `shuffle`, `take`) is one shard, and its steps are run again up to the row.
+    `shuffle`, `take`) is one shard, and its steps are run again up to the row. `identity` is what the user says that
+    the samples are, a version.
 
     >>> from datasets import Dataset
     >>> stream = HubStream(Dataset.from_dict({"x": [1, 2, 3]}).to_iterable_dataset(num_shards=3))
@@ -30,8 +34,8 @@ class HubStream:
     (['0', '1', '2'], [{'x': 2}])
     """
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: Any, identity: str | int | None = None) -> None:
+        self._dataset, self.identity = dataset, identity
         leaf = getattr(dataset, "_ex_iterable", None)
         plain = type(leaf).__name__ in _LEAVES and not dataset._distributed and not dataset._formatting
         self._shards = int(dataset.num_shards) if plain else 1
@@ -48,9 +52,40 @@ class HubStream:
         # Not `iter(part)`, which in a worker of a torch DataLoader gives only that worker's share.
         return _batches(part.with_format("arrow")) if self._tables else _singles(part.iter(1))
 
+    def digest(self) -> Digest:
+        """What the dataset reads, and the steps and seeds by which it orders that."""
+        if self.identity is not None:
+            return {"identity": str(self.identity)}
+        made = [_told(self._dataset._ex_iterable), _told(getattr(self._dataset, "_shuffling", None))]
+        return {"steps": value_digest([*made, int(getattr(self._dataset, "epoch", 0)), self._shards])}
+
+    @property
+    def unknown(self) -> bool:
+        """Whether samples come of a function of the user's, of which nothing tells in which order it gives them."""
+        return self.identity is None and _opaque(self._dataset._ex_iterable)
+
     def describe(self) -> Json:
         """That it is a stream, and how many shards it has."""
         return {"type": "datasets.IterableDataset", "shards": self._shards}
+
+
+def described_rows(dataset: Any) -> Callable[[Ints], list[Any]]:
+    """How to read rows of a map-style `datasets.Dataset` as they are stored: nothing is decoded or transformed, and a
+    file beside the data is named without its folder, so a row is the same wherever it lies and costs next to nothing.
+    """
+    stored = dataset.with_format("arrow")
+    return lambda indices: [_without_folders(stored[index : index + 1].to_pylist()[0]) for index in indices.tolist()]
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_folders(each) for each in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    held = cast("dict[str, Any]", value)
+    if held.keys() == {"bytes", "path"}:
+        return {**held, "path": (held["path"] or "").rpartition("/")[2]}
+    return {name: _without_folders(each) for name, each in held.items()}
 
 
 def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
@@ -65,6 +100,44 @@ def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
         table = dataset.data
         return lambda start, stop: _rows(table.fast_slice(start, stop - start))
     return lambda start, stop: _by_column(dataset[start:stop])
+
+
+_MANY = 64  # entries of a list that are looked at
+
+
+def _told(thing: Any) -> Any:
+    """What tells a stream of Hugging Face's from another one: the steps, their numbers, the states of their generators,
+    and some rows or the names of what is read.
+    """
+    kind = type(thing)
+    if isinstance(thing, str):
+        return thing.split("/")[-2:]
+    if isinstance(thing, bool | int | float | None):
+        return thing
+    if isinstance(thing, np.random.Generator):
+        return thing.bit_generator.state
+    if isinstance(thing, dict):
+        return {str(name): _told(each) for name, each in cast("dict[Any, Any]", thing).items()}
+    if isinstance(thing, list | tuple):
+        items = cast("Sequence[Any]", thing)
+        return [len(items), *(_told(items[place]) for place in keyed(len(items), _MANY).tolist())]
+    if kind.__module__.startswith("datasets.") and kind.__name__ == "Dataset":
+        return [len(thing), sampled(described_rows(thing), len(thing))]
+    if kind.__module__.startswith("datasets.iterable_dataset"):
+        public = {name: each for name, each in vars(thing).items() if not name.startswith("_")}
+        return [kind.__name__, _told(public)]
+    return [kind.__qualname__, getattr(thing, "__qualname__", "")]
+
+
+def _opaque(thing: Any) -> bool:
+    """Whether a stream of Hugging Face's reads from a function of the user's somewhere."""
+    below = [getattr(thing, "ex_iterable", None), *(getattr(thing, "ex_iterables", None) or ())]
+    made: Any = getattr(thing, "generate_examples_fn", None)
+    module = getattr(made, "__module__", "") or ""
+    own = made is not None and (
+        not module.startswith("datasets.") or module.endswith("packaged_modules.generator.generator")
+    )
+    return own or any(_opaque(each) for each in below if each is not None)
 
 
 def _by_column(columns: Any) -> list[Any] | None:

@@ -1,14 +1,17 @@
 """What data is: digests by which a state knows the data that it was saved over.
 
-What lies in memory is hashed itself. Files are known by their sizes and a few blocks of at most 16 of them; where these
-differ (moved, re-sharded, compressed anew), by 64 rows. What was found out about files is kept in the cache, so that
-one process of a machine reads them.
+What lies in memory is hashed itself, objects of the user by their values (`values`). What is only reached through
+`[i]` or `read` is known by a few rows (`sampled`). Files are known by their sizes and a few blocks of at most 16 of
+them; where these differ (moved, re-sharded, compressed anew), by 64 rows. What was found out about files is kept in the
+cache, so that one process of a machine reads them.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,12 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.machine import seeded_globals
 from ..base.progress import Progress
 from ..base.random import hash64
 from ..errors import StorageError
-from ..types import Ints
+from ..types import Ints, is_source
 from . import sidecar
 from .remember import remembered
+from .values import Speller
 
 WHOLE = 256 << 20
 """Bytes up to which data in memory is hashed whole; from more, blocks are taken."""
@@ -33,7 +38,9 @@ _BLOCKS = 64
 _FILES, _PIECE = 16, 64 << 10  # files that are looked into, and the bytes of each of three places
 _PLACES, _NEIGHBOURS = 16, 4  # rows that are compared: so many places, so many rows at each
 _ITEMS = 1 << 10
-_VERSION = 1
+_SAMPLED = 8  # rows that are read of a source whose reading may cost much
+_UNKNOWN = "-"  # stands for a row that fails, or is another one each time
+_VERSION = 2
 
 Digest = Mapping[str, str]
 
@@ -49,6 +56,24 @@ class Known(Protocol):
 def knows(kind: type) -> bool:
     """Whether sources of this type can say what their data is: by type, because protocols are slow to ask."""
     return issubclass(kind, Known)
+
+
+@runtime_checkable
+class Opaque(Protocol):
+    """Shards that may be a function's: `unknown` where nothing tells in which order it gives its samples."""
+
+    @property
+    def unknown(self) -> bool: ...
+
+
+def is_unidentified(source: object) -> bool:
+    """Whether nothing tells what a source gives, or in which order: a function of the user's, without a digest.
+
+    >>> from penstock import from_iterable
+    >>> is_unidentified(from_iterable(lambda: iter("ab")).flow.source)
+    True
+    """
+    return source.unknown if isinstance(source, Opaque) else not is_source(source) and not knows(type(source))
 
 
 @runtime_checkable
@@ -71,8 +96,8 @@ class _Hash:
 
 
 def content(thing: Any) -> str | None:
-    """The digest of what lies in memory: arrays, bytes, text, numbers, and lists and dicts of those. Of other objects
-    inside only the type and the length count; None for an object that is none of these.
+    """The digest of what lies in memory: arrays, bytes, text, numbers, and lists of those, of dicts, or of objects,
+    which count by their values; None for an object that is none of these.
 
     >>> content([1, 2.5, {"a": b"x"}]) == content([1, 2.5, {"a": b"x"}]), content([1]) == content([2])
     (True, False)
@@ -105,37 +130,22 @@ def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
 
 def _items(found: _Hash, items: Sequence[Any]) -> None:
     found.add(str(len(items)).encode())
+    speller = Speller(content)
     for start in range(0, len(items), _ITEMS):
-        if found.size > WHOLE:
+        if found.size + speller.cost > WHOLE:
             places = keyed(len(items) - start, _BLOCKS) + start
-            return found.add(_spelled([items[place] for place in places.tolist()]))
-        found.add(_spelled(items[start : start + _ITEMS]))
+            return found.add(speller.spelled([items[place] for place in places.tolist()]))
+        found.add(speller.spelled(items[start : start + _ITEMS]))
     return None
 
 
-def _spelled(items: Sequence[Any]) -> bytes:
-    try:
-        return json.dumps(items, default=_plain).encode()
-    except (TypeError, ValueError, RecursionError):
-        return "".join(map(_outside, items)).encode()
+def value_digest(value: Any) -> str:
+    """Eight hex digits of one value, the same in every process.
 
-
-def _plain(thing: Any) -> Any:
-    """What JSON lacks, as something it has."""
-    if isinstance(thing, np.generic):
-        return cast(Any, thing).item()
-    if isinstance(thing, complex):
-        return repr(thing)
-    if isinstance(thing, np.ndarray | bytes | bytearray | memoryview | range):
-        return [type(cast(object, thing)).__name__, content(cast(object, thing))]
-    return repr(thing) if type(thing).__module__ in ("datetime", "decimal", "uuid") else _outside(thing)
-
-
-def _outside(thing: Any) -> str:
-    """Of an object of which nothing is known: its type, and its length if it has one."""
-    kind = type(cast(object, thing))
-    length = len(thing) if hasattr(kind, "__len__") else ""
-    return f"{kind.__qualname__}:{length}"
+    >>> value_digest({"a": {1, 2}}) == value_digest({"a": {2, 1}}), value_digest("x") == value_digest("y")
+    (True, False)
+    """
+    return hashlib.blake2b(Speller(content).spelled([value]), digest_size=4).hexdigest()
 
 
 def keyed(n: int, many: int) -> Ints:
@@ -161,8 +171,69 @@ def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
                     value = type(error).__name__
                 if isinstance(value, dict):
                     value = {name: each for name, each in cast("dict[str, Any]", value).items() if name != "__shard__"}
-                found.add(_spelled([value]))
+                found.add(Speller(content).spelled([value]))
     return found.text()
+
+
+def sampled(read: Callable[[Ints], list[Any]], n: int, rows: int = _SAMPLED) -> str:
+    """The digests of a few rows out of `n`: the first, the last, and some in between; `-` for one that fails, or is
+    another one when it is read again.
+
+    Random numbers that reading draws from the generators of the process are the same in every process, and those that
+    others draw from them are not touched.
+    """
+    places = sorted({0, n - 1, *keyed(n, max(1, rows - 2)).tolist()}) if n else []
+    first, again = ([_digest_of_row(read, row) for row in places] for _ in range(2))
+    return " ".join(one if one == other else _UNKNOWN for one, other in zip(first, again, strict=True))
+
+
+def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
+    try:
+        with seeded_globals(row & 0xFFFFFFFF):
+            (value,) = read(np.asarray([row]))
+        return value_digest(value)
+    except Exception:  # a run tells what a row raises when it gives the row
+        return _UNKNOWN
+
+
+_RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
+
+
+def aside(thing: Any, depth: int = 3) -> Any:
+    """A shallow copy of an object of the user's, and of the objects that it reads from: reading a row from it leaves no
+    trace in them. Files that are opened for it, counters and generators of random numbers are those of the copy. What
+    has a destructor stays itself: that of a copy might close what both hold.
+    """
+    kind = type(thing)
+    if isinstance(thing, _RANDOM):
+        return copy.deepcopy(thing)
+    if isinstance(thing, list) and len(cast("list[Any]", thing)) <= _BLOCKS:
+        return [aside(one, depth - 1) for one in cast("list[Any]", thing)] if depth else thing
+    if (
+        not depth
+        or not hasattr(thing, "__dict__")
+        or hasattr(kind, "__del__")
+        or isinstance(thing, type)
+        or callable(thing)
+    ):
+        return thing
+    try:
+        made = copy.copy(thing)
+        for name, value in vars(thing).items():
+            if (other := aside(value, depth - 1)) is not value:
+                object.__setattr__(made, name, other)
+    except Exception:  # an object that cannot be copied
+        return thing
+    return made
+
+
+def same_sample(one: object, other: object) -> bool | None:
+    """Whether two samples of rows are of the same data; None where they have no row that both could read."""
+    ours, theirs = str(one).split(), str(other).split()
+    if len(ours) != len(theirs):
+        return False
+    known = [pair for pair in zip(ours, theirs, strict=True) if _UNKNOWN not in pair]
+    return all(a == b for a, b in known) if known or not ours else None
 
 
 def file_digest(

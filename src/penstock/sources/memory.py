@@ -16,13 +16,14 @@ from ..base.spans import Spans
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
 from .chain import by_part, starts_of
-from .hub import slicer
-from .identity import Digest, content
+from .hub import described_rows, slicer
+from .identity import Digest, aside, content, sampled
 from .rows import rows_of
 from .travel import packed, unpacked
 
 _PASSED = 64  # rows of a stream passed over before it is told
 _RUN = 4  # neighbours from which on a slice is worth it
+_CHEAP, _FEW = 64, 8  # rows of a sample: of tables and arrays, and of objects whose reading may cost much
 _SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
 
@@ -54,6 +55,7 @@ class Memory:
         self._read = _reader(seq)
         self._rows = len(seq)
         self._digest: Digest | None = None
+        self._sample: Digest | None = None
 
     def __len__(self) -> int:
         return self._rows
@@ -105,10 +107,28 @@ class Memory:
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:
-        """What the first rows hold; nothing is told of objects of which nothing is known, or only by their own word."""
-        if not self.digest() or callable(getattr(self._seq, "digest", None)):
+        """What the first rows hold; nothing of objects that say themselves what they hold."""
+        if callable(getattr(self._seq, "digest", None)):
             return {}
-        return {"values": content(self._seq[:rows]) or ""}
+        return {"values": content(self._seq[:rows]) or ""} if self.digest() else self._rows_digest(rows)
+
+    def sample_digest(self) -> Digest:
+        """Digests of a few rows, and the fingerprint that a Hugging Face dataset has."""
+        if self._sample is None:
+            fingerprint = getattr(self._seq, "_fingerprint", None) if _is_hub(self._seq) else None
+            known = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else {}
+            self._sample = {**known, **self._rows_digest(self._rows)}
+        return self._sample
+
+    def _rows_digest(self, rows: int) -> Digest:
+        """Digests of a few of the first rows. They are read from a copy: what objects note as they are read, open
+        files and generators of random numbers, is then not that of the run.
+        """
+        if _is_hub(self._seq):
+            return {"rows": sampled(described_rows(self._seq), rows, _CHEAP)}
+        cheap = self._read is _array_like or type(self._seq).__module__.startswith("pyarrow")
+        seq = self._seq if cheap else aside(self._seq)
+        return {"rows": sampled(lambda indices: self._read(seq, indices), rows, _CHEAP if cheap else _FEW)}
 
     def describe(self) -> Json:
         """The type of the object and its number of rows."""
@@ -196,6 +216,8 @@ class Tokens:
 class Iterable:
     """What a function yields, as one shard named `stream`. The function must give the same samples every time.
 
+    `identity` is what the user says that the samples are, a version.
+
     Going to a row uses the `skip` method of what the function returns, if it has one (Hugging Face iterable datasets
     do); otherwise the rows before it are made again and thrown away.
 
@@ -203,13 +225,13 @@ class Iterable:
     ['b', 'c']
     """
 
-    def __init__(self, factory: Callable[[], Any]) -> None:
+    def __init__(self, factory: Callable[[], Any], identity: str | int | None = None) -> None:
         if not callable(factory):
             raise ConfigError(
                 f"{_name(factory)} is no function: give one that makes a new iterator each time, as in "
                 "from_iterable(lambda: open_my_data())"
             )
-        self._factory = factory
+        self._factory, self.identity = factory, identity
 
     def names(self) -> Sequence[str]:
         """The only shard."""
@@ -233,6 +255,15 @@ class Iterable:
                 where=_name(self._factory),
             )
         return samples
+
+    def digest(self) -> Digest:
+        """What the user says that the samples are."""
+        return {"shards": content(self.names()) or ""} if self.identity is None else {"identity": str(self.identity)}
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing tells in which order the function gives its samples."""
+        return self.identity is None
 
     def describe(self) -> Json:
         """That it is a stream: nothing more is known of it."""

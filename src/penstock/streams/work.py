@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..base.cursors import as_int, as_list, bad_cursor
@@ -42,6 +42,8 @@ class Hired:
     """Whether the items become partners in a zip of streams."""
     clock: Clock | None = None
     """What times the work, if somebody asks."""
+    witnesses: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    """Compare what streams give that nothing identifies with what their cursors say that they gave."""
 
     def wide(self, lanes: int) -> int:
         """How many items each of so many lanes may take at a time."""
