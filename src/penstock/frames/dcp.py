@@ -2,27 +2,31 @@
 
 Its planner writes what stands under one key on several ranks once, and reads a key only for who names it. So ranks that
 stand alike share a key, those that differ have one each, and who loads on another number of ranks is told by the
-checkpoint which keys there are.
+checkpoint which keys there are. Ranks agree, before they share a key, that they stand at one step.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ConfigError, StateError, missing_extra
+from ..runtime.cursor import unseal
 from ..runtime.saves import Savable
-from ..runtime.states import OnMismatch, ranks_differ
+from ..runtime.states import OnMismatch, ranks_differ, require_equal_stands, stand_of
+from .trainers import gathered
 
 _KEY = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
 
 
 class LoaderState:
     """A `Stateful` for `dcp.save`, `dcp.async_save` and `dcp.load`: one opaque text where all ranks stand alike, one
-    for each where they have lanes or journals of their own.
+    for each where they have lanes or journals of their own, or cannot agree because the ranks are not all processes of
+    torch.distributed (tensor parallelism). Saving is refused where ranks stand at different steps.
 
     Args:
         run: a loader, or an iterator of a dataset.
@@ -59,12 +63,22 @@ class LoaderState:
         self._awaited = [] if checkpoint is None else _keys(checkpoint, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands, as text; before it is loaded from a checkpoint, the keys that are wanted of that."""
+        """Where the run stands, as text; before it is loaded from a checkpoint, the keys that are wanted of that.
+
+        Raises:
+            StateError: where the ranks stand at different steps, or read different data; on all of them.
+        """
         if self._awaited:
             return {key: _Awaited() for key in self._awaited}
         state, run = self._run.state_dict(), self._run
-        own = ranks_differ(state, run.world_size)
+        told = _stands(state, run.world_size)
+        own = ranks_differ(state, run.world_size) or (run.world_size > 1 and told is None)
         key = f"penstock-rank-{run.rank}-of-{run.world_size}" if own else "penstock"
+        try:
+            require_equal_stands(dict(enumerate(told or [])))
+        except StateError as error:
+            error.add_note("penstock: to load a checkpoint from here, name it: LoaderState(loader, checkpoint)")
+            raise
         return {key: json.dumps(state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -94,6 +108,16 @@ class _Awaited:
         )
 
 
+def _stands(state: Mapping[str, Any], ranks: int) -> list[Any] | None:
+    """Where the ranks stand; None where the processes that have a loader cannot be asked: not all processes of
+    torch.distributed are ranks of their own, or there is none.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if ranks == 1 or distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return gathered(stand_of(unseal(state))) if distributed.get_world_size() == ranks else None
+
+
 def _keys(checkpoint: Any, name: str | None) -> list[str]:
     """The keys of a run's states in a checkpoint."""
     if isinstance(checkpoint, str | Path):
@@ -113,4 +137,4 @@ def _keys(checkpoint: Any, name: str | None) -> list[str]:
     ranks = {int(found[3]): int(found[4]) for found in keys.values() if found[3]}
     if gone := sorted(set(range(max(ranks.values(), default=0))) - ranks.keys()):
         raise StateError(f"the checkpoint lacks the states of ranks {gone[:8]} of {max(ranks.values())}")
-    return sorted(keys)
+    return sorted(keys, key=lambda key: (int(keys[key][3] or 0), key))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from ..errors import StateError, missing_extra
-from ..runtime.states import OnMismatch, ranks_differ
+from ..runtime.cursor import unseal
+from ..runtime.states import OnMismatch, require_equal_stands, stand_of
 
 try:
     import jax
@@ -132,13 +133,13 @@ class Checkpointable:
 
 
 def states(directory: Any) -> list[dict[str, Any]]:
-    """The states that a load of a folder needs: of every process, or of one where they are all alike.
+    """The states in a folder: of every process, or one where they are all alike.
 
     Args:
         directory: the item's folder in a checkpoint.
 
     Raises:
-        StateError: where the file of a process is missing or damaged.
+        StateError: where the file of a process is missing or damaged, or processes stood at different steps.
     """
     names = sorted(path.name for path in directory.glob("process_[0-9]*-of-[0-9]*.json"))
     size = int(names[0].removesuffix(".json").rpartition("-")[2]) if names else 1
@@ -146,10 +147,8 @@ def states(directory: Any) -> list[dict[str, Any]]:
     if missing := sorted({*wanted} - {*names}):
         found = ", ".join(names[:4]) or "nothing"
         raise StateError(f"{directory}: there is no {missing[0]}, but {found}; every process writes a file of its own")
-    first = _read(directory / wanted[0])
-    if not ranks_differ(first, size):
-        return [first]
-    found = [first, *(_read(directory / name) for name in wanted[1:])]
+    found = [_read(directory / name) for name in wanted]
+    require_equal_stands({rank: stand_of(unseal(state)) for rank, state in enumerate(found)})
     return [*{json.dumps(state): state for state in found}.values()]  # processes may hold the same rows
 
 

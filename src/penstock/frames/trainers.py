@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import ConfigError, missing_extra
+from ..errors import ConfigError
 from ..loader import Loader
-from ..runtime.states import ranks_differ
+from ..runtime.cursor import unseal
+from ..runtime.states import ranks_differ, require_equal_stands, stand_of
 
 
 def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:
     """The states of all ranks, for `Loader.load_state_dict`: one where it says everything, else each of them.
 
-    Ranks differ in the cursors of lanes, in journals of bad samples and in what they took; torch.distributed then
-    gathers them, so all ranks call this together.
+    Ranks differ in the cursors of lanes, in journals of bad samples and in what they took. torch.distributed gathers
+    what they say, so all ranks call this together.
 
     Args:
         state: what `state_dict()` of this rank's loader gave.
@@ -23,26 +25,44 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
 
     Raises:
         ConfigError: where ranks differ and torch.distributed is not initialised.
+        StateError: where ranks stand at different steps, or read different data.
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(10)), rank=0, world_size=2)
     >>> len(states_of_all(loader.state_dict(), loader.world_size))
     1
     """
-    if not ranks_differ(state, ranks):
+    if ranks == 1:
         return [state]
-    try:
-        from torch import distributed
-    except ImportError:
-        raise missing_extra("torch", "torch", "gathering the states of all ranks") from None
-    if not (distributed.is_available() and distributed.is_initialized()):
+    differ = ranks_differ(state, ranks)
+    found = gathered(state if differ else stand_of(unseal(state)))
+    if found is None and differ:
         raise ConfigError(
             "every rank has a state of its own (lanes, a journal, what it took), and torch.distributed, which would "
             "gather them, is not initialised: keep the state_dict() of each rank's loader, and load the list of them"
         )
+    if not differ:
+        require_equal_stands(dict(enumerate(found or [])))
+        return [state]
+    require_equal_stands({rank: stand_of(unseal(each)) for rank, each in enumerate(found or [])})
+    return list({json.dumps(each): each for each in found or []}.values())
+
+
+def gathered(told: Any) -> list[Any] | None:
+    """What every process of torch.distributed says; None where it is not initialised. A call of all processes.
+
+    Args:
+        told: what this process says, plain JSON.
+
+    >>> gathered({"step": 5}) is None
+    True
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return None
     found: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(found, state)  # pyright: ignore[reportUnknownMemberType]
-    return list({json.dumps(each): each for each in found}.values())
+    distributed.all_gather_object(found, told)
+    return found
 
 
 class AllRanks:

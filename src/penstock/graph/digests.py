@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..errors import StateError
-from ..sources.identity import Digest, Growing, Known, aside, content, is_unidentified, knows, same_sample, sampled
+from ..sources.identity import (
+    UNKNOWN,
+    Digest,
+    Growing,
+    Known,
+    aside,
+    content,
+    is_unidentified,
+    knows,
+    same_sample,
+    sampled,
+)
 from ..sources.memory import Memory
 from ..streams.step import Leaf
 from ..types import Shards, Source, is_source
@@ -100,6 +111,11 @@ def different(then: Facts, now: Facts) -> tuple[list[str], bool]:
         parts = [part for part in parts if part != "rows" or equal is False]
     told = [part for part in parts if part not in _HINTS]
     return told if told or equal else parts, equal is None
+
+
+def known_parts(facts: Facts) -> Facts:
+    """The parts by which the data of a source is the same on every rank, wherever each found its files."""
+    return {part: told for part, told in facts.items() if part not in _HINTS and UNKNOWN not in str(told).split()}
 
 
 def _grown(leaf: Leaf, then: Facts) -> str | None:

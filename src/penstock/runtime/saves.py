@@ -23,7 +23,7 @@ from ..base.seams import world, write_whole
 from ..base.urls import local
 from ..errors import ConfigError, StateError
 from .cursor import unseal
-from .states import OnMismatch, moment_of
+from .states import OnMismatch, moment_of, require_equal_stands, stand_of
 
 T = TypeVar("T")
 
@@ -154,6 +154,8 @@ def write_state(
     step = as_int(body["step"]) if step is None else whole(step, "step={}", 0, FAR)
     moment = _Moment(step, moment_of(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
+    if ranks > 1 and any("files" not in facts for facts in body["data"].values()):
+        _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
     done = _complete(held := _held(folder))
     if whole_now := [one for one in done if moment in (one, one.wherever)]:
@@ -286,6 +288,13 @@ def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> No
             f"{folder} holds step {last.step}, which is later than step {step}, and would be restored before it: "
             "restore it, remove it, or save into another folder"
         )
+
+
+def _require_equal_data(folder: Path, files: Mapping[int, str], body: Mapping[str, Any], rank: int) -> None:
+    """Refuse to complete a state of ranks that read different data, as far as the first of them that wrote it tells."""
+    if others := sorted(files.keys() - {rank}):
+        bodies = {rank: body, others[0]: unseal(_read(folder / files[others[0]]))}
+        require_equal_stands({number: {**stand_of(bodies[number]), "place": None} for number in sorted(bodies)})
 
 
 def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..base.cursors import as_int, lane_number
-from ..base.spelling import fingerprint
+from ..base.hints import few
+from ..base.spelling import canonical, fingerprint
 from ..errors import StateError
+from ..graph.digests import known_parts
 from ..graph.recipe import difference
 from ..types import Json
 from .in_lanes import lanes_levelled
@@ -46,11 +49,55 @@ def ranks_differ(state: Any, ranks: int) -> bool:
     return ranks > 1 and isinstance(state, Mapping) and any(n in state for n in ("lanes", "journal_of", "settling"))
 
 
+def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
+    """Where a rank stands and over which data, as small JSON: what the states of all ranks of one step have in common.
+    The place is None where ranks may stand apart: items were taken, or lanes have ended.
+    """
+    apart = "settling" in body or bool(body.get("ended"))
+    place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]
+    data = {name: fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
+    return {"place": place, "step": body.get("step"), "data": data}
+
+
+def require_equal_stands(stands: Mapping[int, Mapping[str, Any]]) -> None:
+    """Refuse the ranks of a checkpoint that stand at different steps, or read different data.
+
+    All checkpoints of several ranks ask this, of what each rank says of itself (`stand_of`): when they are saved, where
+    ranks can be asked, and when they are loaded.
+
+    >>> place = {"place": [0, 16], "step": 4, "data": {}}
+    >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    penstock.errors.StateError: the states are of different moments: rank 0 stood at step 4, rank 1 at step 5; save ...
+    """
+    placed = [rank for rank, one in stands.items() if one["place"] is not None]
+    if len({canonical(stands[rank]["place"]) for rank in placed}) > 1:
+        steps = [f"rank {rank} {'stood ' * (rank == placed[0])}at step {stands[rank]['step']}" for rank in placed]
+        told = ", ".join(steps[:_SHOWN]) + (f" and {len(steps) - _SHOWN} more" if len(steps) > _SHOWN else "")
+        raise StateError(
+            f"the states are of different moments: {told}; save on all ranks after the same step, or use an earlier "
+            "checkpoint"
+        )
+    for (first, one), (rank, other) in pairwise(stands.items()):
+        ours, theirs = one["data"], other["data"]
+        if differ := sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]):
+            raise StateError(
+                f"ranks {first} and {rank} read different data under the same names, {few(differ)}: where each rank "
+                "shuffles for itself, give all the same seed, as in .shuffle(seed=0)"
+            )
+
+
+_SHOWN = 8  # ranks that are named
+
+
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
     """One state out of those of all ranks."""
     taken = any("settling" in body for body in bodies)
     if taken:
         bodies = (lanes_levelled if "lanes" in bodies[0] else levelled)(bodies)
+    if len(bodies) > 1:
+        require_equal_stands({rank: stand_of(body) for rank, body in enumerate(bodies)})
     body = bodies[0]
     cursors, last, latest = dict[int, Json](), dict[str, Json](), dict[str, Json]()
     for other in bodies:
@@ -61,7 +108,7 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
             last |= other["last"]
         if isinstance(other["latest"], Mapping):
             latest |= other["latest"]
-        for name in (*SHARED, "data"):
+        for name in SHARED:
             if other.get(name) != body.get(name):
                 raise StateError(
                     f"the states are of different moments or runs: {name} is {body.get(name)!r} in one, "
@@ -73,8 +120,6 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
                 raise StateError(f"the state's cursors of lanes are {at!r}; it is damaged")
             cursors |= {lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
-            if cursors and cursors[0] != at:
-                raise StateError(f"the states are of different moments: one stands at {cursors[0]}, another at {at}")
             cursors[0] = at
     if not cursors or ("lanes" not in body and cursors[0] is None):
         raise StateError("the state has no cursor; it is damaged, or was never a saved position")
@@ -83,11 +128,6 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
         return body, cursors
     turns = [as_int(other.get("turn")) for other in bodies]
     ended = [lane for other in bodies for lane in entries_of(other, "ended")]
-    if len(set(turns)) > 1 and not ended:
-        raise StateError(
-            f"the states are of different moments: the ranks stood at turns {turns}; save on all ranks after the "
-            "same step"
-        )
     drawn = {"drawn": sum(as_int(other.get("drawn")) for other in bodies)} if "drawn" in body else {}
     return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
 

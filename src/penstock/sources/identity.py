@@ -33,13 +33,15 @@ from .values import Speller
 WHOLE = 256 << 20
 """Bytes up to which data in memory is hashed whole; from more, blocks are taken."""
 
+UNKNOWN = "-"
+"""Stands for a row of a sample that fails, or is another one each time."""
+
 _BLOCK = 1 << 20
 _BLOCKS = 64
 _FILES, _PIECE = 16, 64 << 10  # files that are looked into, and the bytes of each of three places
 _PLACES, _NEIGHBOURS = 16, 4  # rows that are compared: so many places, so many rows at each
 _ITEMS = 1 << 10
 _SAMPLED = 8  # rows that are read of a source whose reading may cost much
-_UNKNOWN = "-"  # stands for a row that fails, or is another one each time
 _VERSION = 2
 
 Digest = Mapping[str, str]
@@ -184,7 +186,7 @@ def sampled(read: Callable[[Ints], list[Any]], n: int, rows: int = _SAMPLED) -> 
     """
     places = sorted({0, n - 1, *keyed(n, max(1, rows - 2)).tolist()}) if n else []
     first, again = ([_digest_of_row(read, row) for row in places] for _ in range(2))
-    return " ".join(one if one == other else _UNKNOWN for one, other in zip(first, again, strict=True))
+    return " ".join(one if one == other else UNKNOWN for one, other in zip(first, again, strict=True))
 
 
 def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
@@ -193,7 +195,7 @@ def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
             (value,) = read(np.asarray([row]))
         return value_digest(value)
     except Exception:  # a run tells what a row raises when it gives the row
-        return _UNKNOWN
+        return UNKNOWN
 
 
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
@@ -232,7 +234,7 @@ def same_sample(one: object, other: object) -> bool | None:
     ours, theirs = str(one).split(), str(other).split()
     if len(ours) != len(theirs):
         return False
-    known = [pair for pair in zip(ours, theirs, strict=True) if _UNKNOWN not in pair]
+    known = [pair for pair in zip(ours, theirs, strict=True) if UNKNOWN not in pair]
     return all(a == b for a, b in known) if known or not ours else None
 
 
