@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 import killed_ranks
 import penstock as ps
 from penstock.frames.dcp import LoaderState
+from penstock.frames.trainers import AllRanks
 
 STEPS = 8
 
@@ -81,6 +82,23 @@ def saving(rank: int, checkpoint: Path, asynchronous: bool = False) -> Any:
     else:
         save(state, checkpoint_id=checkpoint)
     return given
+
+
+def apart(rank: int, checkpoint: Path) -> Any:
+    """What comes of a checkpoint of ranks of which each made a step more than the one before, and that of all."""
+    of, found = {name: each for name, each in loaders(rank, 2).items() if name != "weights"}, dict[str, str]()
+    run(of, STEPS + rank)
+    for name, loader in of.items():
+        for how, place in (("dcp", LoaderState(loader)), ("all ranks", AllRanks(loader))):
+            try:
+                if how == "dcp":
+                    save({"data": place}, checkpoint_id=checkpoint / name)
+                else:
+                    place.state_dict()
+                found[f"{name}, {how}"] = "saved"
+            except ps.StateError as error:
+                found[f"{name}, {how}"] = str(error)
+    return found
 
 
 def loading(rank: int, size: int, checkpoint: Path) -> Any:
@@ -145,6 +163,7 @@ def main(folder: Path) -> None:
         told[name] = {"saved": ranks(2, folder, lambda rank, at=at: saving(rank, at, at.name == "async"))}
         for size in (1, 3):
             told[name][size] = ranks(size, folder, lambda rank, at=at, size=size: loading(rank, size, at))
+    told["apart"] = ranks(2, folder, lambda rank: apart(rank, folder / "apart"))
     names = list[str]()
     for dead in (0, 1):
         names += (name for name in takewhile(bool, (torn(folder, dead, fatal) for fatal in count(1))) if name)

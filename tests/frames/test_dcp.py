@@ -74,6 +74,15 @@ def test_a_crash_at_any_file_leaves_the_checkpoint_before(told: dict[str, Any]) 
     assert after == told["sync"]["1"][0]
 
 
+def test_ranks_at_different_steps_are_refused_by_all_of_them(told: dict[str, Any]) -> None:
+    for rank in told["apart"]:
+        assert len(rank) == 8
+        for error in rank.values():
+            assert (
+                f"rank 0 stood at step {STEPS}, rank 1 at step {STEPS + 1}; save on all ranks after the same" in error
+            )
+
+
 # ---------------------------------------------------------------- in one process
 
 
@@ -194,3 +203,18 @@ def test_what_each_rank_took_has_a_key_of_its_own() -> None:
     again = ps.Loader(ds)
     LoaderState(again).load_state_dict(held)
     assert len({item.uid for item in again.take(8)}) == 8
+
+
+def test_ranks_that_cannot_agree_have_a_key_each_and_are_compared_when_they_are_loaded(tmp_path: Path) -> None:
+    held = dict[str, Any]()
+    for rank in range(12):  # as of tensor parallelism, where not every process is a rank of its own
+        loader = ps.Loader(ps.from_sequence(range(240)).batch(2, collate=list), rank=rank, world_size=12)
+        list(islice(loader, 4 + (rank == 10)))
+        held |= LoaderState(loader).state_dict()
+    assert len(held) == 12
+    folder = checkpoint(tmp_path / "apart", {"data": held})
+    again = ps.Loader(ps.from_sequence(range(240)).batch(2, collate=list), rank=0, world_size=2)
+    before = again.state_dict()
+    with pytest.raises(ps.StateError, match="rank 0 stood at step 4, .* and 4 more; save on all ranks"):
+        loaded(folder, {"data": LoaderState(again, folder)})
+    assert again.state_dict() == before

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import penstock as ps
 from jax_ranks import crew
 from jax_tasks import STEPS, WAYS, keys_of, opened, restore, restoring, save
 from penstock.errors import StateError
-from penstock.frames.orbax import Checkpointable, Restore, Save
+from penstock.frames.orbax import Checkpointable, Restore, Save, states
 
 pytestmark = pytest.mark.slow  # processes of jax.distributed
 
@@ -135,6 +137,21 @@ def test_files_that_are_missing_or_damaged_are_named(run: tuple[ps.Loader, Path]
     with pytest.raises(StateError, match=r"there is no process_0-of-2\.json, but process_1-of-2\.json"):
         restore(loader, str(folder), "sync")
     assert loader.state_dict() == before
+
+
+def test_processes_at_different_steps_are_refused_with_each_of_them(tmp_path: Path) -> None:
+    ds = ps.from_sequence(range(60)).batch(2, collate=list)
+    for rank in range(3):
+        loader = ps.Loader(ds, rank=rank, world_size=3)
+        for _ in islice(loader, 4 + (rank == 2)):
+            pass
+        (tmp_path / f"process_{rank}-of-3.json").write_text(json.dumps(loader.state_dict()))
+    with pytest.raises(
+        StateError, match="rank 0 stood at step 4, rank 1 at step 4, rank 2 at step 5; save on all ranks"
+    ):
+        states(tmp_path)
+    (tmp_path / "process_2-of-3.json").write_bytes((tmp_path / "process_1-of-3.json").read_bytes())
+    assert len(states(tmp_path)) == 1
 
 
 def test_what_was_copied_ahead_is_not_in_the_state(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -242,20 +243,22 @@ def test_data_that_grew_must_begin_as_before(kind: str, tmp_path: Path) -> None:
         load(ps.from_sequence(list(range(60)), name="data"), states(lambda: grown_list(40)))
 
 
-def test_data_that_grew_and_cannot_tell_what_it_holds_is_taken_and_told() -> None:
+def test_data_that_grew_is_known_by_a_few_rows_where_only_reading_tells_what_it_holds() -> None:
     class Rows:
-        def __init__(self, n: int) -> None:
-            self.n = n
+        def __init__(self, first: int, n: int) -> None:
+            self.first, self.n = first, n
 
         def __len__(self) -> int:
             return self.n
 
         def __getitem__(self, i: int) -> int:
-            return i
+            return self.first + i
 
-    loader = load(ps.from_sequence(Rows(9)), states(lambda: ps.from_sequence(Rows(5))), on_mismatch="adopt")
+    loader = load(ps.from_sequence(Rows(0, 90)), states(lambda: ps.from_sequence(Rows(0, 50))), on_mismatch="adopt")
     assert next(iter(loader)) == 3
-    assert "the first 5 were not compared" in loader.notes[0]
+    assert "8 of the first 50 rows were compared, and are those of the state" in loader.notes[0]
+    with pytest.raises(ps.StateError, match="the first 50 are not those of the state"):
+        load(ps.from_sequence(Rows(1, 90)), states(lambda: ps.from_sequence(Rows(0, 50))), on_mismatch="adopt")
 
 
 def test_files_are_read_for_their_digest_once_and_not_for_every_state(
@@ -427,3 +430,113 @@ def test_many_files_opened_by_four_processes_are_looked_into_by_one(tmp_path: Pa
     assert sum(rank["footers"] for rank in found) <= 1_064  # the rows of the digest lie in 64 files at most
     assert sorted(rank["read"] > 0 for rank in found) == [False, False, False, True]
     assert sum(rank["read"] for rank in found) <= 16 * 3
+
+
+# ---------------------------------------------------------------- inputs that are shuffled without a seed
+
+
+class Rows:
+    """A map-style dataset, as torch and Grain have them."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows, self.reads = rows, 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> Any:
+        self.reads += 1
+        return {"x": self.rows[row], "image": np.full(3, self.rows[row])}
+
+
+class OwnRows(Rows):
+    """A source of the user's without a digest."""
+
+    __getitem__ = None  # pyright: ignore[reportAssignmentType]
+
+    def read(self, indices: Any, /) -> list[Any]:
+        return [self.rows[row] for row in indices.tolist()]
+
+    def lengths(self) -> None:
+        return None
+
+    def describe(self) -> Any:
+        return {"type": "own", "rows": len(self.rows)}
+
+
+def shuffled(make: Callable[[list[int]], ps.Dataset]) -> Callable[[], ps.Dataset]:
+    return lambda: make(random.sample(range(1_000), 1_000))
+
+
+KINDS: dict[str, Callable[[list[int]], ps.Dataset]] = {
+    "list": ps.from_sequence,
+    "array": lambda rows: ps.from_sequence(np.asarray(rows)),
+    "rows of an array": lambda rows: ps.from_sequence(np.asarray(rows).reshape(-1, 2)),
+    "Arrow table": lambda rows: ps.from_sequence(pa.table({"x": rows})),
+    "objects": lambda rows: ps.from_sequence([Rows([row]) for row in rows]),
+    "map-style dataset": lambda rows: ps.from_sequence(Rows(rows)),
+    "source": lambda rows: ps.from_sequence(OwnRows(rows)),
+    "set of strings": lambda rows: ps.from_sequence([{str(row), "x"} for row in rows]),
+    "in a mixture": lambda rows: ps.mix({"a": ps.from_sequence(Rows(rows)), "b": ps.from_sequence(range(9))}),
+    "below steps": lambda rows: ps.from_sequence(Rows(rows)).shuffle(seed=1).map(str).batch(4, collate=list),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_in_another_order_are_refused_and_equal_rows_load_in_silence(kind: str) -> None:
+    make = KINDS[kind]
+    with pytest.raises(ps.StateError, match=r"other (rows|values)\n.*needs a seed"):
+        load(shuffled(make)(), states(shuffled(make)))
+    assert load(make([*range(1_000)]), states(lambda: make([*range(1_000)]))).notes == []
+    loader = load(shuffled(make)(), states(shuffled(make)), on_mismatch="adopt")
+    assert "taken all the same" in loader.notes[0]
+
+
+def test_rows_are_read_when_a_state_is_made_and_not_from_the_object_of_the_run() -> None:
+    rows = Rows([*range(1_000)])
+    it = iter(ps.from_sequence(rows))
+    for _ in range(3):
+        next(it)
+    reads = rows.reads
+    it.state_dict()
+    it.state_dict()
+    assert rows.reads == reads <= 16
+
+
+def test_rows_that_cannot_be_compared_load_and_that_is_told() -> None:
+    class Augmented(Rows):
+        def __getitem__(self, row: int) -> Any:
+            return self.rows[row], float(rng.random())
+
+    class Bad(Rows):
+        def __getitem__(self, row: int) -> Any:
+            raise OSError("not now")
+
+    rng = np.random.default_rng()
+    for kind in (Augmented, Bad):
+        state = states(lambda kind=kind: ps.from_sequence(kind([*range(50)])), steps=0)
+        loader = load(ps.from_sequence(kind([*range(50)])), state)
+        assert "its rows were not compared" in loader.notes[0]
+
+
+def test_torch_subsets_of_random_rows_are_told_apart() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    rows: Any = Rows([*range(1_000)])
+    for split in (
+        lambda: data.Subset(rows, random.sample(range(1_000), 800)),
+        lambda: data.random_split(rows, [800, 200])[0],
+    ):
+        with pytest.raises(ps.StateError, match="other rows"):
+            load(ps.from_sequence(split()), states(lambda split=split: ps.from_sequence(split())))
+    load(ps.from_sequence(data.Subset(rows, [3, 1, 2])), states(lambda: ps.from_sequence(data.Subset(rows, [3, 1, 2]))))
+
+
+def test_ranks_that_shuffle_for_themselves_are_refused_together(tmp_path: Path) -> None:
+    ranks = [ps.Loader(shuffled(ps.from_sequence)(), rank=rank, world_size=2) for rank in range(2)]
+    for loader in ranks:
+        next(iter(loader))
+    with pytest.raises(ps.StateError, match=r"ranks 0 and 1 read different data under the same names, \['data'\]"):
+        ranks[0].load_state_dict([loader.state_dict() for loader in ranks])
+    ps.save(tmp_path, ranks[1])
+    with pytest.raises(ps.StateError, match="ranks 0 and 1 read different data .* the same seed"):
+        ps.save(tmp_path, ranks[0])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.sources.hub import described_rows
+from penstock.sources.identity import sampled
 from penstock.testing import assert_covers, assert_resumes
 
 datasets: Any = pytest.importorskip("datasets")
@@ -65,3 +69,88 @@ def test_streams_are_mixed_with_files_by_any_workers(tmp_path: Path) -> None:
         with ps.Loader(mixed, workers=workers, executor=executor, epoch_length=20, lanes=4) as loader:
             runs.append(list(loader))
     assert runs[0] == runs[1] and len(runs[0]) == 20
+
+
+# ---------------------------------------------------------------- shuffled without a seed
+
+
+def resumed(make: Any, other: Any = None) -> ps.Loader:
+    run = ps.Loader(make())
+    next(iter(run))
+    again = ps.Loader((other or make)())
+    again.load_state_dict(json.loads(json.dumps(run.state_dict())))
+    return again
+
+
+STREAM = {
+    "shuffle": lambda data: data.shuffle(buffer_size=7),
+    "interleave": lambda data: datasets.interleave_datasets([data, data], probabilities=[0.5, 0.5]),
+    "below other steps": lambda data: data.shuffle(buffer_size=7).map(lambda row: row).skip(1).take(9),
+}
+TABLE = {
+    "shuffle": lambda data: data.shuffle(),
+    "split": lambda data: data.train_test_split(test_size=0.2)["train"],
+    "concatenate": lambda data: datasets.concatenate_datasets([data.shuffle(), data]),
+    "select": lambda data: data.select(random.sample(range(40), 30)),
+}
+
+
+@pytest.mark.parametrize("how", TABLE)
+def test_tables_in_another_order_are_refused(how: str) -> None:
+    with pytest.raises(ps.StateError, match=r"'data': other rows\n.*needs a seed, as in .shuffle\(seed=0\)"):
+        resumed(lambda: ps.from_sequence(TABLE[how](table())))
+
+
+@pytest.mark.parametrize("how", STREAM)
+def test_streams_in_another_order_are_refused(how: str) -> None:
+    with pytest.raises(ps.StateError, match="'data': other steps"):
+        resumed(lambda: ps.from_iterable(STREAM[how](table().to_iterable_dataset(num_shards=4))))
+
+
+def test_a_stream_of_a_table_in_another_order_and_another_buffer_are_refused() -> None:
+    stream = table().to_iterable_dataset(num_shards=4)
+    with pytest.raises(ps.StateError, match="'data': other steps"):
+        resumed(lambda: ps.from_iterable(table().shuffle().to_iterable_dataset(num_shards=4)))
+    with pytest.raises(ps.StateError, match="'data': other steps"):
+        resumed(
+            lambda: ps.from_iterable(stream.shuffle(seed=1, buffer_size=7)),
+            lambda: ps.from_iterable(stream.shuffle(seed=1, buffer_size=8)),
+        )
+
+
+def test_seeds_load_in_silence() -> None:
+    stream = table().to_iterable_dataset(num_shards=4)
+    for make in (
+        lambda: ps.from_sequence(table().shuffle(seed=1)),
+        lambda: ps.from_iterable(stream),
+        lambda: ps.from_iterable(stream.shuffle(seed=1, buffer_size=7)),
+        lambda: ps.from_iterable(datasets.interleave_datasets([stream, stream], probabilities=[0.5, 0.5], seed=1)),
+    ):
+        assert resumed(make).notes == []
+
+
+def test_a_fingerprint_that_is_random_is_no_difference_where_rows_are_equal() -> None:
+    def make() -> ps.Dataset:
+        data = table()
+        data._fingerprint = str(random.random())  # as datasets makes up for what it cannot hash
+        return ps.from_sequence(data)
+
+    (note,) = resumed(make).notes
+    assert "its fingerprint is not that of the state" in note and "40 of the rows were compared, and are equal" in note
+
+
+def test_rows_are_compared_as_they_are_stored() -> None:
+    def fail(rows: Any) -> Any:
+        raise AssertionError("nothing is decoded or transformed")
+
+    data = table()
+    assert sampled(described_rows(data.with_transform(fail)), 40) == sampled(described_rows(data), 40)
+
+
+def test_a_stream_of_a_function_is_named_and_compared(caplog: pytest.LogCaptureFixture) -> None:
+    def rows() -> Any:
+        yield from ({"x": x} for x in random.sample(range(40), 40))
+
+    with pytest.raises(ps.StateError, match="'data' is not what it was"):
+        resumed(lambda: ps.from_iterable(datasets.IterableDataset.from_generator(rows)))
+    assert "nothing tells in which order ['data'] gives its samples" in caplog.text

@@ -16,7 +16,7 @@ from example_counts import examples
 from helpers import as_lists
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
-from penstock.text import CausalLM, Padded
+from penstock.text import TRANSFORMERS, CausalLM, Padded, document_mask
 from penstock.text.causal_lm import FIELDS as EVERY
 
 Row = list[int]
@@ -306,3 +306,44 @@ def test_a_model_has_one_loss_however_its_documents_are_batched() -> None:
         assert loss(CausalLM(("input_ids", "labels", "attention_mask"))(Padded()(docs))) == wanted
         assert loss(CausalLM(flatten=True)(Padded()(docs))) == wanted
         assert loss(CausalLM(flatten=True)(packed([3, 7, 1, 5], 10, 2))) == wanted
+
+
+def _difference(model: Any, batch: dict[str, Any], rows: dict[str, Any]) -> float:
+    """The largest difference between the logits of a document in its row and alone."""
+    import torch
+
+    given = {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()}
+    with torch.no_grad():
+        logits, found = model(**given).logits, 0.0
+        for number, ids in enumerate(rows["segment_ids"]):
+            for document in range(1, int(ids.max()) + 1):
+                tokens = torch.from_numpy(rows["tokens"][number][ids == document]).long()
+                alone = model(tokens[None]).logits[0]
+                found = max(found, float((logits[number][torch.from_numpy(ids == document)] - alone).abs().max()))
+    return found
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_rows_are_documents_alone_in_a_model_with_its_defaults(attention: str) -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {
+        "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "max_position_embeddings": 64, "attn_implementation": attention,
+    }  # fmt: skip
+    model: Any = LlamaForCausalLM(LlamaConfig(**settings)).eval()
+    assert model.config.use_cache, "the default of transformers"
+    rows = packed([3, 7, 1, 5], 10, 2)
+    apart = CausalLM(TRANSFORMERS)(rows)
+    assert apart["use_cache"] is False
+    assert _difference(model, apart, rows) < 1e-5
+    together = {
+        "the default fields": CausalLM()(rows),
+        "a mask of padding": CausalLM((*TRANSFORMERS, "attention_mask"))(rows),
+        "positions of the row": CausalLM(TRANSFORMERS, positions="row")(rows),
+    }
+    assert {name for name, batch in together.items() if _difference(model, batch, rows) > 1e-2} == {*together}
+    dense = {**CausalLM()(rows), "attention_mask": document_mask(rows["segment_ids"])}
+    assert (_difference(model, dense, rows) < 1e-5) == (attention == "sdpa")

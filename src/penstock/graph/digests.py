@@ -125,15 +125,24 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
         raise StateError(f"the state does not say how long {leaf.name!r} was; it is damaged")
     if before >= len(source):
         return None
-    found: Facts = source.digest_of(before) if isinstance(source, Growing) else {}
+    grown = f"{leaf.name!r} has grown from {before} rows to {len(source)}"
+    found: Facts = {}
+    if isinstance(source, Growing):
+        found = source.digest_of(before)
+    elif not knows(type(source)):
+        found = {"rows": sampled(aside(source).read, before)}
     if other := [part for part, mine in found.items() if same_sample(then.get(part), mine) is False]:
         raise StateError(
             f"{leaf.name!r} has grown from {before} rows to {len(source)}, but the first {before} are not those of the "
             f"state (other {' and '.join(other)}), so the run cannot go on at its next sample: add rows at the end "
             "only, or give the data another name, to begin it anew"
         )
-    known = "are those of the state" if found else "were not compared: it cannot tell what they hold"
-    return f"{leaf.name!r} has grown from {before} rows to {len(source)}; the first {before} {known}"
+    if not found:
+        return f"{grown}; the first {before} were not compared: it cannot tell what they hold"
+    many = len(str(found.get("rows")).split())
+    if not 1 < many < before:
+        return f"{grown}; the first {before} are those of the state"
+    return f"{grown}; {many} of the first {before} rows were compared, and are those of the state"
 
 
 # ---------------------------------------------------------------- functions

@@ -158,9 +158,9 @@ class Session:
         self._warned = True
         if names:
             logging.getLogger("penstock").warning(
-                "nothing tells in which order %s %s its samples, and a resume is exact only where that is the same "
+                "nothing tells in which order %s %s samples, and a resume is exact only where that is the same "
                 "every time: seed what shuffles in the function, and say so by from_iterable(..., identity='v1')",
-                few(names), "gives" if len(names) == 1 else "give",
+                few(names), "gives its" if len(names) == 1 else "give their",
             )  # fmt: skip
 
     def start(self) -> None:

@@ -184,7 +184,7 @@ def sampled(read: Callable[[Ints], list[Any]], n: int, rows: int = _SAMPLED) -> 
     Random numbers that reading draws from the generators of the process are the same in every process, and those that
     others draw from them are not touched.
     """
-    places = sorted({0, n - 1, *keyed(n, max(1, rows - 2)).tolist()}) if n else []
+    places = [*range(n)] if n <= rows else [0, *(keyed(n - 2, rows - 2) + 1).tolist(), n - 1]
     first, again = ([_digest_of_row(read, row) for row in places] for _ in range(2))
     return " ".join(one if one == other else UNKNOWN for one, other in zip(first, again, strict=True))
 

@@ -11,12 +11,13 @@ A padded batch has the form of packed rows, with a document a row, so one functi
 [[-100, 6, 7], [-100, 9, -100]]
 """
 
-from .causal_lm import CausalLM, Field
+from .causal_lm import TRANSFORMERS, CausalLM, Field
 from .masks import document_mask, flash_varlen, flex_mask, splash_segment_ids
 from .padding import Padded, pad_columns, pad_rows
 from .tokenise import Tokenise
 
 __all__ = [
+    "TRANSFORMERS",
     "CausalLM",
     "Field",
     "Padded",

@@ -20,13 +20,20 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Field: TypeAlias = Literal[
     "input_ids", "labels", "attention_mask", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen",
     "cu_seqlens_q", "cu_seqlens_kv", "max_seqlen_q", "max_seqlen_kv",
-    "cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded",
+    "cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "use_cache",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
 ]  # fmt: skip
 Positions: TypeAlias = Literal["document", "row"]
 Integers: TypeAlias = Literal["int64", "int32"]
 
-FIELDS: tuple[Field, ...] = get_args(Field)
+FIELDS: tuple[Field, ...] = tuple(field for field in get_args(Field) if field != "use_cache")
+"""The fields that are made of the rows."""
+
+TRANSFORMERS: tuple[Field, ...] = (
+    "input_ids", "labels", "position_ids",
+    "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "use_cache",
+)  # fmt: skip
+"""The fields by which `model(**batch)` of transformers keeps documents of a row apart, with any of its attentions."""
 
 
 class CausalLM:
@@ -45,6 +52,7 @@ class CausalLM:
     - `cu_seqlens`: int32, where documents begin in the batch laid end to end, and its end, as flash-attn's varlen
       functions take it. Padding counts as a document. `max_seqlen` is the longest of them, an `int`.
     - `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`: the same under the names of transformers.
+    - `use_cache`: False. With a cache, their default, models of transformers look for no documents in `position_ids`.
     - `cu_seqlens_padded`: int32, where documents begin, and the end of the batch, each document with the padding after
       it, as Transformer Engine takes rows of `pack(pad_to_multiple=)`. `cu_seqlens` is then without padding, with as
       many entries, and `max_seqlen` with it.
@@ -83,7 +91,7 @@ class CausalLM:
         if isinstance(fields, str) or not fields:
             raise ConfigError(f"CausalLM(fields={fields!r}): a tuple of names, such as ('input_ids', 'labels')")
         for field in fields:
-            chosen(field, FIELDS, "CausalLM(fields: {})")
+            chosen(field, get_args(Field), "CausalLM(fields: {})")
         chosen(positions, get_args(Positions), "CausalLM(positions={})")
         chosen(dtype, get_args(Integers), "CausalLM(dtype={})")
         self.padded = any(field.endswith("_padded") for field in fields)
@@ -224,8 +232,9 @@ _MADE: dict[Field, Callable[[_Rows], Any]] = {
     "attention_mask": lambda rows: rows.told(rows.ids > 0),
     "position_ids": _Rows.positions,
     "segment_ids": lambda rows: rows.told(rows.ids, "int32"),
+    "use_cache": lambda rows: False,
     **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_kv"), _Rows.borders),
     **dict.fromkeys(("cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded"), _Rows.padded_borders),
     **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k", "max_seqlen_q", "max_seqlen_kv"), _Rows.longest),
 }
-_KNOWN = {"tokens", "loss_mask", *OWN, *FIELDS}
+_KNOWN = {"tokens", "loss_mask", *OWN, *get_args(Field)}
