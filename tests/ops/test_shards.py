@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.sources.identity import value_digest
+from penstock.sources.memory import Iterable
 
 
 def unseeded() -> Iterator[int]:
@@ -97,7 +98,7 @@ def test_an_identity_takes_the_place_of_the_comparison(caplog: pytest.LogCapture
     with pytest.raises(ps.StateError, match="'g': other identity"):
         ps.Loader(make("v2")).load_state_dict(saved)
     with pytest.raises(ps.ConfigError, match=r"a method digest\(\)"):
-        ps.from_iterable(ps.from_iterable(seeded).flow.source, identity=1)  # pyright: ignore[reportAttributeAccessIssue]
+        ps.from_iterable(Iterable(seeded), identity=1)
 
 
 def test_a_run_names_them_once_when_it_starts(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,13 +63,14 @@ def compared(saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt
     notes, refused = list[str](), list[str]()
     for leaf in leaves:
         name, mine = leaf.name, now[leaf.name]
-        then: Any = cast("dict[str, Any]", saved).get(name, mine)
-        if not isinstance(then, Mapping) or ("length" in mine) != ("length" in cast("Mapping[str, Any]", then)):
+        told: Any = cast("dict[str, Any]", saved).get(name, mine)
+        then = cast("Facts", told if isinstance(told, Mapping) else {})
+        if not then or ("length" in mine) != ("length" in then):
             raise StateError(f"the state does not say what the data of {name!r} was; it is damaged")
-        if adopt and then.get("length") != mine.get("length") and (grown := _grown(leaf, cast("Facts", then))):
+        if adopt and then.get("length") != mine.get("length") and (grown := _grown(leaf, then)):
             notes.append(grown)
             continue
-        other, unknown = different(cast("Facts", then), mine)
+        other, unknown = different(then, mine)
         if other:
             refused.append(f"{name!r}: other {' and '.join(other)}")
         elif unknown:

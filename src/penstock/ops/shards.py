@@ -15,7 +15,7 @@ import numpy as np
 from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.rows import Rows, empty_rows
 from ..errors import StateError
-from ..sources.identity import is_unidentified, value_digest
+from ..sources.identity import is_unidentified, knows, value_digest
 from ..streams.clock import Clock
 from ..streams.opening import Opening
 from ..streams.reader import Laps
@@ -81,7 +81,7 @@ class Sharded:
 
     def __init__(self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Clock | None = None) -> None:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
-        self._shelf, self._watched = Shelf(leaf, clock), is_unidentified(leaf.source)
+        self._shelf, self._watched = Shelf(leaf, clock), is_unidentified(leaf.source) or not knows(type(leaf.source))
         self._expected = dict[_Place, tuple[str, int]]()  # of all lanes that share this: digests, and where they stand
         self.seek(0, None)
 
@@ -142,7 +142,7 @@ class Sharded:
                 f"{self.leaf.name!r} is not what it was: sample {row} of {self._shelf.names[shard]!r} is another one "
                 "than in the run of the state, so samples would be given again or never. Seed what shuffles in its "
                 "function (seed=), or, where only details of the samples are random, say what they are by "
-                "from_iterable(..., identity='v1'); on_mismatch='adopt' takes them all the same"
+                "from_iterable(..., identity='v1') or digest() of Shards; on_mismatch='adopt' takes them all the same"
             )
         return found
 
@@ -176,9 +176,10 @@ def _has_witness(cursor: Json) -> bool:
 
 
 def _witness_of(told: Any, row: int) -> Witness:
-    found = as_list(told["witness"] if isinstance(told, dict) and "witness" in told else told)
+    held = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    found = as_list(held.get("witness"))
     if not isinstance(found[1], str):
-        raise bad_cursor(told, "a witness")
+        raise bad_cursor(found[1], "a digest")
     return Witness(as_int(found[0], row), found[1])
 
 

@@ -109,7 +109,7 @@ def _told(thing: Any) -> Any:
     """What tells a stream of Hugging Face's from another one: the steps, their numbers, the states of their generators,
     and some rows or the names of what is read.
     """
-    kind = type(thing)
+    kind = type(cast(object, thing))
     if isinstance(thing, str):
         return thing.split("/")[-2:]
     if isinstance(thing, bool | int | float | None):
@@ -124,8 +124,8 @@ def _told(thing: Any) -> Any:
     if kind.__module__.startswith("datasets.") and kind.__name__ == "Dataset":
         return [len(thing), sampled(described_rows(thing), len(thing))]
     if kind.__module__.startswith("datasets.iterable_dataset"):
-        public = {name: each for name, each in vars(thing).items() if not name.startswith("_")}
-        return [kind.__name__, _told(public)]
+        held = cast("dict[str, Any]", vars(thing))
+        return [kind.__name__, _told({name: each for name, each in held.items() if not name.startswith("_")})]
     return [kind.__qualname__, getattr(thing, "__qualname__", "")]
 
 

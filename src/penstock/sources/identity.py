@@ -25,7 +25,7 @@ from ..base.machine import seeded_globals
 from ..base.progress import Progress
 from ..base.random import hash64
 from ..errors import StorageError
-from ..types import Ints, is_source
+from ..types import Ints
 from . import sidecar
 from .remember import remembered
 from .values import Speller
@@ -69,13 +69,12 @@ class Opaque(Protocol):
 
 
 def is_unidentified(source: object) -> bool:
-    """Whether nothing tells what a source gives, or in which order: a function of the user's, without a digest.
+    """Whether nothing tells what a source gives, or in which order: a function of the user's.
 
-    >>> from penstock import from_iterable
-    >>> is_unidentified(from_iterable(lambda: iter("ab")).flow.source)
-    True
+    >>> is_unidentified([1, 2])
+    False
     """
-    return source.unknown if isinstance(source, Opaque) else not is_source(source) and not knows(type(source))
+    return isinstance(source, Opaque) and source.unknown
 
 
 @runtime_checkable
@@ -206,11 +205,16 @@ def aside(thing: Any, depth: int = 3) -> Any:
     trace in them. Files that are opened for it, counters and generators of random numbers are those of the copy. What
     has a destructor stays itself: that of a copy might close what both hold.
     """
-    kind = type(thing)
     if isinstance(thing, _RANDOM):
-        return copy.deepcopy(thing)
-    if isinstance(thing, list) and len(cast("list[Any]", thing)) <= _BLOCKS:
-        return [aside(one, depth - 1) for one in cast("list[Any]", thing)] if depth else thing
+        return copy.deepcopy(cast(Any, thing))
+    if isinstance(thing, list):
+        parts = cast("list[Any]", thing)
+        return [aside(one, depth - 1) for one in parts] if depth and len(parts) <= _BLOCKS else parts
+    return _copied(thing, depth)
+
+
+def _copied(thing: Any, depth: int) -> Any:
+    kind = type(cast(object, thing))
     if (
         not depth
         or not hasattr(thing, "__dict__")
@@ -221,7 +225,7 @@ def aside(thing: Any, depth: int = 3) -> Any:
         return thing
     try:
         made = copy.copy(thing)
-        for name, value in vars(thing).items():
+        for name, value in cast("dict[str, Any]", vars(thing)).items():
             if (other := aside(value, depth - 1)) is not value:
                 object.__setattr__(made, name, other)
     except Exception:  # an object that cannot be copied

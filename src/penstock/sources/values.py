@@ -59,7 +59,7 @@ class Speller:
         kind = type(cast(object, thing))
         if isinstance(thing, np.generic):
             value = cast(Any, thing).item()
-            return repr(value) if isinstance(value, np.generic) else value
+            return repr(cast(Any, value)) if isinstance(value, np.generic) else value
         if isinstance(thing, complex):
             return repr(thing)
         self.cost += _OBJECT
