@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.ops.shards import Sharded
 from penstock.sources.identity import value_digest
 from penstock.sources.memory import Iterable
+from penstock.streams.step import Leaf
 
 
 def unseeded() -> Iterator[int]:
@@ -123,3 +125,40 @@ def test_few_samples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) == 8 + 4
     list(ps.Loader(ps.from_iterable(seeded, identity=1), lanes=1))
     assert len(seen) == 12
+
+
+def test_a_resume_makes_the_stream_once() -> None:
+    made = list[int]()
+
+    def rows() -> Iterator[int]:
+        made.append(0)
+        yield from range(1_000)
+
+    for lanes in (1, 6):
+        saved = state(ps.from_iterable(rows, "g"), 500, lanes=lanes)
+        made.clear()
+        again = ps.Loader(ps.from_iterable(rows, "g"), lanes=lanes)
+        again.load_state_dict(saved)
+        assert next(iter(again)) == 500
+        assert len(made) == 1
+
+
+def test_what_was_refused_is_refused_again() -> None:
+    leaf = Leaf(0, "g", 0, Iterable(unseeded))
+    stream, again = Sharded(leaf), Sharded(leaf)
+    stream.pull(30)
+    again.seek(0, stream.cursor())
+    for _ in range(2):
+        with pytest.raises(ps.StateError, match="is not what it was"):
+            again.pull(1)
+
+
+def test_an_object_that_throws_when_it_is_looked_at_breaks_no_run() -> None:
+    class Odd:
+        @property
+        def __dict__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+            raise RuntimeError("not now")
+
+    assert value_digest(Odd()) == value_digest(Odd())
+    make = ps.from_iterable(lambda: (Odd() for _ in range(99)), "g")
+    ps.Loader(make).load_state_dict(state(make))

@@ -109,3 +109,22 @@ def test_what_has_a_destructor_is_not_copied() -> None:
     rows = Closing()
     assert aside(rows) is rows
     assert Closing.closed == 0
+
+
+def test_arrays_and_what_has_an_own_copy_are_not_copied(tmp_path: Any) -> None:
+    class Heavy:
+        def __init__(self) -> None:
+            self.tokens = np.lib.format.open_memmap(tmp_path / "t.npy", "w+", np.int64, (9,))
+            self.slow = Slow()
+
+    class Slow:
+        def __copy__(self) -> Any:
+            raise AssertionError("it takes long")
+
+        def __getstate__(self) -> Any:
+            raise AssertionError("it takes long")
+
+    rows = Heavy()
+    copied = aside(rows)
+    assert copied is not rows and copied.tokens is rows.tokens
+    assert type(copied.slow) is Slow

@@ -15,7 +15,7 @@ import numpy as np
 from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.rows import Rows, empty_rows
 from ..errors import StateError
-from ..sources.identity import is_unidentified, knows, value_digest
+from ..sources.identity import UNKNOWN, is_unidentified, knows, value_digest
 from ..streams.clock import Clock
 from ..streams.opening import Opening
 from ..streams.reader import Laps
@@ -83,6 +83,7 @@ class Sharded:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
         self._shelf, self._watched = Shelf(leaf, clock), is_unidentified(leaf.source) or not knows(type(leaf.source))
         self._expected = dict[_Place, tuple[str, int]]()  # of all lanes that share this: digests, and where they stand
+        self._equal = set[_Place]()
         self.seek(0, None)
 
     def cursor(self) -> Json:
@@ -92,9 +93,10 @@ class Sharded:
         shard, row, *known = [self._lane, 0] if cursor is None else as_list(cursor, 3 if _has_witness(cursor) else 2)
         self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row, _LONGEST)
         self._witness = _witness_of(known[0], self._row) if known else None
-        self._unchecked = self._witness is not None
-        if self._witness:
-            self._expected[epoch, self._shard, self._witness.row] = self._witness.digest, self._row
+        self._unchecked = False
+        if self._witness and (place := (epoch, self._shard, self._witness.row)) not in self._equal:
+            _, stop = self._expected.get(place, ("", self._row))
+            self._expected[place], self._unchecked = (self._witness.digest, min(stop, self._row)), True
 
     def close(self) -> None:
         self._shelf.close()
@@ -136,14 +138,16 @@ class Sharded:
     def _compared(self, place: _Place, value: Any) -> Witness:
         """A sample as a witness; refused where a cursor says that it was another one."""
         _, shard, row = place
-        found = Witness(row, value_digest(value))
-        if self._expected.pop(place, (found.digest, 0))[0] != found.digest:
+        found, (expected, _) = Witness(row, value_digest(value)), self._expected.get(place, (UNKNOWN, 0))
+        if UNKNOWN not in (expected, found.digest) and expected != found.digest:
             raise StateError(
                 f"{self.leaf.name!r} is not what it was: sample {row} of {self._shelf.names[shard]!r} is another one "
                 "than in the run of the state, so samples would be given again or never. Seed what shuffles in its "
                 "function (seed=), or, where only details of the samples are random, say what they are by "
                 "from_iterable(..., identity='v1') or digest() of Shards; on_mismatch='adopt' takes them all the same"
             )
+        if self._expected.pop(place, None):
+            self._equal.add(place)
         return found
 
     def _rows(self, n: int) -> Rows:

@@ -141,12 +141,15 @@ def _items(found: _Hash, items: Sequence[Any]) -> None:
 
 
 def value_digest(value: Any) -> str:
-    """Eight hex digits of one value, the same in every process.
+    """Eight hex digits of one value, the same in every process; `-` of what cannot be read.
 
     >>> value_digest({"a": {1, 2}}) == value_digest({"a": {2, 1}}), value_digest("x") == value_digest("y")
     (True, False)
     """
-    return hashlib.blake2b(Speller(content).spelled([value]), digest_size=4).hexdigest()
+    try:
+        return hashlib.blake2b(Speller(content).spelled([value]), digest_size=4).hexdigest()
+    except Exception:  # an object of the user's that throws when it is asked for its attributes
+        return UNKNOWN
 
 
 def keyed(n: int, many: int) -> Ints:
@@ -214,23 +217,18 @@ def aside(thing: Any, depth: int = 3) -> Any:
 
 
 def _copied(thing: Any, depth: int) -> Any:
+    """A copy of a plain object of Python that was not asked for one: what it says to `copy` may take long."""
     kind = type(cast(object, thing))
-    if (
-        not depth
-        or not hasattr(thing, "__dict__")
-        or hasattr(kind, "__del__")
-        or isinstance(thing, type)
-        or callable(thing)
-    ):
+    plain = kind.__new__ is object.__new__ and hasattr(thing, "__dict__") and not any(map(_has_slots, kind.__mro__))
+    if not depth or not plain or callable(thing) or hasattr(kind, "__del__") or hasattr(kind, "__array__"):
         return thing
-    try:
-        made = copy.copy(thing)
-        for name, value in cast("dict[str, Any]", vars(thing)).items():
-            if (other := aside(value, depth - 1)) is not value:
-                object.__setattr__(made, name, other)
-    except Exception:  # an object that cannot be copied
-        return thing
+    made = object.__new__(kind)
+    made.__dict__ |= {name: aside(value, depth - 1) for name, value in vars(thing).items()}
     return made
+
+
+def _has_slots(kind: type) -> bool:
+    return bool(kind.__dict__.get("__slots__"))
 
 
 def same_sample(one: object, other: object) -> bool | None:

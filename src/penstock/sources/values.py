@@ -10,6 +10,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property
 from pathlib import PurePath
@@ -37,8 +38,14 @@ class Speller:
         """The text of some values."""
         try:
             return json.dumps(items, default=self._plain, sort_keys=True).encode()
-        except (TypeError, ValueError, RecursionError):  # keys that are no texts, cycles
-            return "".join(json.dumps(self._limited(item, _DEPTH)) for item in items).encode()
+        except Exception:  # keys that are no texts, cycles, objects that throw when they are asked
+            return "".join(map(self._alone, items)).encode()
+
+    def _alone(self, item: Any) -> str:
+        try:
+            return json.dumps(self._limited(item, _DEPTH))
+        except Exception:
+            return _outside(item)
 
     def _limited(self, thing: Any, depth: int) -> Any:
         """A value as JSON, down to a depth."""
@@ -126,5 +133,7 @@ def _tensor(thing: Any) -> Any:
 def _outside(thing: Any) -> str:
     """Of an object of which nothing is known: its type, and its length if it has one."""
     kind = type(cast(object, thing))
-    length = len(thing) if hasattr(kind, "__len__") else ""
+    length: int | str = ""
+    with suppress(Exception):
+        length = len(thing) if hasattr(kind, "__len__") else ""
     return f"{kind.__qualname__}:{length}"
