@@ -109,6 +109,15 @@ def seeded_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(kept[2])
 
 
+def is_random_generator(thing: object) -> bool:
+    """Whether an object draws random numbers from a state of its own: `random.Random`, NumPy's generators."""
+    import random
+
+    import numpy as np
+
+    return isinstance(thing, random.Random | np.random.Generator | np.random.RandomState)
+
+
 def thread() -> int:
     """Which thread this is."""
     return threading.get_ident()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
-from ..base.machine import seeded_globals
+from ..base.machine import is_random_generator, seeded_globals
 from ..base.progress import Progress
 from ..base.random import hash64
 from ..errors import StorageError
@@ -200,15 +199,12 @@ def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
         return UNKNOWN
 
 
-_RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
-
-
 def aside(thing: Any, depth: int = 3) -> Any:
     """A shallow copy of an object of the user's, and of the objects that it reads from: reading a row from it leaves no
     trace in them. Files that are opened for it, counters and generators of random numbers are those of the copy. What
     has a destructor stays itself: that of a copy might close what both hold.
     """
-    if isinstance(thing, _RANDOM):
+    if is_random_generator(thing):
         return copy.deepcopy(cast(Any, thing))
     if isinstance(thing, list):
         parts = cast("list[Any]", thing)
@@ -222,8 +218,8 @@ def _copied(thing: Any, depth: int) -> Any:
     plain = kind.__new__ is object.__new__ and hasattr(thing, "__dict__") and not any(map(_has_slots, kind.__mro__))
     if not depth or not plain or callable(thing) or hasattr(kind, "__del__") or hasattr(kind, "__array__"):
         return thing
-    made = object.__new__(kind)
-    made.__dict__ |= {name: aside(value, depth - 1) for name, value in vars(thing).items()}
+    made, held = object.__new__(kind), cast("dict[str, Any]", vars(thing))
+    made.__dict__ |= {name: aside(value, depth - 1) for name, value in held.items()}
     return made
 
 
