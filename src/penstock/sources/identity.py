@@ -205,7 +205,7 @@ def aside(thing: Any, depth: int = 3) -> Any:
     has a destructor stays itself: that of a copy might close what both hold.
     """
     if is_random_generator(thing):
-        return copy.deepcopy(cast(Any, thing))
+        return copy.deepcopy(thing)
     if isinstance(thing, list):
         parts = cast("list[Any]", thing)
         return [aside(one, depth - 1) for one in parts] if depth and len(parts) <= _BLOCKS else parts
