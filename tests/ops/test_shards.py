@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from itertools import count, islice
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.ops.shards import Sharded
 from penstock.sources.identity import value_digest
 from penstock.sources.memory import Iterable
@@ -28,7 +28,7 @@ def seeded() -> Iterator[int]:
 def state(ds: ps.Dataset, steps: int = 30, **how: Any) -> dict[str, Any]:
     run = ps.Loader(ds, **how)
     list(islice(run, steps))
-    return json.loads(json.dumps(run.state_dict()))
+    return through_json(run.state_dict())
 
 
 STEPS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
@@ -65,7 +65,7 @@ def test_the_same_order_is_gone_on_in(how: str, lanes: int) -> None:
         whole = [str(item) for item in islice(make(), steps + 20)]
         run, again = make(), make()
         list(islice(run, steps))
-        saved = json.loads(json.dumps(run.state_dict()))
+        saved = through_json(run.state_dict())
         again.load_state_dict(saved)
         assert again.state_dict() == saved
         assert [str(item) for item in islice(again, 20)] == whole[steps:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from helpers import through_json
 from penstock.sources.hub import described_rows
 from penstock.sources.identity import sampled
 from penstock.testing import assert_covers, assert_resumes
@@ -78,7 +78,7 @@ def resumed(make: Any, other: Any = None) -> ps.Loader:
     run = ps.Loader(make())
     next(iter(run))
     again = ps.Loader((other or make)())
-    again.load_state_dict(json.loads(json.dumps(run.state_dict())))
+    again.load_state_dict(through_json(run.state_dict()))
     return again
 
 
