@@ -876,7 +876,8 @@ class Dataset(Shows):
             pad: fills the row: one value, or {feature: value}; give labels the value that the loss skips, often -100.
             bos: a token before every document; {feature: value} gives each feature its own.
             eos: a token after every document, in the same way; both count as tokens.
-            dtype: of the rows, and has all tokens: one or {feature: dtype}; else that of the first document.
+            dtype: of the rows: one or {feature: dtype}. Without it, vectors of integers become int32 whatever the sources
+                store, and other features keep their dtype.
             open_rows: rows that are filled at a time: 64 for `first_fit`, 4 for `best_fit`.
             window: for `best_fit`: documents that are looked at together, 1,000 when not given.
             overflow: for `best_fit` over known lengths: "split" packs `rows` rows at a time and cuts the rare document
@@ -916,6 +917,7 @@ class Dataset(Shows):
         pad: float | dict[str, float] = 0,
         align: int | dict[str, int] = 1,
         open_rows: int | None = None,
+        dtype: DType | dict[str, DType] = None,
     ) -> Dataset:
         """Rows of documents whose features have lengths of their own: inputs and targets, tokens and patches.
 
@@ -932,6 +934,7 @@ class Dataset(Shows):
             pad: fills the rows: one value, or {feature: value} and 0 for the rest.
             align: every document begins at a multiple of it; {feature: number} and 1 for the rest.
             open_rows: rows that are filled at a time, 64 when not given.
+            dtype: of the rows, as for `pack`: one or {feature: dtype}.
 
         Raises:
             ConfigError: for options that cannot work, or that the method does not use.
@@ -944,7 +947,7 @@ class Dataset(Shows):
         >>> row["ask"].tolist(), row["say"].tolist(), row["say_segment_ids"].tolist()
         ([1, 2, 4, 0], [3, 5, 6], [1, 2, 2])
         """
-        fold, rows = feature_packing(lengths, method, max_segments, unpacked, pad, align, open_rows)
+        fold, rows = feature_packing(lengths, method, max_segments, unpacked, pad, align, open_rows, dtype)
         return self._with(Each(Hold(self.flow, fold), "map", rows))
 
     def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:

@@ -15,6 +15,8 @@ VALUES = {
     "some groups are narrow": [1, 2, 3, *map(np.int8, (4, 5, 6)), 7, 8, np.int16(9), 10, 11, 12],
     "unsigned among them": [1, np.uint64(2), 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
     "too large for 64 bits": [1, 2, 3, 1 << 70, 4, 5, 6, 7, 8, 9, 10, 1 << 63],
+    "large for 63 bits": [1, 2, 3, (1 << 63) + 1, 4, 5, 6, 7, 8, 9, 10, 1 << 63],
+    "large among floats": [0.5, 1e300, float("nan"), 2.0, 1 << 53, 5, 6.0, 7, 8, 9.0, -(1 << 53), 1.5],
     "texts": ["a", "b", "c"] * 4,
     "arrays": [np.arange(2) + i for i in range(12)],
     "mappings": [{"x": i} for i in range(12)],

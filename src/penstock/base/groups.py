@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import exact_array
 from .tree import collate
 
 _TOGETHER = 1 << 12  # numbers made an array at once: who keeps one of its batches keeps so many
@@ -65,7 +66,7 @@ def _rows(values: list[Any], width: int) -> list[Any] | None:
     if plain is None:
         return None
     try:
-        numbers = np.asarray(values)
+        numbers = exact_array(values)
     except ValueError:  # something else was among them
         return None
     return [*numbers.reshape(-1, width)] if numbers.ndim == 1 and numbers.dtype == plain else None

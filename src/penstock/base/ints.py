@@ -72,23 +72,6 @@ def _whole_in(value: Any, dtype: np.dtype[Any]) -> int:
     return int(number)
 
 
-def narrowed(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Integers as those of another dtype, if it has them all; NumPy would keep their lower bits. Others as they are.
-
-    >>> narrowed(np.array([1, 2]), np.dtype("uint16")).dtype, narrowed(np.array([1.5]), np.dtype("uint16")).dtype
-    (dtype('uint16'), dtype('float64'))
-    >>> narrowed(np.array([1, 70_000]), np.dtype("uint16"))
-    Traceback (most recent call last):
-    ...
-    OverflowError: uint16 does not have 70000
-    """
-    if values.dtype.kind not in "iu" or dtype.kind not in "iu" or np.can_cast(values.dtype, dtype) or not values.size:
-        return values
-    held(values.min(), dtype)
-    held(values.max(), dtype)
-    return values.astype(dtype)
-
-
 def places(values: Any, where: str) -> Ints:
     """The whole numbers that were given, as a vector: a list, a range, an array of any kind of integers.
 

@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, DataError
 from ..types import Ints
+from .dtypes import InexactError, concatenate, exact_array, is_untyped
 from .hints import guided
 from .ints import held, whole
 from .tree import collate
 
 Array = npt.NDArray[Any]
+
+_EMPTY = np.zeros(0, np.int64)  # what empty rows are where none tells its dtype
 
 
 @guided
@@ -23,7 +26,8 @@ def pad(
 ) -> Callable[[list[Any]], dict[str, Any]]:
     """A `collate=` that fills fields up to the longest of the batch, and notes what is padding in a mask.
 
-    All other fields are collated as they are without it. Samples are mappings.
+    All other fields are collated as they are without it. Samples are mappings. Rows of several dtypes get their common
+    one, in which every integer keeps its value; an empty row takes that of the others.
 
     Args:
         fields: field -> what it is filled with. A field holds numbers, along its first axis; the others are equal.
@@ -146,18 +150,25 @@ def _others(samples: Sequence[Any], fields: Mapping[str, Any] | Sequence[str]) -
 
 
 def _rows(samples: Sequence[Any], name: str) -> list[Array]:
-    rows = [np.asarray(sample[name]) for sample in samples]
-    for number, row in enumerate(rows):
+    rows = list[Array]()
+    for number, sample in enumerate(samples):
+        try:
+            row = exact_array(sample[name])
+        except InexactError as error:
+            raise DataError(f"field {name!r} of sample {number} in the batch: {error}") from None
         if not row.ndim or row.dtype.kind not in "biufc":
             raise DataError(f"field {name!r} of sample {number} in the batch is no list or array of numbers")
+        rows.append(row)
     return rows
 
 
 def _joined(rows: Sequence[Array], name: str) -> Array:
-    """The rows one behind the other. An empty list says nothing about the dtype."""
-    some = [row for row in rows if row.size] or list(rows)[:1]
+    """The rows one behind the other, in their common dtype. Empty rows tell no dtype."""
+    some = [row for row in rows if row.size] or [next((row for row in rows if not is_untyped(row)), _EMPTY)]
     try:
-        return np.concatenate(some)
+        return concatenate(some)
+    except InexactError as error:
+        raise DataError(f"field {name!r}: {error}; give all samples one type in a map before") from None
     except ValueError as error:
         raise DataError(f"field {name!r} differs along more than its first axis: {error}") from error
 

@@ -57,10 +57,14 @@ class Spans(Sequence[Array]):
 
     @property
     def plain(self) -> bool:
-        """Whether all stores are vectors of one type."""
-        return {(type(store), store.dtype, store.ndim) for store in self.stores} == {
-            (np.ndarray, self.stores[0].dtype, 1)
-        }
+        """Whether all stores are vectors of integers, or of one other dtype."""
+        return {*map(type, self.stores)} == {np.ndarray} and are_alike(self.stores)
+
+
+def are_alike(arrays: Sequence[Array]) -> bool:
+    """Return whether all arrays are vectors of integers, or of one other dtype."""
+    dtypes = {array.dtype for array in arrays}
+    return {array.ndim for array in arrays} == {1} and (len(dtypes) == 1 or {dtype.kind for dtype in dtypes} <= {*"iu"})
 
 
 def join_spans(parts: Sequence[Spans], order: Ints) -> Spans:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -17,11 +17,10 @@ import numpy as np
 
 from ..errors import DataError
 from .columnar import Columnar
+from .dtypes import NUMERIC, InexactError, common_dtype, concatenate, exact_array
 from .room import room_for
 
 T = TypeVar("T")
-
-_NUMERIC = "biufcmM"  # NumPy dtype kinds that count as numbers
 
 
 class _Node(NamedTuple):
@@ -155,11 +154,11 @@ def _join(trees: Sequence[Any], path: str) -> Any:
         tables = [dict(zip(o.names, o.values, strict=True)) for o in others if o is not None]
         return node.like([_join([table[name] for table in tables], path + name) for name in node.names])
     try:
-        if isinstance(first, list):
+        if any(isinstance(tree, list) for tree in trees):
             return [row for tree in trees for row in tree]
         if isinstance(first, _tensor()):
-            return cast("Any", sys.modules["torch"]).cat(list(trees))
-        return np.concatenate(trees)
+            return cast("Any", sys.modules["torch"]).cat(_exact_tensors(trees))
+        return concatenate(trees)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{_field(path)} cannot be joined along its leading axis: {error}") from error
 
@@ -172,7 +171,8 @@ def collate(samples: Sequence[Any]) -> Any:
 
     Numbers give a vector of their natural dtype (int64, float64, bool), arrays of equal shape and lists of
     numbers are stacked, dicts, tuples and dataclasses are collated field by field; strings, bytes, `None` and
-    other objects come in a list. `DataError` names the field where shapes, keys or types differ.
+    other objects come in a list. Integers keep their value, as `common_dtype` says. `DataError` names the field
+    where shapes, keys or types differ, and an integer that cannot be kept.
 
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
@@ -186,10 +186,12 @@ def _collate(values: Sequence[Any], path: str) -> Any:
     if type(values[0]) is int or type(values[0]) is float:
         # The common case, decided by one call: a dtype that is no number's tells that something else was among them.
         try:
-            numbers = np.asarray(values)
+            numbers = exact_array(values)
+        except InexactError as error:
+            raise _inexact(path, error) from None
         except ValueError:
             numbers = None
-        if numbers is not None and numbers.ndim == 1 and numbers.dtype.kind in _NUMERIC:
+        if numbers is not None and numbers.ndim == 1 and numbers.dtype.kind in NUMERIC:
             return numbers
     kinds: set[type[Any]] = set(map(type, values))
     families = {_family(kind) for kind in kinds}
@@ -198,8 +200,7 @@ def _collate(values: Sequence[Any], path: str) -> Any:
         raise DataError(f"{_field(path)} mixes {names}: give every sample the same type, or use collate=list")
     match families.pop():
         case "number":
-            numbers = np.asarray(values)
-            return numbers if numbers.dtype.kind in _NUMERIC else list(values)
+            return _numbers(values, path)
         case "array":
             return _arrays(values, path)
         case "tensor":
@@ -237,10 +238,30 @@ def _tensor() -> tuple[type[Any], ...]:
     return () if torch is None else (torch.Tensor,)
 
 
+def _numbers(values: Sequence[Any], path: str) -> Any:
+    try:
+        numbers = exact_array(list(values))
+    except InexactError as error:
+        raise _inexact(path, error) from None
+    return numbers if numbers.dtype.kind in NUMERIC else list(values)
+
+
+def _inexact(path: str, error: InexactError) -> DataError:
+    sample = f"sample {error.place} in the batch"
+    at = f"{_field(path)} of {sample}" if path else sample
+    return DataError(f"{at}: {error}; give all samples one type in a map before, or use collate=list")
+
+
 def _arrays(values: Sequence[Any], path: str) -> Any:
     shape = values[0].shape
     if len({value.shape for value in values}) > 1:
         raise _ragged(path, [value.shape for value in values])
+    if len({value.dtype for value in values}) > 1:
+        try:
+            dtype = common_dtype(values)
+        except InexactError as error:
+            raise _inexact(path, error) from None
+        values = [value.astype(dtype, copy=False) for value in values]
     if not shape:
         return np.stack(values)
     # One concatenate and a reshape: numpy.stack makes a view of every array first.
@@ -250,7 +271,28 @@ def _arrays(values: Sequence[Any], path: str) -> Any:
 def _tensors(values: Sequence[Any], path: str) -> Any:
     if len({value.shape for value in values}) > 1:
         raise _ragged(path, [tuple(value.shape) for value in values])
-    return cast("Any", sys.modules["torch"]).stack(list(values))
+    try:
+        return cast("Any", sys.modules["torch"]).stack(_exact_tensors(values))
+    except InexactError as error:
+        raise _inexact(path, error) from None
+
+
+def _exact_tensors(tensors: Sequence[Any]) -> list[Any]:
+    """The tensors, if torch keeps their integers where it makes one dtype of them."""
+    torch: Any = sys.modules["torch"]
+    if len({tensor.dtype for tensor in tensors}) == 1:
+        return list(tensors)
+    floats = [tensor.dtype for tensor in tensors if tensor.dtype.is_floating_point or tensor.dtype.is_complex]
+    if floats and len(floats) < len(tensors):
+        found = reduce(torch.promote_types, floats)
+        limit = round(2 / torch.finfo(found).eps)
+        for place, tensor in enumerate(tensors):
+            if tensor.dtype in floats or tensor.dtype == torch.bool or not tensor.numel():
+                continue
+            low, high = int(tensor.min()), int(tensor.max())
+            if max(high, -low) > limit:
+                raise InexactError(f"{high if high >= -low else low} beside {found} is no {found}", place)
+    return list(tensors)
 
 
 def _mappings(values: Sequence[Any], path: str) -> Any:
@@ -281,10 +323,12 @@ def _lists(values: Sequence[Any], path: str) -> Any:
     if kinds and _family(kinds[0]) not in ("number", "array"):
         return list(values)
     try:
-        stacked = np.asarray(values)
+        stacked = exact_array(list(values))
+    except InexactError as error:
+        raise _inexact(path, error) from None
     except ValueError:
         raise _ragged(path, [_shape(value) for value in values]) from None
-    return stacked if stacked.dtype.kind in _NUMERIC else list(values)
+    return stacked if stacked.dtype.kind in NUMERIC else list(values)
 
 
 def _scalars(values: Any) -> Iterator[Any]:

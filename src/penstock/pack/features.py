@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.dtypes import TOKENS, InexactError, exact_array, narrowed, packed_dtype
 from ..base.hints import chosen
-from ..base.ints import held, narrowed, whole
+from ..base.ints import held, whole
 from ..errors import ConfigError, DataError
 from ..folds.bins import Bins, EndToEnd, FeatureRoom, length_of, pieces_of
 from ..types import Fold, Item, Part
-from .options import METHODS, Method
+from .options import METHODS, DType, Method, check_dtype
 from .row import Span
 
 
@@ -25,6 +26,7 @@ def feature_packing(
     pad: float | Mapping[str, float],
     align: int | Mapping[str, int],
     open_rows: int | None,
+    dtype: DType | Mapping[str, DType] = None,
 ) -> tuple[Fold, FeatureRows]:
     """The fold and the builder of `Dataset.pack_features`, its options checked."""
     step = "pack_features"
@@ -36,7 +38,10 @@ def feature_packing(
         raise ConfigError(f"{step}: unpacked={unpacked!r} must be a tuple of names, none of them in {list(names)}")
     room = FeatureRoom(names, tuple(whole(lengths[name], f"{step}({name!r}: {{}})", 1) for name in names))
     aligns = tuple(whole(each, step + "(align={})", 1) for each in _of_each("align", align, room, 1))
-    rows = FeatureRows(room, unpacked, align=aligns, padding=_of_each("pad", pad, room, 0), exact=True)
+    for each in _of_each("dtype", dtype, room, None):
+        check_dtype(each, step)
+    padding = _of_each("pad", pad, room, 0)
+    rows = FeatureRows(room, unpacked, align=aligns, padding=padding, exact=True, dtype=dtype, integers=TOKENS)
     if method == "concat_split":
         if max_segments is not None or open_rows is not None or set(aligns) != {1}:
             raise ConfigError(f"{step}: max_segments, open_rows and align are for first_fit and best_fit")
@@ -59,7 +64,8 @@ class FeatureRows:
     """The arrays of a row, from the pieces that a fold put together.
 
     Features in `meta` are packed without segments and positions, or listed where they have no room of their own; with
-    `exact`, documents must have no others. The first token of every piece becomes that of `bos`.
+    `exact`, documents must have no others. The first token of every piece becomes that of `bos`. Vectors of integers
+    become `integers`, where that is given; `dtype` is one for all features or a mapping of some.
     """
 
     def __init__(
@@ -71,13 +77,17 @@ class FeatureRows:
         padding: Sequence[Any] | None = None,
         bos: Mapping[str, int] | None = None,
         exact: bool = False,
+        dtype: DType | Mapping[str, DType] = None,
+        integers: np.dtype[Any] | None = None,
     ) -> None:
+        self.dtype, self.integers = dtype, integers
         self.room, self.meta, self.bos, self.exact = room, frozenset(meta), dict(bos or {}), exact
         self.align, self.padding = align or (1,) * len(room.names), padding or (0,) * len(room.names)
         self.listed = tuple(name for name in meta if name not in room.names)
         self.cut = [name not in self.meta for name in room.names]
         told = f"listed {[*self.listed]}, whole {sorted(self.meta)}, align {[*self.align]}, pad {[*self.padding]}"
-        self.__qualname__ = f"rows({told}, bos {sorted(self.bos.items())})"
+        dtypes = {name: np.dtype(asked).name for name in room.names if (asked := _of(dtype, name)) is not None}
+        self.__qualname__ = f"rows({told}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
 
     def __call__(self, group: Sequence[Item | Part]) -> dict[str, Any]:
         pieces = [*pieces_of(group, self.cut)]
@@ -102,32 +112,46 @@ class FeatureRows:
         self, i: int, values: Sequence[Any], spans: Sequence[Span | None]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         name, size = self.room.names[i], self.room.sizes[i]
-        first = np.asarray(values[0])
-        column = np.full((size, *first.shape[1:]), self._held(i, self.padding[i], first.dtype), first.dtype)
+        pieces = [self._piece(name, n, value, span) for n, (value, span) in enumerate(zip(values, spans, strict=True), 1)]
+        kind = self._dtype(name, values, pieces)
+        shape = next((piece for piece in pieces if length_of(piece)), pieces[0]).shape[1:]
+        column = np.full((size, *shape), self._held(i, self.padding[i], kind), kind)
         ids, places = np.zeros(size, np.int32), np.zeros(size, np.int32)
         begin = 0
-        for segment, (value, span) in enumerate(zip(values, spans, strict=True), 1):
+        for segment, piece in enumerate(pieces, 1):
             begin = -(-begin // self.align[i]) * self.align[i]
-            piece = np.asarray(value if span is None else value[span[0] : span[1]])
             length = length_of(piece)
             end = begin + length
-            if piece.shape[1:] != first.shape[1:] or (
-                length and not np.can_cast(piece.dtype, first.dtype, "same_kind")
-            ):
-                raise DataError(
+            if length and (piece.shape[1:] != shape or not np.can_cast(piece.dtype, kind, "same_kind")):
+                raise _part(
                     f"feature {name!r} is {piece.dtype}{[*piece.shape]}, the first of its row "
-                    f"{first.dtype}{[*first.shape]}: all must have one dtype and one shape behind the first axis",
-                    where=f"segment {segment} of a row",
+                    f"{kind}{[size, *shape]}: all must have one kind of dtype and one shape behind the first axis",
+                    segment,
                 )
-            try:
-                column[begin:end] = narrowed(piece, first.dtype)
-            except OverflowError as error:
-                raise DataError(f"feature {name!r}: {error}", where=f"segment {segment} of a row") from None
+            if length:
+                try:
+                    column[begin:end] = narrowed(piece, kind)
+                except OverflowError as error:
+                    raise _part(f"feature {name!r}: {error}; pass dtype='int64'", segment) from None
             if name in self.bos and length:
-                column[begin] = self._held(i, self.bos[name], first.dtype)
+                column[begin] = self._held(i, self.bos[name], kind)
             ids[begin:end], places[begin:end] = segment, np.arange(length)
             begin = end
         return column, ids, places
+
+    def _piece(self, name: str, segment: int, value: Any, span: Span | None) -> npt.NDArray[Any]:
+        try:
+            return exact_array(value if span is None else value[span[0] : span[1]])
+        except InexactError as error:
+            raise _part(f"feature {name!r}: {error}", segment) from None
+
+    def _dtype(self, name: str, values: Sequence[Any], pieces: list[npt.NDArray[Any]]) -> np.dtype[Any]:
+        told = pieces if any(map(length_of, pieces)) else [exact_array(value[:1]) for value in values]
+        try:
+            return packed_dtype(told, _of(self.dtype, name), self.integers)
+        except InexactError as error:
+            message = f"feature {name!r}: {error}; give all sources one type, or pass dtype="
+            raise _part(message, error.place + 1) from None
 
     def _held(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
         """Padding, or what stands before a document; an error where the dtype of the feature does not have it."""
@@ -135,3 +159,11 @@ class FeatureRows:
             return held(value, dtype)
         except OverflowError as error:
             raise DataError(f"feature {self.room.names[i]!r} cannot hold its padding {value}: {error}") from None
+
+
+def _of(dtype: Any, name: str) -> Any:
+    return dtype.get(name) if isinstance(dtype, Mapping) else dtype
+
+
+def _part(message: str, segment: int) -> DataError:
+    return DataError(message, where=f"segment {segment} of a row")

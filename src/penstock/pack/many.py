@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..base.ints import held, narrowed
-from ..base.spans import Spans
+from ..base.dtypes import TOKENS, narrowed
+from ..base.ints import held
+from ..base.spans import Spans, are_alike
 from ..folds.pack import Piece
 from ..types import Ints
 from .plan import Pieces
@@ -40,11 +41,11 @@ def build_plain(
 ) -> list[dict[str, Array]] | None:
     """All rows of the groups, stacked, so many at a time: what `build_row` makes of each, with one more axis in front.
 
-    None where that takes more: features, lists, mixed dtypes, or anything that is wrong and must be named.
+    None where that takes more: features, lists, dtypes of several kinds, or anything that is wrong and must be named.
     """
     if (found := _laid(groups, length, multiple, dtype, pad)) is None:
         return None
-    kind = found.tokens[0].dtype if dtype is None else np.dtype(dtype)
+    kind = _kind(found.tokens, dtype)
     made, row = list[dict[str, Array]](), 0
     for edges in _blocks(sizes, length):
         rows = edges[-1]
@@ -93,7 +94,7 @@ def _laid(groups: Sequence[Sequence[Piece]], length: int, multiple: int, dtype: 
         return None
     bounds = np.asarray([*(row.start for row in rows), last.stop], np.int64) - first.start
     left = length - np.add.reduceat(takes, bounds[:-1])
-    kind = pieces[0].dtype if dtype is None else np.dtype(dtype)
+    kind = _kind(pieces, dtype)
     if left.min() < 0 or not np.can_cast(pieces[0].dtype, kind, "same_kind"):
         return None
     # The number of a document in its row: counted over all rows, less those before its row.
@@ -133,14 +134,19 @@ def _between(pieces: list[Array], after: list[int], counts: list[int], padding: 
     return out + pieces[done:]
 
 
+def _kind(pieces: list[Array], dtype: Any) -> np.dtype[Any]:
+    """The dtype of the rows: pieces are all integers, or all of one dtype."""
+    if dtype is not None:
+        return np.dtype(dtype)
+    return TOKENS if pieces[0].dtype.kind in "iu" else pieces[0].dtype
+
+
 def _pieces(values: Sequence[Any], some: slice, starts: Ints, stops: Ints) -> list[Array] | None:
-    """Parts of documents, if these are vectors of one type."""
+    """Parts of documents, if these are vectors of integers, or of one other dtype."""
     if isinstance(values, Spans):
         return values.parts(some, starts, stops) if values.plain else None
     docs: Sequence[Any] = values[some]
-    if list(map(type, docs)).count(np.ndarray) < len(docs):
-        return None
-    if [doc.dtype for doc in docs].count(docs[0].dtype) < len(docs) or [doc.ndim for doc in docs].count(1) < len(docs):
+    if list(map(type, docs)).count(np.ndarray) < len(docs) or not are_alike(docs):
         return None
     return [doc[start:stop] for doc, start, stop in zip(docs, starts.tolist(), stops.tolist(), strict=True)]
 
@@ -148,8 +154,11 @@ def _pieces(values: Sequence[Any], some: slice, starts: Ints, stops: Ints) -> li
 def _together(pieces: list[Array], size: int, kind: np.dtype[Any]) -> Array | None:
     """The tokens of all pieces, as those of a dtype; None where it does not have them."""
     tokens = np.empty(size, kind)
+    dtypes = {piece.dtype for piece in pieces}
     try:
-        if not np.can_cast(pieces[0].dtype, kind):
+        if len(dtypes) > 1:
+            pieces = [narrowed(piece, kind) for piece in pieces]
+        elif kind.kind in "fc" or not np.can_cast(*dtypes, kind):
             pieces = [narrowed(np.concatenate(pieces), kind)]
         np.concatenate(pieces, out=tokens, casting="same_kind")
     except OverflowError:

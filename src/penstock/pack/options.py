@@ -45,8 +45,9 @@ class Packing:
     - `pad_to_multiple` fills what a row has of each document up to a multiple of it, which counts as tokens; a row is
       as long as several of them.
     - Documents of which the key `group_by` has different values are in different rows; `__source__` is their source.
-    - `dtype` is one for all or `{feature: dtype}`; without it, that of the first document in the row. A token that it
-      does not have is an error.
+    - `dtype` is one for all or `{feature: dtype}`. Without it, features that are vectors of integers become int32,
+      whatever the sources store, and others get the common dtype of the documents. An integer that it does not hold
+      is an error.
 
     >>> packing = Packing(6, eos=0, dtype="int32")
     >>> packing.size([5, 6, 7]), packing.extra
@@ -262,7 +263,12 @@ def _check_value(option: str, value: Any) -> None:
         if not isinstance(value, (int, float, np.number)):
             raise ConfigError(f"pack: {option} must be a number or a dict {{feature: number}}, not {value!r}")
         return
+    check_dtype(value, "pack")
+
+
+def check_dtype(value: Any, step: str) -> None:
+    """Raise `ConfigError` for what is no dtype of NumPy."""
     try:
         np.dtype(value)
     except (TypeError, UnicodeEncodeError):
-        raise ConfigError(f"pack: dtype {value!r} is no NumPy dtype") from None
+        raise ConfigError(f"{step}: dtype {value!r} is no NumPy dtype") from None

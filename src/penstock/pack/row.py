@@ -10,7 +10,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.ints import held, narrowed
+from ..base.dtypes import InexactError, exact_array, narrowed, packed_dtype
+from ..base.ints import held
 from ..errors import DataError
 from ..folds.pack import Piece
 from ..types import Part
@@ -176,45 +177,54 @@ def _packed(
 ) -> Array:
     """One feature of the row: its pieces of all documents behind each other, and the padding."""
     try:
-        first = np.asarray(values[0])
-        kind = first.dtype if dtype is None else np.dtype(dtype)
-        shape = first.shape[1:]
+        lead = ends[0] is not None
+        pieces = [_piece(value, span, size, lead) for value, span, size in zip(values, spans, sizes, strict=True)]
+        told = pieces if any(map(len, pieces)) else [exact_array(value[:1]) for value in values]
+        kind = packed_dtype(told, dtype)
         if kind.kind not in "biufc":
             raise TypeError(f"{kind} is no dtype of numbers")
-        if ends == (None, None):
-            pieces = [[v if j - i >= n else v[i:j]] for v, (i, j), n in zip(values, spans, sizes, strict=True)]
-        else:
+        shape = next((piece for piece in told if len(piece)), told[0]).shape[1:]
+        parts = [[_narrowed(name, i, piece, kind)] if len(piece) else [] for i, piece in enumerate(pieces)]
+        if ends != (None, None):
             before, behind = (None if end is None else np.full((1, *shape), held(end, kind), kind) for end in ends)
-            pieces = _with_ends(values, spans, sizes, before, behind)
+            parts = _with_ends(parts, spans, sizes, before, behind)
         if any(tails):
-            pieces = _with_tails(pieces, tails, np.full((1, *shape), held(pad, kind), kind))
+            parts = _with_tails(parts, tails, np.full((1, *shape), held(pad, kind), kind))
         out = np.empty((length, *shape) if shape else length, kind)
-        flat = [piece for some in pieces for piece in some]
-        # The dtype of the first document must hold all others; asked for by name, it may be narrower.
-        if dtype is not None:
-            flat = [narrowed(np.concatenate(flat), kind)]
-        np.concatenate(flat, out=out, casting="safe" if dtype is None else "same_kind")
+        np.concatenate([part for some in parts for part in some], out=out, casting="same_kind")
+    except InexactError as error:
+        raise _error(f"feature {name!r}: {error}; give all sources one type, or pass dtype=", error.place) from error
+    except DataError:
+        raise
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise _no_numbers(name, values, error) from error
     return out
 
 
+def _piece(value: Any, span: Span, size: int, lead: bool) -> Array:
+    """What a row holds of a document, without BOS (`lead`: it comes before the document) and EOS."""
+    start, stop = max(span[0] - lead, 0), min(span[1] - lead, size)
+    return exact_array(value if stop - start >= size else value[start:stop] if start < stop else value[:0])
+
+
+def _narrowed(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
+    """The integers of a piece in the dtype of the row; an error names the document with one that does not fit."""
+    try:
+        return narrowed(piece, kind)
+    except OverflowError as error:
+        wide = "uint64" if piece.dtype == np.uint64 and piece.max() >> 63 else "int64"
+        raise _error(f"feature {name!r}: {error}; pass dtype={wide!r} to pack", segment) from None
+
+
 def _with_ends(
-    values: list[Any], spans: list[Span], sizes: list[int], before: Array | None, behind: Array | None
+    parts: list[list[Array]], spans: list[Span], sizes: list[int], before: Array | None, behind: Array | None
 ) -> list[list[Array]]:
     """The pieces of documents that are counted with a token before or behind them; a split one has each once."""
-    shift = before is not None
     found: list[list[Array]] = []
-    for value, (start, stop), size in zip(values, spans, sizes, strict=True):
-        pieces: list[Array] = []
-        if before is not None and start == 0:
-            pieces.append(before)
-        # An empty list would count as floats.
-        if (i := max(start - shift, 0)) < (j := min(stop - shift, size)):
-            pieces.append(value[i:j])
-        if behind is not None and stop > shift + size:
-            pieces.append(behind)
-        found.append(pieces)
+    for some, (start, stop), size in zip(parts, spans, sizes, strict=True):
+        first = [before] if before is not None and start == 0 else []
+        last = [behind] if behind is not None and stop > (before is not None) + size else []
+        found.append([*first, *some, *last])
     return found
 
 
