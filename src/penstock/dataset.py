@@ -37,6 +37,7 @@ from .orders import BlockShuffle, BucketShuffle, Gap, Pick, Repeat, RepeatEach, 
 from .pack import DType, Long, Method, Missing, Overflow, Packing, Rebatch, feature_packing, join_parts
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
+from .sources.filed import file_and_row
 from .sources.memory import Memory
 from .streams.step import Failed, cause_of, listed
 from .types import Fold, Indices, Ints, Order, Part
@@ -146,9 +147,9 @@ class Dataset(Shows):
         try:
             return self._op.values(rows)
         except Failed as failure:
-            leaves = self.compiled.builder.leaves
-            cause, leaf = cause_of(failure, leaves), leaves[failure.leaf].name
-            cause.add_note(f"penstock: at index {failure.index} of source {leaf} (pass {failure.epoch})")
+            leaf = self.compiled.builder.leaves[failure.leaf]
+            cause, file = cause_of(failure, self.compiled.builder.leaves), file_and_row(leaf.source, failure.index)
+            cause.add_note(f"penstock: at index {failure.index} of source {leaf.name} (pass {failure.epoch}){file}")
             raise cause from None
 
     def sample(self, position: int) -> Any:

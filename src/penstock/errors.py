@@ -26,7 +26,8 @@ class StateError(PenstockError, ValueError):
 
 
 class DataError(PenstockError, ValueError):
-    """Data that cannot be read or that a function refused. `where` names file, line, row or key.
+    """Data that cannot be read or that a function refused. `where` names file, line, row or key; `part` is the index of
+    the item within its group (in a batch of packed rows: of the row, and of the document in it).
 
     >>> raise DataError("not valid JSON", where="code.jsonl, line 7")
     Traceback (most recent call last):
@@ -34,9 +35,9 @@ class DataError(PenstockError, ValueError):
     penstock.errors.DataError: code.jsonl, line 7: not valid JSON
     """
 
-    def __init__(self, message: str, *, where: str = "") -> None:
+    def __init__(self, message: str, *, where: str = "", part: tuple[int, ...] = ()) -> None:
         super().__init__(f"{where}: {message}" if where else message)
-        self.where = where
+        self.where, self.part = where, part
 
     def locate(self, path: str, row: int) -> None:
         """Name the file and the row of the sample, if the message does not name the file yet."""

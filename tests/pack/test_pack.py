@@ -337,7 +337,7 @@ def test_rows_give_the_documents_back(
     back = defaultdict[int, list[int]](list)
     for row, parts in zip(rows, made, strict=True):
         assert {name: (column.shape, column.dtype) for name, column in row.items()} == {
-            "tokens": ((length,), np.dtype(np.int64)),
+            "tokens": ((length,), np.dtype(np.int32)),
             "segment_ids": ((length,), np.dtype(np.int32)),
             "positions": ((length,), np.dtype(np.int32)),
         }
@@ -355,9 +355,10 @@ def test_rows_give_the_documents_back(
 def test_documents_may_be_lists_arrays_of_any_kind_or_memmaps(tmp_path: Any) -> None:
     np.arange(5, dtype=np.uint16).tofile(tmp_path / "tokens")
     disk = np.memmap(tmp_path / "tokens", np.uint16, "r")
-    assert packed([disk, disk], 6)[0]["tokens"].dtype == np.uint16
+    assert packed([disk, disk], 6, dtype="uint16")[0]["tokens"].dtype == np.uint16
+    assert packed([disk, disk], 6)[0]["tokens"].dtype == np.int32
     assert packed([disk, disk], 6, dtype="int32")[1]["tokens"].tolist() == [1, 2, 3, 4, 0, 0]
-    assert packed([[1, 2], [3]], 4)[0]["tokens"].dtype == np.int64
+    assert packed([[1, 2], [3]], 4)[0]["tokens"].dtype == np.int32
     assert packed([np.array([0.5]), np.array([1.5])], 2)[0]["tokens"].tolist() == [0.5, 1.5]
     assert packed([np.array([[1, 2], [3, 4]])], 3, pad=9)[0]["tokens"].tolist() == [[1, 2], [3, 4], [9, 9]]
 
@@ -427,13 +428,16 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
         ([{"ids": [1]}, [2]], {}, r"segment 2 of a row: a list among mappings"),
         ([{"ids": [1], "positions": [1]}], {}, r"packing adds columns of that name"),
         ([[1], [2]], {"features": ("ids",)}, r"a document is a list"),
-        ([np.array([1], np.uint16), np.array([-1])], {}, r"feature 'tokens' does not fit into one row \(see dtype="),
-        ([np.array([1], np.uint16)], {"pad": -1}, r"feature 'tokens' does not fit into one row \(see dtype= and pad="),
-        ([np.array([1], np.uint16)], {"eos": -1}, r"feature 'tokens' does not fit into one row"),
-        ([np.array([1], np.uint8)], {"eos": np.int64(300)}, "uint8 does not have 300"),
-        ([np.array([1], np.uint16)], {"pad": np.int32(-100)}, "uint16 does not have -100"),
-        ([np.array([1])], {"bos": 1.5}, "int64 does not have 1.5"),
-        ([np.array([1])], {"pad": float("nan")}, "int64 does not have nan"),
+        ([[1], [2**31]], {}, r"segment 2 of a row: feature 'tokens': int32 does not have 2147483648; pass dtype='int64'"),
+        ([[1], [2**63]], {}, r"segment 2 of a row: .* int32 does not have 9223372036854775808; pass dtype='uint64'"),
+        ([[0.5], [2**53 + 1]], {}, r"segment 2 of a row: feature 'tokens': 9007199254740993 .* is no float64"),
+        ([[2**24 + 1]], {"dtype": "float32"}, r"segment 1 of a row: feature 'tokens': 16777217 .* is no float32"),
+        ([[1]], {"pad": -1, "dtype": "uint16"}, r"feature 'tokens' does not fit into one row \(see dtype= and pad="),
+        ([[1]], {"eos": -1, "dtype": "uint16"}, r"feature 'tokens' does not fit into one row"),
+        ([[1]], {"eos": np.int64(300), "dtype": "uint8"}, "uint8 does not have 300"),
+        ([[1]], {"pad": np.int32(-100), "dtype": "uint16"}, "uint16 does not have -100"),
+        ([np.array([1])], {"bos": 1.5}, "int32 does not have 1.5"),
+        ([np.array([1])], {"pad": float("nan")}, "int32 does not have nan"),
         ([np.array([True])], {"pad": 2}, "bool does not have 2"),
         ([np.array([70_000])], {"dtype": "int16"}, "int16 does not have 70000"),
         ([np.array([70_000], np.uint32)], {"dtype": "uint16"}, "uint16 does not have 70000"),

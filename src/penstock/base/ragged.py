@@ -155,7 +155,7 @@ def _rows(samples: Sequence[Any], name: str) -> list[Array]:
         try:
             row = exact_array(sample[name])
         except InexactError as error:
-            raise DataError(f"field {name!r} of sample {number} in the batch: {error}") from None
+            raise DataError(f"field {name!r} of sample {number} in the batch: {error}", part=(number,)) from None
         if not row.ndim or row.dtype.kind not in "biufc":
             raise DataError(f"field {name!r} of sample {number} in the batch is no list or array of numbers")
         rows.append(row)
@@ -164,11 +164,15 @@ def _rows(samples: Sequence[Any], name: str) -> list[Array]:
 
 def _joined(rows: Sequence[Array], name: str) -> Array:
     """The rows one behind the other, in their common dtype. Empty rows tell no dtype."""
-    some = [row for row in rows if row.size] or [next((row for row in rows if not is_untyped(row)), _EMPTY)]
+    some = {place: row for place, row in enumerate(rows) if row.size}
+    if not some:
+        return next((row for row in rows if not is_untyped(row)), _EMPTY)
     try:
-        return concatenate(some)
+        return concatenate([*some.values()])
     except InexactError as error:
-        raise DataError(f"field {name!r}: {error}; give all samples one type in a map before") from None
+        place = [*some][error.place]
+        message = f"field {name!r} of sample {place} in the batch: {error}; give all samples one type in a map before"
+        raise DataError(message, part=(place,)) from None
     except ValueError as error:
         raise DataError(f"field {name!r} differs along more than its first axis: {error}") from error
 

@@ -41,6 +41,13 @@ class Rows:
             first = offsets[first]
         return first
 
+    def first_of(self, item: int, part: Sequence[int] = ()) -> int:
+        """The flat row at which an item begins, or the part of it that is named level by level."""
+        for depth, offsets in enumerate(self.levels):
+            inner = part[depth] if depth < len(part) else 0
+            item = min(int(offsets[item]) + inner, int(offsets[item + 1]) - 1)
+        return item
+
     def slice(self, start: int, stop: int) -> Rows:
         """Items `start:stop`, as views."""
         levels: list[Ints] = []

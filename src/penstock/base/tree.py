@@ -249,7 +249,8 @@ def _numbers(values: Sequence[Any], path: str) -> Any:
 def _inexact(path: str, error: InexactError) -> DataError:
     sample = f"sample {error.place} in the batch"
     at = f"{_field(path)} of {sample}" if path else sample
-    return DataError(f"{at}: {error}; give all samples one type in a map before, or use collate=list")
+    message = f"{at}: {error}; give all samples one type in a map before, or use collate=list"
+    return DataError(message, part=(error.place,))
 
 
 def _arrays(values: Sequence[Any], path: str) -> Any:

@@ -166,4 +166,4 @@ def _of(dtype: Any, name: str) -> Any:
 
 
 def _part(message: str, segment: int) -> DataError:
-    return DataError(message, where=f"segment {segment} of a row")
+    return DataError(message, where=f"segment {segment} of a row", part=(segment - 1,))

@@ -234,6 +234,12 @@ class PackedBatches:
     packing: Packing
 
     def __call__(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
+        for row, group in enumerate(groups) if self.packing.stacked(groups, [len(groups)]) is None else ():
+            try:
+                self.packing.build(group)
+            except DataError as error:
+                error.part = (row, *error.part)
+                raise
         return self.many([groups])[0]
 
     def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:

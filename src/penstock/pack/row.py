@@ -294,7 +294,7 @@ def _other_keys(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
 
 
 def _error(message: str, segment: int) -> DataError:
-    return DataError(message, where=f"segment {segment + 1} of a row")
+    return DataError(message, where=f"segment {segment + 1} of a row", part=(segment,))
 
 
 def _names(names: set[str]) -> str:

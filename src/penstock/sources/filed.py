@@ -32,10 +32,17 @@ def filed(source: object) -> Filed | None:
 
 def row_of(source: object, index: int) -> tuple[Path, int] | None:
     """The file in which a sample lies, and its row there; None where the source has no files."""
-    if (files := filed(source)) is None:
+    files = filed(source)
+    if files is None or not 0 <= index < len(cast("Any", source)):
         return None
     part, row = files.lying(np.asarray([index], np.int64))
     return files.paths[int(part[0])], int(row[0])
+
+
+def file_and_row(source: object, index: int) -> str:
+    """Return ": file, row n" for a row of a source of files, for notes of errors; nothing for other sources."""
+    found = row_of(source, index)
+    return f": {found[0]}, row {found[1]}" if found else ""
 
 
 class Keys:

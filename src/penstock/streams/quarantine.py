@@ -16,6 +16,7 @@ import numpy as np
 from ..base.random import key_of
 from ..base.rows import HOLE, Rows, join_rows
 from ..errors import ConfigError, DataError, GivenUpError, StateError
+from ..sources.filed import file_and_row
 from ..types import Ints
 from .feed import Unit
 from .journal import Journal, JournalEntry, SampleDraw, draw_shown, item_told, rows_told
@@ -189,9 +190,10 @@ class Quarantine:
         cause = cause_of(failure, self.leaves)
         draw = SampleDraw(self.leaves[failure.leaf].name, failure.epoch, failure.index)
         if unit.values is not None:
-            draw = self._draw(unit.rows, 0)
-        if reason := self._reason(failure):
-            cause.add_note(f"penstock: at sample {draw_shown(draw)}{reason}")
+            draw = self._draw(unit.rows, self._row_of(failure, unit.rows))
+        if (reason := self._reason(failure)) is not None:
+            file = file_and_row(self.leaves[failure.leaf].source, failure.index)
+            cause.add_note(f"penstock: at sample {draw_shown(draw)}{file}{reason}")
             raise cause from None
         freed = self._freed(unit.rows, draw)
         if draw not in self.journal.entries:
@@ -199,19 +201,24 @@ class Quarantine:
         elif not freed:
             raise cause from None
 
-    def _reason(self, failure: Failed) -> str:
-        """Why a failure is raised; nothing where the sample can be exchanged."""
+    def _row_of(self, failure: Failed, rows: Rows) -> int:
+        """The flat row of the sample that failed; the first one if it is not among them."""
+        same = (rows.leaf == failure.leaf) & (rows.epoch == failure.epoch) & (rows.index == failure.index)
+        return int(same.argmax()) if len(same) else 0
+
+    def _reason(self, failure: Failed) -> str | None:
+        """Why a failure is raised; None where the sample can be exchanged."""
         if isinstance(failure.cause, ConfigError | StateError):
             return "; not a fault of the sample"
         if isinstance(failure.cause, GivenUpError):
             return "; which is no fault of the sample"
         if is_storage(failure.cause):
             return f"; storage failed {RETRIES} times, which is no fault of the sample"
-        if self.journal.policy == "raise":
-            return "; on_error='quarantine' puts another in its place"
         if failure.grouped:
             return "; a function over groups failed, so no single sample can be exchanged"
-        return "; in a zip of streams the partners of a sample cannot be exchanged" if self.paired else ""
+        if self.journal.policy == "raise":
+            return "; on_error='quarantine' puts another in its place"
+        return "; in a zip of streams the partners of a sample cannot be exchanged" if self.paired else None
 
     def _freed(self, rows: Rows, draw: SampleDraw) -> bool:
         """Whether the failed draw stood in for others: these are given others again."""

@@ -143,7 +143,8 @@ class Step:
         except Exception as error:
             if isinstance(error, Skip):
                 error = not_to_be_skipped(error)
-            raise failed(rows, int(rows.firsts()[i]), error, self.grouped) from error
+            part = error.part if isinstance(error, DataError) else ()
+            raise failed(rows, rows.first_of(i, part), error, self.grouped) from error
 
     def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
         """For the i-th item, the function of its value alone."""
