@@ -62,7 +62,9 @@ ANSWERS = {
             mixture=TEXT, unit=UNIT, steps=INT, samples=INT, fingerprint=named(TEXT), sources=many(ROW),
             picture=maybe(TEXT),
         ),
-        packing=record(rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT),
+        packing=record(
+            rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT, stored=named(TEXT)
+        ),
     ),
     "at": answer(unit=UNIT, samples=many(SAMPLE)),
     "find": answer(

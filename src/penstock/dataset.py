@@ -31,6 +31,7 @@ from .graph.seeds import seeded
 from .graph.show import length, shown
 from .graph.shown import Shown, Shows
 from .graph.tail import batched
+from .graph.tokens import require_ids_fit
 from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op
 from .orders import BlockShuffle, BucketShuffle, Gap, Pick, Repeat, RepeatEach, Replay, Shuffle, Slice, WindowShuffle
@@ -877,8 +878,8 @@ class Dataset(Shows):
             pad: fills the row: one value, or {feature: value}; give labels the value that the loss skips, often -100.
             bos: a token before every document; {feature: value} gives each feature its own.
             eos: a token after every document, in the same way; both count as tokens.
-            dtype: of the rows: one or {feature: dtype}. Without it, vectors of integers become int32 whatever the sources
-                store, and other features keep their dtype.
+            dtype: of the rows: one or {feature: dtype}. Without it, vectors of integers become int32, whatever the
+                sources store, and other features keep their dtype.
             open_rows: rows that are filled at a time: 64 for `first_fit`, 4 for `best_fit`.
             window: for `best_fit`: documents that are looked at together, 1,000 when not given.
             overflow: for `best_fit` over known lengths: "split" packs `rows` rows at a time and cuts the rare document
@@ -894,8 +895,9 @@ class Dataset(Shows):
                 not full (`rows` is then 64 for each source or more, also of `concat_split`).
 
         Raises:
-            ConfigError: for options that cannot work, or that the method does not use.
-            DataError: while reading, for documents that cannot be packed.
+            ConfigError: for options that cannot work, or that the method does not use, and for ids of a source in
+                memory that the dtype does not hold.
+            DataError: while reading, for documents that cannot be packed, and ids that the dtype does not hold.
 
         >>> import penstock as ps
         >>> rows = ps.Loader(ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4), lanes=1)
@@ -906,6 +908,7 @@ class Dataset(Shows):
         packing = Packing(
             length, method, long, max_segments, *row, open_rows, window, overflow, rows, pad_to_multiple, group_by
         )
+        require_ids_fit(self.flow, packing)
         return self._with(Each(Hold(self.flow, packing.fold(), packing.sizer), "map", packing))
 
     def pack_features(

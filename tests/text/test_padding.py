@@ -24,7 +24,7 @@ def test_a_padded_row_is_a_packed_row_with_one_document(sizes: list[int], multip
     docs = [np.arange(1, size + 1, dtype=np.int16) for size in sizes]
     batch = Padded(pad, multiple)(docs)
     width = -(-max(sizes) // multiple) * multiple
-    assert batch["tokens"].shape == (len(docs), width) and batch["tokens"].dtype == np.int16
+    assert batch["tokens"].shape == (len(docs), width) and batch["tokens"].dtype == np.int32
     for i, doc in enumerate(docs):
         row = build_row([Item(0, len(doc), doc)] if width else [], width, pad=pad) if len(doc) else None
         if row is not None:
@@ -67,7 +67,9 @@ def test_it_is_a_collate_of_all_that_groups() -> None:
         ([{"a": [1]}, {"a": [1], "b": 2}], r"differ in the fields \['b'\]"),
         ([{"a": "x"}, {"a": "y"}], "no feature that is a row of numbers"),
         ([{"tokens": [1], "positions": [0]}], "Padded adds positions"),
-        ([{"tokens": np.ones(2, np.uint8), "labels": np.ones(1, np.uint8)}], "'labels' cannot hold its padding -100"),
+        ([{"tokens": np.ones(2, np.uint8), "labels": [True]}], "'labels' cannot hold its padding -100"),
+        ([[1], [2**31]], "field 'tokens' of sample 1 in the batch: int32 does not have 2147483648; pass dtype="),
+        ([[2**63, -1]], "field 'tokens' of sample 0 in the batch: -1 beside integers over"),
         ([[1, 2], "text"], "mixes"),
         ([{"tokens": [1]}, {"tokens": [[1], [2]]}], "shapes"),
     ],

@@ -128,7 +128,7 @@ def exact_array(values: Any) -> Array:
     if kind in "biuO" or not isinstance(values, list | tuple):
         return found
     if not found.size:
-        typed = [leaf for leaf in _leaves(cast("Any", values)) if isinstance(leaf, np.ndarray)]
+        typed = any(isinstance(leaf, np.ndarray) for leaf in _leaves(cast("Any", values)))
         return found if typed else found.astype(np.int64)
     if kind == "f":
         if found.ndim == 1 and set(map(type, cast("Any", values))) == {float}:
@@ -164,15 +164,21 @@ def is_untyped(values: Any) -> bool:
     """Return whether values are an empty list, or the float64 vector that NumPy makes of one: both tell no dtype."""
     if isinstance(values, list | tuple):
         return not values
-    return isinstance(values, np.ndarray) and values.shape == (0,) and values.dtype == _FLOAT64
+    if not isinstance(values, np.ndarray):
+        return False
+    array = cast("Array", values)
+    return array.shape == (0,) and array.dtype == _FLOAT64
 
 
-def concatenate(arrays: Sequence[Array], out: Array | None = None) -> Array:
-    """Join arrays along axis 0 as `np.concatenate` does, in their `common_dtype`."""
+def exact_arrays(arrays: Sequence[Array]) -> list[Array]:
+    """Return the arrays in their `common_dtype`."""
     dtype = common_dtype(arrays)
-    if out is not None:
-        return np.concatenate(arrays, out=out, casting="unsafe")
-    return np.concatenate(arrays, dtype=dtype, casting="unsafe")
+    return [array.astype(dtype, copy=False) for array in arrays]
+
+
+def concatenate(arrays: Sequence[Array]) -> Array:
+    """Join arrays along axis 0 as `np.concatenate` does, in their `common_dtype`."""
+    return np.concatenate(arrays, dtype=common_dtype(arrays), casting="unsafe")
 
 
 TOKENS = np.dtype(np.int32)
@@ -194,8 +200,8 @@ def packed_dtype(pieces: Sequence[Array], dtype: Any = None, integers: np.dtype[
     if not told:
         return integers or _INT64
     kinds = {piece.dtype.kind for piece in told}
-    vectors = integers is not None and kinds <= set("biu") and kinds != {"b"} and told[0].ndim == 1
-    return integers if vectors else common_dtype(pieces)
+    vectors = kinds <= set("biu") and kinds != {"b"} and told[0].ndim == 1
+    return integers if integers is not None and vectors else common_dtype(pieces)
 
 
 def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import ConfigError
 from ..types import Ints

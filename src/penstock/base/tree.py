@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError
 from .columnar import Columnar
-from .dtypes import NUMERIC, InexactError, common_dtype, concatenate, exact_array
+from .dtypes import NUMERIC, InexactError, concatenate, exact_array, exact_arrays
 from .room import room_for
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ def _join(trees: Sequence[Any], path: str) -> Any:
         if any(isinstance(tree, list) for tree in trees):
             return [row for tree in trees for row in tree]
         if isinstance(first, _tensor()):
-            return cast("Any", sys.modules["torch"]).cat(_exact_tensors(trees))
+            return cast("Any", sys.modules["torch"]).cat(exact_tensors(trees))
         return concatenate(trees)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{_field(path)} cannot be joined along its leading axis: {error}") from error
@@ -259,10 +259,9 @@ def _arrays(values: Sequence[Any], path: str) -> Any:
         raise _ragged(path, [value.shape for value in values])
     if len({value.dtype for value in values}) > 1:
         try:
-            dtype = common_dtype(values)
+            values = exact_arrays(values)
         except InexactError as error:
             raise _inexact(path, error) from None
-        values = [value.astype(dtype, copy=False) for value in values]
     if not shape:
         return np.stack(values)
     # One concatenate and a reshape: numpy.stack makes a view of every array first.
@@ -273,13 +272,13 @@ def _tensors(values: Sequence[Any], path: str) -> Any:
     if len({value.shape for value in values}) > 1:
         raise _ragged(path, [tuple(value.shape) for value in values])
     try:
-        return cast("Any", sys.modules["torch"]).stack(_exact_tensors(values))
+        return cast("Any", sys.modules["torch"]).stack(exact_tensors(values))
     except InexactError as error:
         raise _inexact(path, error) from None
 
 
-def _exact_tensors(tensors: Sequence[Any]) -> list[Any]:
-    """The tensors, if torch keeps their integers where it makes one dtype of them."""
+def exact_tensors(tensors: Sequence[Any]) -> list[Any]:
+    """Return the tensors in one dtype, as torch promotes them; raise `InexactError` where that rounds an integer."""
     torch: Any = sys.modules["torch"]
     if len({tensor.dtype for tensor in tensors}) == 1:
         return list(tensors)
@@ -293,7 +292,8 @@ def _exact_tensors(tensors: Sequence[Any]) -> list[Any]:
             low, high = int(tensor.min()), int(tensor.max())
             if max(high, -low) > limit:
                 raise InexactError(f"{high if high >= -low else low} beside {found} is no {found}", place)
-    return list(tensors)
+    dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
+    return [tensor.to(dtype) for tensor in tensors]
 
 
 def _mappings(values: Sequence[Any], path: str) -> Any:

@@ -14,8 +14,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..base.dtypes import narrowed
 from ..dataset import Dataset
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..loader import Loader
 from ..runtime.executors import ExecutorName
 
@@ -82,7 +83,7 @@ def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.in
     >>> found["targets"].tolist(), found["targets_segmentation"].tolist()
     ([6, 7, 8, 0, 0], [1, 0, 2, 0, 0])
     """
-    tokens, segments, positions = (np.asarray(batch[name], np.int32) for name in ("tokens", "segment_ids", "positions"))
+    tokens, segments, positions = (_int32(batch, name) for name in ("tokens", "segment_ids", "positions"))
     targets, trained = np.zeros_like(tokens), np.zeros_like(segments)
     targets[..., :-1] = tokens[..., 1:]
     trained[..., :-1] = np.where(segments[..., 1:] == segments[..., :-1], segments[..., 1:], 0)
@@ -94,6 +95,13 @@ def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.in
         "targets_position": positions,
         "targets_segmentation": trained,
     }
+
+
+def _int32(batch: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.int32]:
+    try:
+        return narrowed(np.asarray(batch[name]), np.dtype(np.int32)).astype(np.int32, copy=False)
+    except OverflowError as error:
+        raise DataError(f"MaxText takes int32, and {name!r} does not fit: {error}") from None
 
 
 class _Batches(Iterator[Any]):

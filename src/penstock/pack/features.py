@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -112,7 +112,9 @@ class FeatureRows:
         self, i: int, values: Sequence[Any], spans: Sequence[Span | None]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         name, size = self.room.names[i], self.room.sizes[i]
-        pieces = [self._piece(name, n, value, span) for n, (value, span) in enumerate(zip(values, spans, strict=True), 1)]
+        pieces = [
+            self._piece(name, n, value, span) for n, (value, span) in enumerate(zip(values, spans, strict=True), 1)
+        ]
         kind = self._dtype(name, values, pieces)
         shape = next((piece for piece in pieces if length_of(piece)), pieces[0]).shape[1:]
         column = np.full((size, *shape), self._held(i, self.padding[i], kind), kind)
@@ -162,7 +164,7 @@ class FeatureRows:
 
 
 def _of(dtype: Any, name: str) -> Any:
-    return dtype.get(name) if isinstance(dtype, Mapping) else dtype
+    return cast("Mapping[str, Any]", dtype).get(name) if isinstance(dtype, Mapping) else dtype
 
 
 def _part(message: str, segment: int) -> DataError:

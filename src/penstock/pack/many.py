@@ -158,7 +158,7 @@ def _together(pieces: list[Array], size: int, kind: np.dtype[Any]) -> Array | No
     try:
         if len(dtypes) > 1:
             pieces = [narrowed(piece, kind) for piece in pieces]
-        elif kind.kind in "fc" or not np.can_cast(*dtypes, kind):
+        elif kind.kind in "fc" or not np.can_cast(pieces[0].dtype, kind):
             pieces = [narrowed(np.concatenate(pieces), kind)]
         np.concatenate(pieces, out=tokens, casting="same_kind")
     except OverflowError:

@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
+from ..base.dtypes import TOKENS
 from ..base.hints import chosen
-from ..base.ints import whole
+from ..base.ints import held, whole
 from ..base.tree import collate
 from ..errors import ConfigError, DataError
 from ..folds.apart import SOURCE, Apart
@@ -99,6 +100,18 @@ class Packing:
             if given is not None or option == "pad":
                 for value in table.values():
                     _check_value(option, value)
+        if not isinstance(self.dtype, dict):
+            for option in ("bos", "eos"):
+                self._check_id(option, getattr(self, option))
+
+    def _check_id(self, option: str, value: Any) -> None:
+        """Refuse an id before or behind documents that the dtype of the tokens does not hold."""
+        kind = TOKENS if self.dtype is None else np.dtype(cast("Any", self.dtype))
+        if isinstance(value, int | np.integer):
+            try:
+                held(value, kind)
+            except OverflowError as error:
+                raise ConfigError(f"pack({option}={value}): {error}; pass dtype= of one that does") from None
 
     def _refuse_unused(self) -> None:
         fits = self.method != "concat_split"
@@ -234,13 +247,16 @@ class PackedBatches:
     packing: Packing
 
     def __call__(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
-        for row, group in enumerate(groups) if self.packing.stacked(groups, [len(groups)]) is None else ():
+        if (stacked := self.packing.stacked(groups, [len(groups)])) is not None:
+            return stacked[0]
+        rows = list[dict[str, Any]]()
+        for row, group in enumerate(groups):
             try:
-                self.packing.build(group)
+                rows.append(self.packing.build(group))
             except DataError as error:
                 error.part = (row, *error.part)
                 raise
-        return self.many([groups])[0]
+        return collate(rows)
 
     def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
         """The batches of many lists of groups."""

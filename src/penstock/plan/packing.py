@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +23,7 @@ class PackedShares:
       they are once padded to their longest.
     - `split`: the share of the documents of which a row has a part only, and `cut`: of those whose end is lost.
     - `sampled`: the documents that were looked at.
+    - `stored`: the dtype in which each source stores its tokens, where that is known without reading.
     """
 
     rows: int | None
@@ -30,6 +32,7 @@ class PackedShares:
     split: float
     cut: float
     sampled: int
+    stored: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def packing_of(op: PackedOp) -> PackedShares:

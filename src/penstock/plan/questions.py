@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from ..base.progress import Progress
 from ..base.sizes import total
 from ..errors import ConfigError
 from ..ops.op import Op
+from ..graph.tokens import stored_dtypes
 from ..ops.pack import passes_of
 from ..ops.tally import Tally
 from ..runtime.step_log import StepRecord, left_out_and_repeated, record_of, steps_of_row
@@ -234,7 +236,8 @@ class Questions(Located):
         packs = packs_of(self._op)
         if not packs:
             raise ConfigError("plan.packing(): nothing is packed here from lengths that are known beforehand")
-        return packing_of(packs[0])
+        stored = {name: str(dtype) for name, dtype in stored_dtypes(self.flow).items()}
+        return replace(packing_of(packs[0]), stored=stored)
 
     def epochs(self, position: int) -> dict[str, float]:
         """How often each source has been seen before a position: samples delivered over the samples it has to give.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.base.ints import distinct
+from penstock.graph.tokens import said_of
 from penstock.plan import PackedShares
 
 from .remarks import Row, remarks
@@ -212,4 +213,6 @@ def packing(told: PackedShares) -> str:
     """How full rows are and what becomes of documents, in a line."""
     amount = "" if told.rows is None else f"{told.rows:,} rows of {told.tokens:,} tokens in a pass, "
     lost = f", {told.cut:.2%} cut" if told.cut else ""
-    return f"{amount}{told.fill:.2%} full, {told.split:.2%} of the documents split{lost}"
+    differ = len(set(told.stored.values())) > 1
+    stored = f"; the sources store their tokens as {said_of(told.stored)}" if differ else ""
+    return f"{amount}{told.fill:.2%} full, {told.split:.2%} of the documents split{lost}{stored}"

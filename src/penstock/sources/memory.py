@@ -24,6 +24,7 @@ from .travel import packed, unpacked
 _PASSED = 64  # rows of a stream passed over before it is told
 _RUN = 4  # neighbours from which on a slice is worth it
 _CHEAP, _FEW = 64, 8  # rows of a sample: of tables and arrays, and of objects whose reading may cost much
+_SCANNED = 1 << 30  # bytes of tokens in memory that are looked through when a pipeline is described
 _SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
 
@@ -149,6 +150,7 @@ class Tokens:
     def __init__(self, tokens: npt.NDArray[Any], offsets: npt.ArrayLike) -> None:
         self._kept = (tokens, offsets)
         self._digest: Digest | None = None
+        self._ids: tuple[int, int] | None = None
         # A plain array over the same memory: slicing a np.memmap costs ten times as much.
         self._tokens, bounds = np.asarray(tokens), np.asarray(offsets)
         if self._tokens.ndim != 1 or bounds.ndim != 1 or bounds.dtype.kind not in "iu" or not bounds.size:
@@ -191,6 +193,24 @@ class Tokens:
     def lengths(self) -> Sizes:
         """The number of tokens of every document, as what lies between offsets."""
         return Spaced(self._offsets)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tokens."""
+        return self._tokens.dtype
+
+    def ids(self) -> tuple[int, int] | None:
+        """The least and the largest id; None of arrays that are mapped from a file, large, or empty."""
+        tokens = self.joined()
+        if (
+            isinstance(self._kept[0], np.memmap)
+            or tokens.nbytes > _SCANNED
+            or not tokens.size
+            or tokens.dtype.kind not in "iu"
+        ):
+            return None
+        self._ids = self._ids or (int(tokens.min()), int(tokens.max()))
+        return self._ids
 
     def joined(self) -> npt.NDArray[Any]:
         """The tokens of all documents end to end, as a view."""

@@ -57,6 +57,11 @@ class Selected:
         return self._chain.read(self._rows[indices])
 
     @property
+    def chain(self) -> Chain:
+        """The source that the rows are of."""
+        return self._chain
+
+    @property
     def counts(self) -> Counts | None:
         """What makes as many tokens of the rows as are known of them."""
         return self._chain.counts

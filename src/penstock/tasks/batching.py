@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..base.dtypes import InexactError, exact_arrays
+from ..base.tree import exact_tensors
 from ..errors import ConfigError, DataError
 
 
@@ -30,7 +32,7 @@ def batch_stack(values: Sequence[Any]) -> Any:
     shapes = [_shape(value, "batch_stack") for value in values]
     if len(set(shapes)) > 1:
         raise DataError(f"batch_stack: shapes differ ({_shapes(shapes)}); batch_pad_stack pads them with zeros")
-    return _library(values[0]).stack(list(values))
+    return _library(values[0]).stack(_of_one_dtype(values, "batch_stack"))
 
 
 def batch_pad_stack(values: Sequence[Any]) -> Any:
@@ -41,8 +43,9 @@ def batch_pad_stack(values: Sequence[Any]) -> Any:
            [2, 3]])
     """
     shapes = [_shape(value, "batch_pad_stack") for value in values]
+    values = _of_one_dtype(values, "batch_pad_stack")
     if len(set(shapes)) == 1:
-        return _library(values[0]).stack(list(values))
+        return _library(values[0]).stack(values)
     if len({len(shape) for shape in shapes}) > 1:
         raise DataError(f"batch_pad_stack: the numbers of axes differ ({_shapes(shapes)})")
     out = _zeros(values[0], (len(values), *map(max, zip(*shapes, strict=True))))
@@ -62,9 +65,10 @@ def concat_pad(values: Sequence[Any]) -> Any:
     shapes = [_shape(value, "concat_pad") for value in values]
     if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
         raise DataError(f"concat_pad: arrays of one number of axes, at least one, are needed ({_shapes(shapes)})")
+    values = _of_one_dtype(values, "concat_pad")
     if len({shape[1:] for shape in shapes}) == 1:
         library = _library(values[0])
-        return library.concatenate(values) if library is np else library.cat(list(values))
+        return library.concatenate(values) if library is np else library.cat(values)
     rows = sum(shape[0] for shape in shapes)
     out = _zeros(values[0], (rows, *map(max, zip(*(shape[1:] for shape in shapes), strict=True))))
     at = 0
@@ -135,6 +139,14 @@ def _is_tensor(value: Any) -> bool:
 
 def _library(value: Any) -> Any:
     return sys.modules["torch"] if _is_tensor(value) else np
+
+
+def _of_one_dtype(values: Sequence[Any], step: str) -> list[Any]:
+    """Arrays in the dtype that holds the numbers of all, or tensors as they are, if torch keeps their numbers."""
+    try:
+        return exact_tensors(values) if _is_tensor(values[0]) else exact_arrays(values)
+    except InexactError as error:
+        raise DataError(f"{step}: value {error.place}: {error}; give all one type before") from None
 
 
 def _zeros(like: Any, shape: tuple[int, ...]) -> Any:

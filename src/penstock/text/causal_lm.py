@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ..base.dtypes import narrowed
 from ..base.hints import chosen
 from ..base.ints import whole
 from ..errors import ConfigError, DataError
@@ -161,8 +162,15 @@ class _Rows:
 
     def told(self, values: Array, dtype: str | None = None) -> Array:
         """An entry for every token, as it is given out."""
-        typed = values.astype(dtype or self.to.dtype, copy=False)
+        typed = self.typed(values, dtype or self.to.dtype)
         return self.laid(typed) if self.to.flatten else typed
+
+    def typed(self, values: Array, dtype: str) -> Array:
+        """The values in another dtype, if it holds each of them."""
+        try:
+            return narrowed(values, np.dtype(dtype)).astype(dtype, copy=False)
+        except OverflowError as error:
+            raise DataError(f"CausalLM(dtype={dtype!r}): {error}") from None
 
     def feature(self, name: str, kinds: str = "biu") -> Array | None:
         """A feature with a number for every token; None where there is none of that name."""
@@ -181,7 +189,7 @@ class _Rows:
 
     def labels(self) -> Array:
         ignore, given = self.to.ignore, self.feature("labels")
-        labels = (self.tokens() if given is None else given).astype(self.to.dtype, order="C")
+        labels = self.typed(self.tokens() if given is None else given, self.to.dtype).astype(self.to.dtype, order="C")
         labels.reshape(-1)[self.documents.starts] = ignore
         labels[self.ids == 0] = ignore
         if (mask := self.feature("loss_mask", "biuf")) is not None:

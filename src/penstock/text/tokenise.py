@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
+from ..base.dtypes import TOKENS, exact_array, narrowed
 from ..base.ints import whole
 from ..errors import ConfigError, DataError, PenstockError, missing_extra
 from ..stores import is_far, located, told
@@ -46,6 +47,8 @@ class Tokenise:
     >>> ps.from_sequence(["ab", "c"]).map(Tokenise(letters, eos=0))[0]
     array([97, 98,  0], dtype=int32)
     """
+
+    token_dtype = TOKENS
 
     def __init__(
         self,
@@ -150,11 +153,14 @@ class Tokenise:
         return {name: fields[name] for name in self.keep}
 
     def _ids(self, given: Any) -> Tokens:
-        ids: npt.NDArray[Any] = np.asarray(given)
+        ids: npt.NDArray[Any] = exact_array(given)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataError(f"tokenise: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list of ids")
         before, after = self._ends
-        typed = ids.astype(np.int32, copy=False)
+        try:
+            typed = narrowed(ids, self.token_dtype).astype(np.int32, copy=False)
+        except OverflowError as error:
+            raise DataError(f"tokenise: the tokenizer gave an id over 32 bits: {error}") from None
         return np.concatenate([before, typed, after]) if before.size or after.size else typed
 
     def _encode(self, texts: list[str]) -> list[Any]:

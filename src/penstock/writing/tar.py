@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..base.dtypes import exact_array
 from ..errors import DataError
 from ..sources.tar import BLOCK, Member, padded, sample_part
 from .lines import as_json
@@ -106,7 +107,7 @@ def _data(extension: str, value: Any) -> bytes:
         return b"%d" % operator.index(value)
     if extension == "npy":
         file = io.BytesIO()
-        np.save(file, np.asarray(value), allow_pickle=False)
+        np.save(file, exact_array(value), allow_pickle=False)
         return file.getvalue()
     if isinstance(value, str):
         return value.encode()

@@ -52,6 +52,11 @@ class Windows:
     def __len__(self) -> int:
         return max(0, (int(self._starts[-1]) - 1) // self._length)
 
+    @property
+    def store(self) -> Chain | Tokens:
+        """The store that the windows are of."""
+        return self._store
+
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """The windows at `indices`."""
         self.ahead(indices, now=True)
