@@ -908,7 +908,7 @@ class Dataset(Shows):
         packing = Packing(
             length, method, long, max_segments, *row, open_rows, window, overflow, rows, pad_to_multiple, group_by
         )
-        require_ids_fit(self.flow, packing)
+        require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
         return self._with(Each(Hold(self.flow, packing.fold(), packing.sizer), "map", packing))
 
     def pack_features(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base.contract import fulfilled
+from .base.dtypes import TOKENS
 from .base.hints import chosen, guided, no_dataset
 from .base.ints import whole
 from .base.weights import by_name, plain
@@ -21,8 +22,10 @@ from .graph.history import history
 from .graph.indexed import why_not
 from .graph.lengths import weighed
 from .graph.nodes import Mix, Read, leaf_of
+from .graph.tokens import require_ids_fit
 from .mixing import SHARE_OF, ShareOf, Stop
 from .mixing.rules import By, Weighted
+from .pack import DType, check_dtype
 from .schedule import COUNTED, Counted, Schedule
 from .sources import Chain, Counts, held_as_columns, hub, open_files
 from .sources.memory import Iterable as Stream
@@ -172,19 +175,22 @@ def read(
 
 
 @guided
-def windows(store: Dataset, length: int) -> Dataset:
+def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     """The joined tokens of a store in windows: the plain samples of nanoGPT and Megatron.
 
     Documents lie end to end, in their order, and window `i` is tokens `i * length` to `(i + 1) * length`, the last one
     included: `length + 1` of them, so that inputs are `window[:-1]` and labels `window[1:]`. Neighbours share that one
-    token. What fills no window at the end is left out. A window that lies in one file is a view of it.
+    token. What fills no window at the end is left out.
 
     Args:
         store: what `read` gives for token stores, or `from_tokens`, without steps; shuffle the windows.
         length: the tokens of a window that are inputs.
+        dtype: of the windows, int32 if it is not given; one of the dtype of the store that lies in one file is a view.
 
     Raises:
-        ConfigError: for what is no token store.
+        ConfigError: for what is no token store, a dtype that is none of integers, and ids of a store in memory that it
+            does not hold.
+        DataError: while reading, for an id that the dtype does not hold.
 
     >>> import numpy as np, penstock as ps
     >>> ds = ps.windows(ps.from_tokens(np.arange(8), [0, 3, 8]), 3)
@@ -197,7 +203,12 @@ def windows(store: Dataset, length: int) -> Dataset:
             "windows: a token store as it is read, without steps on it, as in ps.windows(ps.read('train.bin', "
             "dtype='uint16'), 1024).shuffle()"
         )
-    return Dataset(Read(Windows(leaf.source, whole(length, "windows(length={})", 1)), leaf.name))
+    check_dtype(dtype, "windows")
+    kind = TOKENS if dtype is None else np.dtype(dtype)
+    if kind.kind not in "iu":
+        raise ConfigError(f"windows(dtype={dtype!r}): a dtype of integers, such as 'int64'")
+    require_ids_fit(leaf, kind, "windows")
+    return Dataset(Read(Windows(leaf.source, whole(length, "windows(length={})", 1), kind), leaf.name))
 
 
 @guided

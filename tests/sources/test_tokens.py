@@ -192,9 +192,10 @@ def test_windows_are_a_source_like_any(stores: Path) -> None:
         return ps.windows(ps.read(stores / "megatron-short.bin", name="books"), 8)
 
     assert_source(windows().flow.source, len)  # pyright: ignore[reportAttributeAccessIssue]
-    one = windows()
+    one = ps.windows(ps.read(stores / "megatron-short.bin", name="books"), 8, "uint16")
     first, again = one[1], one[1]
     assert np.shares_memory(first, again) and not first.flags.owndata
+    assert windows()[1].dtype == np.int32 and windows()[1].tolist() == first.tolist()
     batches = windows().shuffle(seed=5).batch(3)
     assert batches.plan.at(1)[0].source == "books" and batches.plan.find("books", 4)
     assert_resumes(lambda: ps.Loader(windows().shuffle(seed=5).batch(3)))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..base.dtypes import TOKENS
 from ..errors import ConfigError
 from ..mixing.rules import Weighted
 from ..orders import FixedSet
@@ -49,20 +48,18 @@ def said_of(stored: Mapping[str, object]) -> str:
     return " and ".join(f"{dtype} ({', '.join(each)})" for dtype, each in names.items())
 
 
-def require_ids_fit(flow: Flow, packing: Packing) -> None:
-    """Raise `ConfigError` if a source in memory holds an id that the rows of a packing cannot hold."""
-    asked: Any = packing.dtype.get("tokens") if isinstance(packing.dtype, dict) else packing.dtype
-    kind = TOKENS if asked is None else np.dtype(asked)
+def require_ids_fit(flow: Flow, dtype: np.dtype[Any], step: str) -> None:
+    """Raise `ConfigError` if a source in memory, of which every document is read, holds an id that a dtype does not."""
     for name, source in _sources(flow, (), whole=True):
-        if kind.kind not in "iu" or not isinstance(source, Tokens) or np.can_cast(source.dtype, kind):
+        if dtype.kind not in "iu" or not isinstance(source, Tokens) or np.can_cast(source.dtype, dtype):
             continue
         low, high = source.ids() or (0, 0)
-        limits = np.iinfo(kind)
+        limits = np.iinfo(dtype)
         if low < limits.min or high > limits.max:
             wide = "uint64" if high >> 63 else "int64"
             raise ConfigError(
-                f"pack({packing.length}): the source {name!r} holds the id {high if high > limits.max else low}, which "
-                f"{kind} does not have; pass dtype={wide!r} to pack"
+                f"{step}: the source {name!r} holds the id {high if high > limits.max else low}, which {dtype} "
+                f"does not have; pass dtype={wide!r}"
             )
 
 

@@ -12,6 +12,7 @@ from ..base import seams
 from ..sources import catalog, outlined, sidecar
 from ..sources.columnar import Arrow
 from ..sources.held import Held, Shared
+from ..sources.kinds import Made, kinds_of
 from ..sources.rows import arrow
 
 _LINE = 64 << 10  # bytes that are read of a file for its first line
@@ -77,6 +78,19 @@ def footers(paths: tuple[Path, ...], kind: str, asked: Sequence[str] | None) -> 
     if kind == "arrow" or not rows or not groups:
         return rows, columns, None
     return rows, columns, RowGroups(size, size / groups, size / rows, -(-rows // groups))
+
+
+def ids_in(path: Path, kind: str, column: str | None) -> str | None:
+    """The dtype of the integers in the lists of a column of a file; None if the column holds something else."""
+    if column is None:
+        return None
+    if kind == "arrow":
+        types = Arrow(path, columns=[column], shared=_shared()).types
+    else:
+        types = kinds_of(arrow("pyarrow.parquet").read_schema(str(path)), [column])
+    found = types[column]
+    inner = found.parts[0][1] if isinstance(found, Made) and found.of == "list" else None
+    return inner if isinstance(inner, str) and inner.lstrip("u").startswith("int") else None
 
 
 def _bytes(group: Any, asked: Sequence[str] | None) -> int:

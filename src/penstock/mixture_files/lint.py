@@ -5,23 +5,27 @@ data is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
 
 import numpy as np
 
+from ..base.dtypes import TOKENS
 from ..base.hints import near
 from ..errors import ConfigError, PenstockError
+from ..graph.tokens import said_of
 from ..orders import fraction_of
 from ..sources import of_its_own
 from ..sources.folders import part
 from ..sources.outside import outside
 from ..sources.paths import find, one_format
+from ..sources.tokens.forms import Ids, form_of
 from ..stores import located
 from .build import ENDS, schedule_of, token_of, tokenizers_of
 from .check import parse
-from .footers import RowGroups, first_of, footers, lines
+from .footers import RowGroups, first_of, footers, ids_in, lines
 from .model import MixtureFile, SourceEntry
 from .readers import Readers
 from .reading import Node, Notes, Problem
@@ -52,6 +56,7 @@ def lint(path: str | Path, most_epochs: float = MOST_EPOCHS, readers: Readers | 
         look = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)
         look.mixture(model, "", 1.0, model.run)
         look.ends(model)
+        look.tokens(model)
     return sorted(set(notes.problems))
 
 
@@ -61,6 +66,7 @@ class _Lint:
     most: float
     file: str
     readers: Readers
+    stored: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def wrong(self) -> bool:
@@ -90,6 +96,8 @@ class _Lint:
             if rows is not None and mine is not None and samples is not None:
                 self.epochs(source, model, here, mine * samples, rows)
             self.tokenizer(source, model, here)
+            if model.tokenise or source.tokenise:
+                self.stored[source.name] = str(TOKENS)
 
     # ------------------------------------------------------------ weights
 
@@ -213,8 +221,12 @@ class _Lint:
             if kind == "jsonl" and (has := first_of(found[0])):
                 self.columns(source, model, has, at, "the first row has no {column!r}{near}; it has {has}")
             return _sliced(source, model, lines(found, kind, model.cache))
+        if kind == "tokens":
+            with suppress(PenstockError, OSError):  # what is wrong with it is told when it is opened
+                self.stored[source.name] = form_of(found[0], Ids(source.dtype)).dtype.name
         if kind not in ("parquet", "arrow"):
             return None
+        self.listed(source, found[0], kind)
         try:
             rows, columns, slow = footers(tuple(found), kind, source.columns)
         except (PenstockError, OSError) as error:
@@ -226,6 +238,13 @@ class _Lint:
         if 0 < rows < _FEW_ROWS:
             self.notes.warn(node, at, f"it has only {rows} {'row' if rows == 1 else 'rows'}: is this all of it?")
         return _sliced(source, model, rows)
+
+    def listed(self, source: SourceEntry, path: Path, kind: str) -> None:
+        """The dtype of the ids in the only column of lists of integers, or in that of `lengths`."""
+        with suppress(PenstockError, OSError):
+            column = source.lengths or (source.columns[0] if source.columns and len(source.columns) == 1 else None)
+            if dtype := ids_in(path, kind, column):
+                self.stored[source.name] = dtype
 
     def slow(self, source: SourceEntry, model: MixtureFile, groups: RowGroups, at: str) -> None:
         """A shuffle of single rows of Parquet decodes a row group for each of them, unless they all stay in memory."""
@@ -265,6 +284,17 @@ class _Lint:
             if not located(tokenise.tokenizer).is_file():
                 said = f"there is no tokenizer {tokenise.tokenizer!r}"
                 self.notes.error(marks["tokenise"], f"{key}.tokenizer", said)
+
+    def tokens(self, model: MixtureFile) -> None:
+        """Sources whose tokens are stored in several dtypes, where rows are packed of them."""
+        if model.pack is None or len(set(self.stored.values())) < 2:
+            return
+        node, dtype = model.marks.get("pack", model.marks[""]), np.dtype(model.pack.get("dtype") or TOKENS)
+        wide = [name for name, stored in self.stored.items() if not np.can_cast(np.dtype(stored), dtype)]
+        said = f"the sources store their tokens as {said_of(self.stored)}; rows are {dtype}"
+        if wide:
+            said += f", and an id of {', '.join(wide)} that {dtype} does not hold is an error when it is read"
+        self.notes.problems.append(Problem(node.file, node.line, "pack", "note", said))
 
     def ends(self, model: MixtureFile) -> None:
         """Tokens around packed documents that the tokenizer does not know; one on a hub is not asked."""

@@ -10,7 +10,7 @@ from ..folds.fit import BestFit, FirstFit
 from ..folds.pack import OVERFLOWS, ConcatSplit, Long, Overflow, Piece, Rebatch, join_parts
 from .features import FeatureRows, feature_packing
 from .layout import Layout
-from .options import METHODS, DType, Method, PackedBatches, Packing
+from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype
 from .plan import Columns, Pieces, cut_at, fitted, plan, settled
 from .row import Missing, build_row
 from .window import Windows, by_sums
@@ -39,6 +39,7 @@ __all__ = [
     "Windows",
     "build_row",
     "by_sums",
+    "check_dtype",
     "cut_at",
     "feature_packing",
     "fitted",

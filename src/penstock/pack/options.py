@@ -106,7 +106,7 @@ class Packing:
 
     def _check_id(self, option: str, value: Any) -> None:
         """Refuse an id before or behind documents that the dtype of the tokens does not hold."""
-        kind = TOKENS if self.dtype is None else np.dtype(cast("Any", self.dtype))
+        kind = self.token_dtype
         if isinstance(value, int | np.integer):
             try:
                 held(value, kind)
@@ -171,6 +171,12 @@ class Packing:
     def extra(self) -> int:
         """How many tokens `bos` and `eos` add to every document; folds see `size + extra`."""
         return (self.bos is not None) + (self.eos is not None)
+
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        """The dtype of documents that are vectors of integers."""
+        dtype: Any = self.dtype.get("tokens") if isinstance(self.dtype, dict) else self.dtype
+        return TOKENS if dtype is None else np.dtype(dtype)
 
     @property
     def _listed(self) -> Sequence[str]:

@@ -202,12 +202,7 @@ class Tokens:
     def ids(self) -> tuple[int, int] | None:
         """The least and the largest id; None of arrays that are mapped from a file, large, or empty."""
         tokens = self.joined()
-        if (
-            isinstance(self._kept[0], np.memmap)
-            or tokens.nbytes > _SCANNED
-            or not tokens.size
-            or tokens.dtype.kind not in "iu"
-        ):
+        if isinstance(self._kept[0], np.memmap) or not 0 < tokens.nbytes <= _SCANNED or tokens.dtype.kind not in "iu":
             return None
         self._ids = self._ids or (int(tokens.min()), int(tokens.max()))
         return self._ids

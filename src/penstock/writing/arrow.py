@@ -13,12 +13,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..base.dtypes import is_untyped
 from ..dataset import Dataset
 from ..errors import DataError
 from ..sources.rows import arrow
 from ..sources.store import KEYS
 from ..types import Json
-from .exact import alike, culprit, exact, unfit
+from .exact import alike, culprit, exact, retyped, unfit
 from .tables import encoded
 
 _FIRST = 64  # samples that tell the schema
@@ -73,6 +74,7 @@ def columns_of(dataset: Dataset) -> Columns:
 def _type(values: list[Any], name: str) -> Any:
     """What a column of such values is: lists of what arrays hold, if they all hold the same, or what Arrow finds."""
     pa: Any = arrow()
+    values = retyped(values)
     dtypes: set[Any] = {cast(Any, value).dtype if isinstance(value, np.ndarray) else None for value in values}
     same = len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
     kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if same else pa.array(values).type
@@ -109,11 +111,22 @@ class ArrowEncoder:
     def file(self, pieces: Sequence[Any]) -> bytes:
         """The file of so many rows."""
         pa, schema, first = arrow(), self._columns.schema, self._first or 0
-        columns = [_column([row.get(field.name) for row in pieces], field, first) for field in schema]
+        columns = [_column(_values(pieces, field), field, first) for field in schema]
         keys = _keys(self._dataset, first, first + len(pieces))
         table = pa.table([*columns, keys], pa.schema([*schema, pa.field(KEYS, keys.type)]))
         self._first = first + len(pieces)
         return encoded(table, "arrow", "none")
+
+
+def _values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
+    """The values of a column; an empty vector that tells no dtype has that of the column."""
+    values = [row.get(field.name) for row in pieces]
+    if not any(isinstance(value, np.ndarray) and is_untyped(value) for value in values):
+        return values
+    types: Any = arrow("pyarrow.types")
+    number = types.is_list(field.type) and types.is_primitive(field.type.value_type)
+    empty: Any = np.zeros(0, field.type.value_type.to_pandas_dtype()) if number else []
+    return [empty if isinstance(value, np.ndarray) and is_untyped(value) else value for value in values]
 
 
 def _row(sample: Any, bare: str | None, position: int) -> Mapping[str, Any]:

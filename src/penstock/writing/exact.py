@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..base.dtypes import is_untyped
 from ..sources.rows import arrow
 
 
@@ -35,6 +36,21 @@ def exact(values: Sequence[Any], kind: Any) -> Any:
     for array in getattr(found, "chunks", [found]):  # more text than one array takes is several
         keeps(array, kind)
     return arrow().array(values, kind)
+
+
+def retyped(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column, with empty vectors that tell no dtype in the form of the others.
+
+    >>> retyped([np.array([]), np.array([5], np.int32)])
+    [array([], dtype=int32), array([5], dtype=int32)]
+    """
+    untyped = [isinstance(value, np.ndarray) and is_untyped(value) for value in values]
+    told = [value for value, empty in zip(values, untyped, strict=True) if not empty and value is not None]
+    if not told or not any(untyped):
+        return list(values)
+    like: Any = next((value for value in told if _typed(value) and value.ndim == 1), None)
+    empty: Any = [] if like is None else np.zeros(0, like.dtype)
+    return [empty if is_empty else value for value, is_empty in zip(values, untyped, strict=True)]
 
 
 def unfit() -> tuple[type[Exception], ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..sources.rows import arrow
-from .exact import alike, culprit, keeps, unfit
+from .exact import alike, culprit, keeps, retyped, unfit
 
 _ROWS = 1_000  # rows made into a table at a time
 
@@ -59,7 +59,7 @@ def _table(rows: list[Any], first: int) -> Any:
     pa: Any = arrow()
     columns = dict[str, Any]()
     for name in names:
-        values = [row.get(name) for row in rows]
+        values = retyped([row.get(name) for row in rows])
         try:
             columns[name] = pa.array(values)
             alike(values, columns[name].type)

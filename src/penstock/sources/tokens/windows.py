@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base import seams
-from ...errors import ConfigError
+from ...base.dtypes import TOKENS, narrowed
+from ...errors import ConfigError, DataError
 from ...stores import Range, Reach, Stores
 from ...types import Ints, Json
 from ..bare import Bare
@@ -33,15 +34,15 @@ class Windows:
     """Window `i` is tokens `i * length` to `(i + 1) * length`, both included, of the joined documents of a store.
 
     Neighbours share one token: the last label of one is the first input of the next. What fills no window is left out.
-    A window is a view where it lies in one file.
+    Tokens have the dtype that is asked for; a window of a store of that dtype is a view where it lies in one file.
 
-    >>> store = Tokens(np.arange(8), [0, 3, 8])
+    >>> store = Tokens(np.arange(8, dtype=np.uint16), [0, 3, 8])
     >>> Windows(store, 3).read(np.array([1, 0]))
-    [array([3, 4, 5, 6]), array([0, 1, 2, 3])]
+    [array([3, 4, 5, 6], dtype=int32), array([0, 1, 2, 3], dtype=int32)]
     """
 
-    def __init__(self, store: Chain | Tokens, length: int) -> None:
-        self._store, self._length = store, length
+    def __init__(self, store: Chain | Tokens, length: int, dtype: np.dtype[Any] = TOKENS) -> None:
+        self._store, self._length, self.dtype = store, length, dtype
         self._pieces: Sequence[Any] = store.files if isinstance(store, Chain) else [store]
         if len(self._pieces) and isinstance(self._pieces[0], Arrow) and isinstance(store, Chain) and store.column:
             self._pieces = [Bare(file, store.column) for file in self._pieces]
@@ -68,8 +69,19 @@ class Windows:
         found: list[npt.NDArray[Any]] = []
         for piece, place, stop in zip(pieces.tolist(), places, last.tolist(), strict=True):
             window = joined[piece][place : place + size]
-            found.append(window if piece == stop else self._over(window, range(piece + 1, stop + 1)))
+            whole = window if piece == stop else self._over(window, range(piece + 1, stop + 1))
+            found.append(self._typed(whole, piece, place))
         return found
+
+    def _typed(self, window: npt.NDArray[Any], piece: int, place: int) -> npt.NDArray[Any]:
+        """The window in the dtype of the windows; an error where that does not hold an id of it."""
+        if window.dtype.kind not in "iu":
+            return window
+        try:
+            return narrowed(window, self.dtype).astype(self.dtype, copy=False)
+        except OverflowError as error:
+            where = str(self._store.paths[piece]) if isinstance(self._store, Chain) else "tokens"
+            raise DataError(f"{error}; pass dtype='int64' to windows", where=f"{where}, token {place}") from None
 
     def _over(self, window: npt.NDArray[Any], pieces: range) -> npt.NDArray[Any]:
         """A window that begins like this and goes on in other files."""
@@ -110,7 +122,8 @@ class Windows:
 
     def describe(self) -> Json:
         """The length of the windows, and what they are of."""
-        return {"type": "windows", "length": self._length, "of": self._store.describe()}
+        found: dict[str, Json] = {"type": "windows", "length": self._length, "of": self._store.describe()}
+        return found if self.dtype == TOKENS else {**found, "dtype": self.dtype.name}
 
 
 def _totals(store: Chain | Tokens, pieces: Sequence[Any]) -> list[int]:
