@@ -124,17 +124,18 @@ class FeatureRows:
             begin = -(-begin // self.align[i]) * self.align[i]
             length = length_of(piece)
             end = begin + length
-            if length and (piece.shape[1:] != shape or not np.can_cast(piece.dtype, kind, "same_kind")):
-                raise _part(
-                    f"feature {name!r} is {piece.dtype}{[*piece.shape]}, the first of its row "
-                    f"{kind}{[size, *shape]}: all must have one kind of dtype and one shape behind the first axis",
-                    segment,
-                )
             if length:
                 try:
-                    column[begin:end] = narrowed(piece, kind)
+                    piece = narrowed(piece, kind)
                 except OverflowError as error:
                     raise _part(f"feature {name!r}: {error}; pass dtype='int64'", segment) from None
+                if piece.shape[1:] != shape or not np.can_cast(piece.dtype, kind, "same_kind"):
+                    raise _part(
+                        f"feature {name!r} is {piece.dtype}{[*piece.shape]}, the first of its row "
+                        f"{kind}{[size, *shape]}: all must have one kind of dtype and one shape behind the first axis",
+                        segment,
+                    )
+                column[begin:end] = piece
             if name in self.bos and length:
                 column[begin] = self._held(i, self.bos[name], kind)
             ids[begin:end], places[begin:end] = segment, np.arange(length)
