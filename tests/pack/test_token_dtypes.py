@@ -234,4 +234,4 @@ def test_plan_and_lint_name_sources_that_store_tokens_differently(tmp_path: Path
     stores = {name: ps.from_tokens(np.arange(40, dtype=name), range(0, 41, 4)) for name in ("uint16", "int32")}
     told = ps.mix(stores, {"uint16": 1, "int32": 1}).pack(8).plan.packing()
     assert told.stored == {"uint16": "uint16", "int32": "int32"}
-    assert in_words(told).endswith("; the sources store their tokens as uint16 (uint16) and int32 (int32)")
+    assert in_words(told).endswith("; the sources store their tokens as int32 (int32) and uint16 (uint16)")
