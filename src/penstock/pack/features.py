@@ -65,7 +65,8 @@ class FeatureRows:
 
     Features in `meta` are packed without segments and positions, or listed where they have no room of their own; with
     `exact`, documents must have no others. The first token of every piece becomes that of `bos`. Vectors of integers
-    become `integers`, where that is given; `dtype` is one for all features or a mapping of some.
+    become `integers`; without that, a row has the dtypes of its first document, as in Grain. `dtype` is one for all
+    features or a mapping of some.
     """
 
     def __init__(
@@ -149,6 +150,8 @@ class FeatureRows:
             raise _part(f"feature {name!r}: {error}", segment) from None
 
     def _dtype(self, name: str, values: Sequence[Any], pieces: list[npt.NDArray[Any]]) -> np.dtype[Any]:
+        if self.integers is None:
+            return next((piece for piece in pieces if length_of(piece)), pieces[0]).dtype
         told = pieces if any(map(length_of, pieces)) else [exact_array(value[:1]) for value in values]
         try:
             return packed_dtype(told, _of(self.dtype, name), self.integers)
