@@ -85,10 +85,14 @@ def ids_in(path: Path, kind: str, column: str | None) -> str | None:
     if column is None:
         return None
     if kind == "arrow":
-        types = Arrow(path, columns=[column], shared=_shared()).types
+        types = Arrow(path, columns=None, shared=_shared()).types
     else:
-        types = kinds_of(arrow("pyarrow.parquet").read_schema(str(path)), [column])
-    found = types[column]
+        try:
+            schema: Any = arrow("pyarrow.parquet").read_schema(str(path))
+        except (arrow().ArrowException, ValueError) as error:
+            raise OSError(f"{path}: cannot be read: {error}") from error
+        types = kinds_of(schema, schema.names)
+    found = types.get(column)
     inner = found.parts[0][1] if isinstance(found, Made) and found.of == "list" else None
     return inner if isinstance(inner, str) and inner.lstrip("u").startswith("int") else None
 
