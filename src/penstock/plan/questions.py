@@ -15,8 +15,8 @@ from ..base.ints import whole, within_reach
 from ..base.progress import Progress
 from ..base.sizes import total
 from ..errors import ConfigError
-from ..ops.op import Op
 from ..graph.tokens import stored_dtypes
+from ..ops.op import Op
 from ..ops.pack import passes_of
 from ..ops.tally import Tally
 from ..runtime.step_log import StepRecord, left_out_and_repeated, record_of, steps_of_row
