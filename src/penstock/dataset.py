@@ -76,7 +76,7 @@ class Dataset(Shows):
 
     def _with(self, flow: Flow) -> Dataset:
         found = Dataset(flow, self._seed)
-        found._compiled = Compiled(flow, before=self._compiled)
+        found._compiled = Compiled(flow, base=self._compiled)
         return found
 
     # ------------------------------------------------------------ asking

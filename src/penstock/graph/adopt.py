@@ -19,7 +19,7 @@ from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
 from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
 from .indexed import why_not
-from .nodes import Flow, Mix, Path, Read, inputs_of, under
+from .nodes import Flow, Path
 from .tail import tail_of
 
 _FAR = 1 << 40  # a row of what never ends, later than any that is looked at; of each, many documents may be packed
@@ -74,7 +74,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
         raise StateError("draws were made up for what was lost: a mixture that counts what is settled is not adopted")
     pasts = _pasts(saved, edits)
-    builder = _compiled(base)
+    builder = Builder(base)
     streams = _woven(builder)
     now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
@@ -119,7 +119,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
 
 def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: Stand) -> Change:
     """The change by which the mixture at a path goes on at a position of a pass where another one stops."""
-    present, (again, lap, at, behind, _) = _compiled(changed(base, edits)).mixtures[path].mixture, stand
+    present, (again, lap, at, behind, _) = Builder(changed(base, edits)).mixtures[path].mixture, stand
     until = Spliced(one_pass_of(bound(past, present), lap), present)
     until.at(np.arange(behind, at))  # refuses now what lanes still need
     counts = until.counts(at)
@@ -135,24 +135,6 @@ def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
     op = builder.op(rows)
     stands = ops.stands_below(op, (epoch + 1) * op.size - 1 if op.size else _FAR)
     return stands.get(id(builder.mixed[path]), (again,))[0] > again
-
-
-def _compiled(flow: Flow) -> Builder:
-    builder = Builder(flow)
-    _compile(builder, flow, 0, ())
-    return builder
-
-
-def _compile(builder: Builder, flow: Flow, seed: int, path: Path) -> None:
-    """Compile what is indexed in a tree."""
-    if why_not(flow) is None:
-        builder.op(flow, seed, path)
-    elif isinstance(flow, Mix):
-        inner = flow.rule.seed if isinstance(flow.rule, Weighted) else seed
-        for child, place in inputs_of(flow, path):
-            _compile(builder, child, inner, place)
-    elif not isinstance(flow, Read):
-        _compile(builder, flow.flow, seed, under(flow, path))
 
 
 def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:

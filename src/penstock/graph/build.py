@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -83,34 +83,34 @@ class Timing(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """The op of a flow, which is kept alive for its identity, and how many marks there were before it and after."""
+    """The op of a flow; the flow is kept alive, because its identity is a part of the key."""
 
     flow: Flow
     op: Op
-    before: int
-    after: int
 
 
 @dataclass
 class Builder:
-    """Compiles the parts of one tree; knows all its leaves. What was compiled of a tree that it goes on from, `before`,
-    is not compiled again.
+    """Compiles the parts of one tree.
+
+    An op is an immutable function of its flow, the seed in force, its path, and the context: the leaves of the whole
+    tree, their numbers and names, the numbers of its marks, and the clock. `base` is the builder of a tree that this
+    one extends: its ops are used again if the context is the same in both trees.
     """
 
     root: Flow
     timing: Timing | None = None
-    before: Builder | None = None
+    base: InitVar[Builder | None] = None
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
-    mixtures: dict[Path, History] = field(default_factory=dict[Path, History])
-    mixed: dict[Path, MixtureOp] = field(default_factory=dict[Path, MixtureOp])
+    _indexed: dict[Path, tuple[Mix, int]] = field(default_factory=dict[Path, tuple[Mix, int]])
     _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
     _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
-    _marks: int = 0
+    _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, base: Builder | None) -> None:
         self._leaf_of: dict[tuple[int, Path], Leaf] = {}
-        self._collect(self.root, ())
+        self._collect(self.root, 0, ())
         names = Counter(leaf.name for leaf in self.leaves)
         seen = Counter[str]()
         for i, leaf in enumerate(self.leaves):
@@ -118,8 +118,23 @@ class Builder:
                 self.leaves[i] = Leaf(leaf.number, f"{leaf.name}/{seen[leaf.name]}", leaf.key, leaf.source)
                 seen[leaf.name] += 1
         self._leaf_of = {where: self.leaves[leaf.number] for where, leaf in self._leaf_of.items()}
+        if base is not None and self._has_context_of(base):
+            self._ops = dict(base._ops)
+            if "lengths" in vars(base):
+                self.lengths = base.lengths
 
-    def _collect(self, flow: Flow, path: Path) -> None:
+    def _has_context_of(self, base: Builder) -> bool:
+        """Whether the ops of another tree are those of the same parts of this one."""
+        sources = [[(leaf.name, leaf.key, id(leaf.source)) for leaf in builder.leaves] for builder in (self, base)]
+        return (
+            sources[0] == sources[1]
+            and self.timing is base.timing
+            and base._marks.items() <= self._marks.items()
+            and not any(isinstance(made.op, ReadOp) and made.op.has_grown for made in base._ops.values())
+        )
+
+    def _collect(self, flow: Flow, seed: int, path: Path) -> None:
+        """Note the leaves, the mixtures with the seeds in force above them, and number the nodes that leave marks."""
         match flow:
             case Read(source, name):
                 full = shown_as(path) or name or "data"
@@ -127,12 +142,19 @@ class Builder:
                 self.leaves.append(leaf)
                 self._leaf_of[id(flow), path] = leaf
             case Mix(_, _, rule):
-                if isinstance(rule, Weighted) and why_not(flow) is not None:
-                    self.woven[path] = flow
+                inner = seed
+                if isinstance(rule, Weighted):
+                    inner = rule.seed
+                    if why_not(flow) is None:
+                        self._indexed[path] = flow, seed
+                    else:
+                        self.woven[path] = flow
                 for child, place in inputs_of(flow, path):
-                    self._collect(child, place)
+                    self._collect(child, inner, place)
             case Reorder(below) | Each(below) | Hold(below) | Head(below) | Rest(below) | Again(below):
-                self._collect(below, under(flow, path))
+                self._collect(below, seed, under(flow, path))
+                if isinstance(flow, Each | Hold):
+                    self._marks[id(flow), path] = len(self._marks) + 1
 
     # ------------------------------------------------------------ keys
 
@@ -161,10 +183,9 @@ class Builder:
             self._below[id(flow)] = found
         return self._below[id(flow)]
 
-    def mark(self) -> int:
-        """A number for a node that leaves marks on rows."""
-        self._marks += 1
-        return self._marks
+    def mark(self, flow: Each | Hold, path: Path) -> int:
+        """The number of a node that leaves marks on rows."""
+        return self._marks[id(flow), path]
 
     def leaf(self, flow: Read, path: Path) -> Leaf:
         """The leaf at this place of the tree."""
@@ -176,29 +197,18 @@ class Builder:
         """The op of a flow, made once."""
         place = id(flow), seed, path
         if place not in self._ops:
-            self._ops[place] = self._known(place) or self._made(flow, seed, path)
+            self._ops[place] = _Made(flow, self._op(flow, seed, path))
         return self._ops[place].op
 
-    def _made(self, flow: Flow, seed: int, path: Path) -> _Made:
-        marks = self._marks
-        return _Made(flow, self._op(flow, seed, path), marks, self._marks)
+    @cached_property
+    def mixed(self) -> Mapping[Path, MixtureOp]:
+        """The ops of the indexed mixtures."""
+        return {path: cast(MixtureOp, self.op(flow, seed, path)) for path, (flow, seed) in self._indexed.items()}
 
-    def _known(self, place: _Place) -> _Made | None:
-        """What a tree that was compiled before has there, if sources and marks have the same numbers in both."""
-        before = self.before
-        while before is not None:
-            found = before._ops.get(place)
-            if found is not None and found.before == self._marks and self._like(before):
-                self.mixtures, self.mixed = before.mixtures | self.mixtures, before.mixed | self.mixed
-                self._marks = found.after
-                return found
-            before = before.before
-        return None
-
-    def _like(self, before: Builder) -> bool:
-        """Whether another tree has the same sources, by the same names, and is timed by the same clock."""
-        told = [[(leaf.name, id(leaf.source)) for leaf in builder.leaves] for builder in (self, before)]
-        return told[0] == told[1] and before.timing is self.timing
+    @cached_property
+    def mixtures(self) -> Mapping[Path, History]:
+        """The indexed mixtures, with what happened to them."""
+        return {path: self._history(flow, path) for path, (flow, _) in self._indexed.items()}
 
     def _op(self, flow: Flow, seed: int, path: Path) -> Op:
         match flow:
@@ -219,7 +229,7 @@ class Builder:
             case Mix():
                 return self._mix(flow, seed, path)
             case Each(below):
-                return EachOp(self.op(below, seed, path), self.step(flow, seed, path), self.mark())
+                return EachOp(self.op(below, seed, path), self.step(flow, seed, path), self.mark(flow, path))
             case Hold(below, Batch(n, drop)):
                 tuples = isinstance(below, Mix) and isinstance(below.rule, Turns)
                 return BatchOp(self.op(below, seed, path), n, drop, tuples)
@@ -231,7 +241,7 @@ class Builder:
                     return HoldOp(inner, fold, size, key, names)
                 if isinstance(fold, Apart) and len(inner.leaves) == 1:
                     fold = fold.fold
-                counted, mark = Counted.by(size, self.lengths), self.mark()
+                counted, mark = Counted.by(size, self.lengths), self.mark(flow, path)
                 if by_sums(fold) and (inner.size is None or inner.alike):
                     self._refuse_empty(inner, counted.extra)
                     if isinstance(fold, ConcatSplit):
@@ -254,21 +264,26 @@ class Builder:
         return ordered(below, order, self.order_key(flow, kind, seed if flow.seed is None else flow.seed, path))
 
     def _mix(self, flow: Mix, seed: int, path: Path) -> Op:
-        rule = flow.rule
-        inner = rule.seed if isinstance(rule, Weighted) else seed
-        inputs = tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
+        rule, inputs = flow.rule, self._inputs(flow, seed, path)
         if rule.unindexed or not all(each.indexed for each in inputs):
             paired, at = isinstance(rule, Turns), path if isinstance(rule, Weighted) else None
             draws = partial(draws_of, flow, path)
             return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
-        at = path if isinstance(rule, Weighted | By) else None
-        sizes = tuple(each.size for each in inputs)
         if isinstance(rule, Weighted):
-            meters = tuple(BlockMeter(each, self.lengths) for each in inputs) if rule.clock else None
-            self.mixtures[path] = found = history(rule, flow.names, sizes, path, flow.flows, meters)
-            self.mixed[path] = mixture_op(found, inputs, len(self.leaves), path)
-            return self.mixed[path]
-        return MixOp(inputs, rule.schedule(sizes), len(self.leaves), at, isinstance(rule, By))
+            return mixture_op(self._history(flow, path), inputs, len(self.leaves), path)
+        at = path if isinstance(rule, By) else None
+        schedule = rule.schedule(tuple(each.size for each in inputs))
+        return MixOp(inputs, schedule, len(self.leaves), at, isinstance(rule, By))
+
+    def _inputs(self, flow: Mix, seed: int, path: Path) -> tuple[Op, ...]:
+        inner = flow.rule.seed if isinstance(flow.rule, Weighted) else seed
+        return tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
+
+    def _history(self, flow: Mix, path: Path) -> History:
+        """The mixture of an indexed mix by weight, with what happened to it."""
+        rule, inputs = cast(Weighted, flow.rule), self._inputs(flow, 0, path)
+        meters = tuple(BlockMeter(each, self.lengths) for each in inputs) if rule.clock else None
+        return history(rule, flow.names, tuple(each.size for each in inputs), path, flow.flows, meters)
 
     def order_key(self, flow: Reorder | Hold, kind: str, seed: int, path: Path) -> int:
         """The key of what orders samples. The names of the sources tell apart two of one length under one seed."""

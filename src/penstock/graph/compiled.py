@@ -16,10 +16,10 @@ from .recipe import identity, with_lengths
 
 
 class Compiled:
-    """A tree, compiled when it is first asked for; of a tree that it goes on from, `before`, what is known there."""
+    """A tree, compiled on first use. `base` is the compiled tree that it extends, whose ops it uses again."""
 
-    def __init__(self, flow: Flow, timing: Timing | None = None, before: Compiled | None = None) -> None:
-        self.flow, self._timing, self._before = flow, timing, before
+    def __init__(self, flow: Flow, timing: Timing | None = None, base: Compiled | None = None) -> None:
+        self.flow, self._timing, self._extended = flow, timing, base
 
     @property
     def clock(self) -> Clock | None:
@@ -33,10 +33,10 @@ class Compiled:
     @cached_property
     def builder(self) -> Builder:
         """What knows its leaves and makes its ops."""
-        before, self._before = self._before, None
-        while before is not None and "builder" not in before.__dict__:
-            before = before._before
-        return Builder(self.flow, self._timing, before and before.builder)
+        base, self._extended = self._extended, None
+        while base is not None and "builder" not in vars(base):
+            base = base._extended
+        return Builder(self.flow, self._timing, base and base.builder)
 
     def of(self, flow: Flow) -> Compiled:
         """What is compiled of a tree: this, where it is that very tree."""

@@ -128,12 +128,12 @@ class PackOp(PackedOp):
         return self._in_windows and position % self.size > 0
 
     @property
-    def began(self) -> bool:
-        """Whether a pass was planned."""
-        return "_first" in self.__dict__
+    def is_large(self) -> bool:
+        """Whether a pass has so many documents that questions about its rows are answered from a sample."""
+        return cast(int, self.flow.size) > _SAMPLED
 
     def sampled(self) -> Rows:
-        if cast(int, self.flow.size) <= _SAMPLED:
+        if not self.is_large:
             places = np.arange(self.size)
             return self.locate(places, np.zeros_like(places))
         places = np.arange(_SAMPLED)

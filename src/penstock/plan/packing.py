@@ -76,7 +76,7 @@ def _cuts(op: PackedOp) -> bool:
 
 def _rows_of_pass(op: PackedOp, tokens: int | None, each: float) -> int | None:
     """The rows of a pass; about, by those for each token of their documents, where they would have to be planned."""
-    if isinstance(op, PackOp) and not op.began and tokens is not None:
+    if isinstance(op, PackOp) and op.is_large and tokens is not None:
         least = 0 if op.row_length is None or _cuts(op) else -(-tokens // op.row_length)
         return max(round(tokens * each), least)
     return op.size
