@@ -1,10 +1,11 @@
-"""Random indexed trees, described before they are built, so that a test can build one again in another way."""
+"""Random trees, described before they are built, so that a test can build one again in another way."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from typing import Any, Literal, cast
 
@@ -14,13 +15,15 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import done
 from helpers import numbers
+from penstock.folds import BatchByTokens
+from penstock.graph.ends import endless
 from penstock.plan import Plan
 
 Key = tuple[str, int, int]
 
 Tree = tuple[Any, ...]
-"""`("numbers" | "spoiled" | "documents" | "texts", n, name)`, `("concat" | "zip", trees)`, `("mix", {name: (tree, weight)}, late, options)` with
-tuples for mappings, or a step: (method, tree, arguments, options)."""
+"""`("numbers" | "spoiled" | "documents" | "texts" | "stream", n, name)`, `("concat" | "zip" | "interleave", trees)`,
+`("mix", {name: (tree, weight)}, late, options)` with tuples for mappings, or a step: (method, tree, arguments, options)."""
 
 Draw = Callable[[Any], Any]
 
@@ -114,8 +117,12 @@ def noisy(x: Any, rng: np.random.Generator) -> tuple[Any, int]:
     return x, int(rng.integers(1000))
 
 
-def build(tree: Tree) -> ps.Dataset:
-    """The dataset of a description."""
+def build(tree: Tree, use: Callable[[ps.Dataset], ps.Dataset] = lambda ds: ds) -> ps.Dataset:
+    """The dataset of a description. Each dataset on the way is what `use` returns for it."""
+    return use(_built(tree, use))
+
+
+def _built(tree: Tree, use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
     match tree:
         case ("numbers", n, name):
             return numbers(n, name)
@@ -125,25 +132,27 @@ def build(tree: Tree) -> ps.Dataset:
             return documents(n, name)
         case ("texts", n, name):
             return ps.from_sequence(Texts(n), name=name)
-        case ("concat" | "zip" as kind, flows):
-            first, *rest = map(build, flows)
+        case ("stream", n, name):
+            return ps.from_iterable(partial(range, n), name=name)
+        case ("concat" | "zip" | "interleave" as kind, flows):
+            first, *rest = (build(flow, use) for flow in flows)
             return getattr(first, kind)(*rest)
         case ("mix", inputs, late, options):
             weights: Any = {name: weight for name, _, weight in inputs}
             if late:
                 weights = ps.Schedule([(0, weights), (late, dict.fromkeys(weights, 1))], "linear")
-            return ps.mix({name: build(flow) for name, flow, _ in inputs}, weights, seed=2, **dict(options))
+            return ps.mix({name: build(flow, use) for name, flow, _ in inputs}, weights, seed=2, **dict(options))
         case (method, flow, args, options):
-            return getattr(build(flow), method)(*args, **dict(options))
+            return getattr(build(flow, use), method)(*args, **dict(options))
     raise AssertionError(tree)
 
 
 def show(tree: Tree) -> str:
     """A description as code."""
     match tree:
-        case ("numbers" | "spoiled" | "documents" | "texts" as kind, n, name):
+        case ("numbers" | "spoiled" | "documents" | "texts" | "stream" as kind, n, name):
             return f"{kind}({n}, {name!r})"
-        case ("concat" | "zip" as kind, flows):
+        case ("concat" | "zip" | "interleave" as kind, flows):
             first, *rest = map(show, flows)
             return f"{first}.{kind}({', '.join(rest)})"
         case ("mix", inputs, late, options):
@@ -161,9 +170,9 @@ def show(tree: Tree) -> str:
 def changed(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
     """The description with a change made to every part of it, from below."""
     match tree:
-        case ("numbers" | "spoiled" | "documents" | "texts", *_):
+        case ("numbers" | "spoiled" | "documents" | "texts" | "stream", *_):
             return change(tree)
-        case ("concat" | "zip" as kind, flows):
+        case ("concat" | "zip" | "interleave" as kind, flows):
             return change((kind, tuple(changed(flow, change) for flow in flows)))
         case ("mix", inputs, late, options):
             inner = tuple((name, changed(flow, change), weight) for name, flow, weight in inputs)
@@ -361,6 +370,150 @@ def described(draw: st.DrawFn) -> Tree:
 def trees() -> st.SearchStrategy[ps.Dataset]:
     """Any tree that a plan can be asked of."""
     return described().map(build)
+
+
+# ---------------------------------------------------------------- streams at random
+
+
+def total(x: Any) -> int:
+    """A number that stands for any sample."""
+    if isinstance(x, dict):
+        return total(list(x.values()))
+    if isinstance(x, list | tuple | np.ndarray):
+        return sum(map(total, x))
+    return len(x) if isinstance(x, str) else int(x)
+
+
+def odd(x: Any) -> bool:
+    return total(x) % 2 == 1
+
+
+def few(x: Any) -> bool:
+    return total(x) % 5 != 0
+
+
+def spread(x: Any) -> list[Any]:
+    return [(x, j) for j in range(total(x) % 3)]
+
+
+def refuse_thirds(x: Any) -> Any:
+    if total(x) % 3 == 0:
+        raise ps.Skip
+    return x
+
+
+def tokens(x: Any) -> Any:
+    """A document of one to seven tokens."""
+    return np.arange(1 + total(x) % 7) + 10 * (total(x) % 100) + 1
+
+
+def features(x: Any) -> dict[str, Any]:
+    return {"ask": tokens(x), "say": tokens(x)[:3]}
+
+
+def weight(x: Any) -> int:
+    return 1 + total(x) % 7
+
+
+def joined(x: Any) -> tuple[int, ...]:
+    return (total(x),)
+
+
+def labelled(i: int, x: Any) -> tuple[int, Any]:
+    return int(i), x
+
+
+def named(x: Any, source: str, epoch: int, index: int) -> tuple[Any, str, int, int]:
+    return x, source, epoch, index
+
+
+STREAMED = [
+    "filter", "may_skip", "flat", "pack", "pack_features", "buffer", "window", "buckets", "by_tokens", "fold",
+    "rebatch", "limit", "skip", "repeat", "batch", "map", "index", "random", "source", "seed", "for_ever",
+]  # fmt: skip
+
+
+def streamed(draw: Draw) -> Grown:
+    """Any tree with steps whose yield depends on the data, at any place, and indexed steps among them."""
+    names = iter("abcdefgh")
+    flow = _stream(draw, names)
+    if draw(st.booleans()):
+        others = [_stream(draw, names) for _ in range(draw(st.integers(0, 2)))]
+        kind, flows = draw(st.sampled_from(["mix", "interleave", "concat", "zip"])), [flow, *others]
+        if kind == "mix":
+            stop = draw(st.sampled_from(["all_exhausted", "first_exhausted", "restart"]))
+            inputs = tuple((f"m{i}", each.tree, draw(st.integers(1, 3))) for i, each in enumerate(flows))
+            flow = of(("mix", inputs, 0, (("stop", stop),)))
+        else:
+            flow = of((kind, tuple(each.tree for each in flows)))
+    for _ in range(draw(st.integers(0, 3))):
+        flow = _step(draw, flow)
+    return flow
+
+
+def _stream(draw: Draw, names: Any) -> Grown:
+    flow = of(
+        (draw(st.sampled_from(["stream", "numbers", "numbers", "documents"])), draw(st.integers(3, 14)), next(names))
+    )
+    if flow.tree[0] == "numbers" and draw(st.booleans()):
+        flow = flow.then("shuffle")
+    for _ in range(draw(st.integers(0, 2))):
+        flow = _step(draw, flow)
+    return flow
+
+
+def _step(draw: Draw, flow: Grown) -> Grown:
+    match draw(st.sampled_from(STREAMED)):
+        case "filter":
+            return flow.then("filter", draw(st.sampled_from([odd, few])))
+        case "may_skip":
+            return flow.then("map", refuse_thirds, may_skip=True)
+        case "flat":
+            return flow.then("flat_map", spread)
+        case "pack":
+            method = draw(st.sampled_from(["concat_split", "first_fit", "best_fit"]))
+            return flow.then("map", tokens).then("pack", draw(st.integers(7, 12)), method)
+        case "pack_features":
+            return flow.then("map", features).then("pack_features", {"ask": 9, "say": 6}, "first_fit")
+        case "buffer":
+            return flow.then("shuffle_buffer", draw(st.integers(1, 6)))
+        case "window":
+            return flow.then("shuffle", window=draw(st.integers(1, 5)))
+        case "buckets":
+            return flow.then("bucket_by_length", [3, 5], draw(st.integers(1, 3)), size=weight, collate=list)
+        case "by_tokens":
+            return flow.then("batch_by_tokens", draw(st.integers(7, 15)), size=weight, collate=list)
+        case "fold":
+            return flow.then("fold", BatchByTokens(9), size=weight, build=list)
+        case "rebatch":
+            return flow.then("map", tokens).then("rebatch", draw(st.integers(1, 5)), draw(st.booleans()))
+        case "limit":
+            return flow.then("limit", draw(st.integers(1, 9)))
+        case "skip":
+            return flow.then("skip", draw(st.integers(0, 3)))
+        case "repeat":
+            return flow if endless(flow.ds.flow) else flow.then("repeat", draw(st.integers(1, 3)))
+        case "for_ever" if not endless(flow.ds.flow):
+            return flow.then("repeat")
+        case "batch":
+            return flow.then("batch", draw(st.integers(1, 4)), draw(st.booleans()), collate=list)
+        case "index":
+            return flow.then("map_with_index", labelled)
+        case "random":
+            return flow.then("random_map", noisy)
+        case "source":
+            return flow.then("with_source", named)
+        case "seed":
+            return flow.then("seed", draw(st.integers(0, 3)))
+        case _:
+            return flow.then("map", joined)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Tree:
+    """The description of a tree that is not, or not only, indexed."""
+    done["trees"] += 1
+    return streamed(draw).tree
 
 
 # ---------------------------------------------------------------- what comes
