@@ -20,7 +20,7 @@ from helpers import numbers
 from penstock.base.random import VERSION
 from penstock.testing import recipes
 
-FILE = Path(__file__).parent / "golden" / "orders-v2.json"
+FILE = Path(__file__).parent / "golden" / "orders-v3.json"
 COUNT = 200
 LABEL = (
     "the order has changed. If that was not meant, find what moved it. If it was, it breaks every run that is under "

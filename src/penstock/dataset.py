@@ -26,7 +26,7 @@ from .graph.ends import endless
 from .graph.functions import OfPair, Renamed
 from .graph.halves import SplitBy, keyed, placed
 from .graph.indexed import STEP, require_indexed, why_not
-from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer
+from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer, step_names
 from .graph.seeds import seeded
 from .graph.show import length, shown
 from .graph.shown import Shown, Shows
@@ -202,6 +202,8 @@ class Dataset(Shows):
         block: tuple[int, int] | None = None,
         window: int | None = None,
         buckets: int | None = None,
+        *,
+        name: str | None = None,
     ) -> Dataset:
         """Every sample once a pass, in an order that is new in every pass; O(1) memory, random access.
 
@@ -212,6 +214,7 @@ class Dataset(Shows):
             window: only every `window` neighbours are shuffled among themselves; needs no random access.
             buckets: rows are dealt once, at random, into buckets of so many; a pass shuffles the buckets and the rows
                 of each. To pack 10^8 documents and more: lengths are added up once, not anew for each pass.
+            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
 
         Raises:
             ConfigError: for an endless dataset, two of block, window and buckets, or numbers below 1.
@@ -222,28 +225,29 @@ class Dataset(Shows):
         >>> sorted(ds) == list(range(100)), list(ds) == list(ds)
         (True, True)
         """
+        name = self._step_name("shuffle", name)
         if sum(given is not None for given in (block, window, buckets)) > 1:
             raise ConfigError(f"shuffle(block={block}, window={window}, buckets={buckets}): give one of them")
         if window is not None:
             window = whole(window, "shuffle(window={})", 1, FAR)
             if why_not(self.flow) is not None:
-                return self._fold(WindowShuffle(window), _one, _only, self._own(seed))
-            return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed)))
+                return self._fold(WindowShuffle(window), _one, _only, self._own(seed), name)
+            return self._with(Reorder(self.flow, WindowShuffle(window), self._own(seed), name))
         self._ordered("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
         if self._size is None:
             raise ConfigError("shuffle(): the dataset is endless; shuffle it before .repeat() or mix")
         if buckets is not None:
             order = BucketShuffle(whole(buckets, "shuffle(buckets={})", 1, FAR))
-            return self._with(Reorder(self.flow, order, self._own(seed)))
+            return self._with(Reorder(self.flow, order, self._own(seed), name))
         if block is None:
             tell_of_shuffle(self.flow)
-            return self._with(Reorder(self.flow, Shuffle(), self._own(seed)))
+            return self._with(Reorder(self.flow, Shuffle(), self._own(seed), name))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
         rows, window = (whole(number, f"{{}} in shuffle(block={block})", 1) for number in block)
-        return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed)))
+        return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed), name))
 
-    def reorder(self, order: Order, seed: int | None = None) -> Dataset:
+    def reorder(self, order: Order, seed: int | None = None, *, name: str | None = None) -> Dataset:
         """Another order, by an `Order` of your own: a pure map from positions to positions of this dataset.
 
         The dataset must be indexed, and stays so. `order` is an object with `size`, `down`, `up` and `describe`, see
@@ -254,6 +258,7 @@ class Dataset(Shows):
         Args:
             order: see `penstock.types.Order`.
             seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
+            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
 
         Raises:
             ConfigError: if it lacks a method.
@@ -274,7 +279,8 @@ class Dataset(Shows):
         'cba'
         """
         self._ordered("reorder()", "reorder before that step")
-        return self._with(Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._own(seed)))
+        name = self._step_name("reorder", name)
+        return self._with(Reorder(self.flow, fulfilled(order, Order, "reorder()"), self._own(seed), name))
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
         """`epochs` passes as one (endless without a number), reshuffled each time or in the order of the first.
@@ -607,13 +613,16 @@ class Dataset(Shows):
         numbers = Dataset(Read(Memory(range(1 << 48)), COUNTER))
         return numbers.zip(self).map(OfPair(_function(fn, "map_with_index")))
 
-    def random_map(self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None) -> Dataset:
+    def random_map(
+        self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None, *, name: str | None = None
+    ) -> Dataset:
         """`fn(x, rng)`, with a generator keyed by the sample: the same for any workers and after any resume, new in
         every pass.
 
         Args:
             fn: a function of a sample and its `numpy.random.Generator`.
             seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
+            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
 
         Raises:
             ConfigError: for what is no function.
@@ -623,7 +632,7 @@ class Dataset(Shows):
         >>> list(ds) == list(ds), len(set(ds))
         (True, 3)
         """
-        return self._each("random", fn, self._own(seed))
+        return self._each("random", fn, self._own(seed), self._step_name("random_map", name))
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
         """The samples for which `fn(x)` is true.
@@ -769,13 +778,14 @@ class Dataset(Shows):
         n = whole(n, "rebatch({})", 1)
         return self._with(Each(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading)), "map", join_parts))
 
-    def shuffle_buffer(self, n: int, seed: int | None = None) -> Dataset:
+    def shuffle_buffer(self, n: int, seed: int | None = None, *, name: str | None = None) -> Dataset:
         """Each sample drawn at random from the next `n`: for datasets without random access. Prefer `shuffle()` where
         it works.
 
         Args:
             n: samples in the buffer: more of them mix better, take memory, and are read again at a resume.
             seed: the seed of this step; without it that of `.seed()` or of the mixture, else 0.
+            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
 
         Raises:
             ConfigError: for an `n` below 1.
@@ -784,7 +794,8 @@ class Dataset(Shows):
         >>> sorted(ps.from_sequence(range(20)).filter(bool).shuffle_buffer(5)) == list(range(1, 20))
         True
         """
-        return self._fold(ShuffleBuffer(n), _one, _only, self._own(seed))
+        name = self._step_name("shuffle_buffer", name)
+        return self._fold(ShuffleBuffer(n), _one, _only, self._own(seed), name)
 
     def bucket_by_length(
         self,
@@ -860,6 +871,7 @@ class Dataset(Shows):
         rows: int | None = None,
         pad_to_multiple: int = 1,
         group_by: str | None = None,
+        name: str | None = None,
     ) -> Dataset:
         """Rows of exactly `length` tokens with `segment_ids` and `positions` (int32[length]).
 
@@ -893,6 +905,7 @@ class Dataset(Shows):
                 "__source__" is the source that they are of. Rows of what comes rarely wait for more of it; where
                 lengths are known, "__source__" is planned in windows, in each of which every source has a row that is
                 not full (`rows` is then 64 for each source or more, also of `concat_split`).
+            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
 
         Raises:
             ConfigError: for options that cannot work, or that the method does not use, and for ids of a source in
@@ -909,7 +922,8 @@ class Dataset(Shows):
             length, method, long, max_segments, *row, open_rows, window, overflow, rows, pad_to_multiple, group_by
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
-        return self._with(Each(Hold(self.flow, packing.fold(), packing.sizer), "map", packing))
+        groups = Hold(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
+        return self._with(Each(groups, "map", packing))
 
     def pack_features(
         self,
@@ -954,13 +968,21 @@ class Dataset(Shows):
         fold, rows = feature_packing(lengths, method, max_segments, unpacked, pad, align, open_rows, dtype)
         return self._with(Each(Hold(self.flow, fold), "map", rows))
 
-    def fold(self, fold: Fold, size: Callable[[Any], int] = len, build: Callable[[list[Any]], Any] = list) -> Dataset:
+    def fold(
+        self,
+        fold: Fold,
+        size: Callable[[Any], int] = len,
+        build: Callable[[list[Any]], Any] = list,
+        *,
+        name: str | None = None,
+    ) -> Dataset:
         """Groups by a fold of your own; `build` makes each out of its samples.
 
         Args:
             fold: see `penstock.types.Fold`.
             size: the size of a sample, its tokens say; `len` is known from lengths alone where the source has them.
             build: makes an item of the samples of a group.
+            name: for the randomness of this step: named steps are not counted, so steps may come and go beside it.
 
         Raises:
             ConfigError: for what is no function, or lacks a method.
@@ -971,19 +993,34 @@ class Dataset(Shows):
         >>> list(ps.Loader(joined, lanes=1))
         ['aab', 'ccc']
         """
-        return self._fold(fold, size, build)
+        return self._fold(fold, size, build, name=self._step_name("fold", name))
 
     def _fold(
-        self, fold: Fold, size: Callable[[Any], int], build: Callable[[list[Any]], Any], seed: int | None = None
+        self,
+        fold: Fold,
+        size: Callable[[Any], int],
+        build: Callable[[list[Any]], Any],
+        seed: int | None = None,
+        name: str | None = None,
     ) -> Dataset:
         sizer = Sizer(_function(size, "size"), by_length=size is len)
-        groups = Hold(self.flow, fulfilled(fold, Fold, "fold()"), sizer, seed)
+        groups = Hold(self.flow, fulfilled(fold, Fold, "fold()"), sizer, seed, name)
         return self._with(Each(groups, "map", _Values(_function(build, "build"))))
 
     # ------------------------------------------------------------ helpers
 
-    def _each(self, kind: Kind, fn: Callable[..., Any], seed: int | None = None) -> Dataset:
-        return self._with(Each(self.flow, kind, _function(fn, STEP[kind].partition("(")[0]), seed))
+    def _each(self, kind: Kind, fn: Callable[..., Any], seed: int | None = None, name: str | None = None) -> Dataset:
+        return self._with(Each(self.flow, kind, _function(fn, STEP[kind].partition("(")[0]), seed, name))
+
+    def _step_name(self, step: str, name: str | None) -> str | None:
+        """The name of a random step; two steps of one chain cannot share one."""
+        if name is None:
+            return None
+        if not name:
+            raise ConfigError(f"{step}(name=''): a name has at least one character")
+        if name in step_names(self.flow):
+            raise ConfigError(f"{step}(name={name!r}): a step below has this name already; give each step its own")
+        return name
 
     def _own(self, seed: int | None) -> int | None:
         return self._seed if seed is None else whole(seed, "seed={}")

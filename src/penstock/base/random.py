@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..types import Ints
 
-VERSION = 2
+VERSION = 3
 
 Words = npt.NDArray[np.uint64]
 

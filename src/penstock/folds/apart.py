@@ -32,6 +32,8 @@ class Apart:
     [[0, 2], [1]]
     """
 
+    KEY = "Apart"
+
     fold: Fold
     by: str
     rows: int | None = None

@@ -83,6 +83,8 @@ class Bins:
     [[0, 2], [1]]
     """
 
+    KEY = "Bins"
+
     room: FeatureRoom
     n: int
     align: tuple[int, ...]
@@ -173,6 +175,8 @@ class EndToEnd:
     >>> [(part.start, part.stop) for part in row]
     [(0, 3), (0, 2)]
     """
+
+    KEY = "EndToEnd"
 
     room: FeatureRoom
     cut: tuple[bool, ...]

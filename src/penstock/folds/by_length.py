@@ -27,6 +27,8 @@ class BucketByLength:
     [[10, 9]]
     """
 
+    KEY = "BucketByLength"
+
     bounds: tuple[int, ...]
     n: int
 
@@ -80,6 +82,8 @@ class BatchByTokens:
     >>> [[item.size for item in group] for group in out + fold.flush(carry)]
     [[4, 6], [3], [8]]
     """
+
+    KEY = "BatchByTokens"
 
     max_tokens: int
     padded: bool = False

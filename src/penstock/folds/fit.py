@@ -30,6 +30,8 @@ class FirstFit:
     [0, 2, 1, 3]
     """
 
+    KEY = "FirstFit"
+
     length: int
     open_rows: int = 64
     max_segments: int | None = None
@@ -93,6 +95,8 @@ class BestFit:
     >>> plan(BestFit(8), [5, 6, 2, 3]).item.tolist()
     [0, 3, 1, 2]
     """
+
+    KEY = "BestFit"
 
     length: int
     open_rows: int = 4

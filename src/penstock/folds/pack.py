@@ -53,6 +53,8 @@ class ConcatSplit:
     [3, 1, 5, 6]
     """
 
+    KEY = "ConcatSplit"
+
     length: int
     max_segments: int | None = None
 
@@ -83,6 +85,8 @@ class Rebatch:
     >>> plan(Rebatch(4), [3, 6]).bounds.tolist()
     [0, 2, 3, 4]
     """
+
+    KEY = "Rebatch"
 
     n: int
     drop_remainder: bool = False

@@ -31,6 +31,8 @@ class ShuffleBuffer:
     (4, [0, 1, 2, 3, 4, 5])
     """
 
+    KEY = "ShuffleBuffer"
+
     n: int
 
     def __post_init__(self) -> None:

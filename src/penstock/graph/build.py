@@ -1,8 +1,8 @@
 """From nodes to ops: names, seeds and keys are settled here, top-down, once per pipeline.
 
-Randomness is keyed by names, never by place in the tree: the key of a step comes from the seed in force, the path of
-mixture names above it, its kind, its function's name, and how many of the same kind and name lie below it. Adding a
-source or another step therefore disturbs no existing one.
+The key of a random step comes from the seed in force, the names of the mixtures' inputs above it, its kind, and its
+name; without a name, its number among the unnamed random steps of its kind, counted from the source or the last mixture
+below it. Names of functions and classes are in no key.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ from .nodes import (
     Without,
     inputs_of,
     keyed_by,
+    numbered,
+    random_key,
     shown_as,
     under,
 )
@@ -104,7 +106,6 @@ class Builder:
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     woven: dict[Path, Mix] = field(default_factory=dict[Path, Mix])
     _indexed: dict[Path, tuple[Mix, int]] = field(default_factory=dict[Path, tuple[Mix, int]])
-    _below: dict[int, Mapping[str, int]] = field(default_factory=dict[int, Mapping[str, int]])
     _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
     _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
 
@@ -158,30 +159,12 @@ class Builder:
 
     # ------------------------------------------------------------ keys
 
-    def key(self, flow: Flow, kind: str, seed: int, path: Path) -> int:
-        """The key of a step: stable names only, and how many like it lie below."""
-        return _key(seed, *keyed_by(path), kind, self.counts(flow).get(kind, 0))
-
-    def counts(self, flow: Flow) -> Mapping[str, int]:
-        """How many steps of each kind and name lie at or below a node, within its input."""
-        if id(flow) not in self._below:
-            match flow:
-                case Reorder(below, order):
-                    found = _one_more(self.counts(below), type(order).__name__)
-                case Each(below, kind, fn):
-                    found = _one_more(self.counts(below), kind + name_of(fn))
-                case Hold(below, fold):
-                    found = _one_more(self.counts(below), type(fold).__name__)
-                case Mix(flows, _, rule) if not isinstance(rule, Weighted):
-                    found = dict[str, int]()
-                    for child in flows:
-                        found.update({name: max(n, found.get(name, 0)) for name, n in self.counts(child).items()})
-                case Head(below) | Rest(below) | Again(below):
-                    found = self.counts(below)
-                case Read() | Mix():
-                    found = {}
-            self._below[id(flow)] = found
-        return self._below[id(flow)]
+    def key(self, flow: Reorder | Each | Hold, seed: int, path: Path) -> int:
+        """The key of a step; 0 if it draws no random numbers."""
+        if (kind := random_key(flow)) is None:
+            return 0
+        own = seed if flow.seed is None else flow.seed
+        return _key(own, *keyed_by(path), kind, numbered(flow)[kind] if flow.name is None else flow.name)
 
     def mark(self, flow: Each | Hold, path: Path) -> int:
         """The number of a node that leaves marks on rows."""
@@ -235,7 +218,7 @@ class Builder:
                 return BatchOp(self.op(below, seed, path), n, drop, tuples)
             case Hold(below, fold, size):
                 assert not isinstance(fold, Batch)
-                inner, key = self.op(below, seed, path), self.hold_key(flow, seed, path)
+                inner, key = self.op(below, seed, path), self.order_key(flow, seed, path)
                 names = [leaf.name for leaf in self.leaves]
                 if why_not(flow) is not None:
                     return HoldOp(inner, fold, size, key, names)
@@ -258,10 +241,11 @@ class Builder:
                 for lap, since, some in zip(order.laps, order.since, order.indices, strict=True)
             )
             return WithoutOp(inner, leaf.name, tuple(gaps))
-        below, kind = self.op(flow.flow, seed, under(flow, path)), type(order).__name__
+        below = self.op(flow.flow, seed, under(flow, path))
         if not below.indexed:
-            require_indexed(flow, kind.lower(), "use .shuffle_buffer(n), or put it before that step")
-        return ordered(below, order, self.order_key(flow, kind, seed if flow.seed is None else flow.seed, path))
+            name = type(order).__name__.lower()
+            require_indexed(flow, name, "use .shuffle_buffer(n), or put it before that step")
+        return ordered(below, order, self.order_key(flow, seed, path))
 
     def _mix(self, flow: Mix, seed: int, path: Path) -> Op:
         rule, inputs = flow.rule, self._inputs(flow, seed, path)
@@ -285,18 +269,13 @@ class Builder:
         meters = tuple(BlockMeter(each, self.lengths) for each in inputs) if rule.clock else None
         return history(rule, flow.names, tuple(each.size for each in inputs), path, flow.flows, meters)
 
-    def order_key(self, flow: Reorder | Hold, kind: str, seed: int, path: Path) -> int:
+    def order_key(self, flow: Reorder | Hold, seed: int, path: Path) -> int:
         """The key of what orders samples. The names of the sources tell apart two of one length under one seed."""
-        return _key(self.key(flow, kind, seed, path), *self.names_below(flow.flow))
-
-    def hold_key(self, flow: Hold, seed: int, path: Path) -> int:
-        """The key of a fold."""
-        return self.order_key(flow, type(flow.fold).__name__, seed if flow.seed is None else flow.seed, path)
+        return _key(self.key(flow, seed, path), *self.names_below(flow.flow))
 
     def step(self, flow: Each, seed: int, path: Path) -> Step:
         """The function of an `Each` with its key."""
-        own = seed if flow.seed is None else flow.seed
-        key = self.key(flow, flow.kind + name_of(flow.fn), own, path)
+        key = self.key(flow, seed, path)
         clock, name = (self.timing.clock, self.timing.called(flow)) if self.timing else (None, "")
         return Step(flow.kind, flow.fn, key, self.leaves, grouped(flow.flow), clock, name)
 
@@ -344,10 +323,6 @@ class Builder:
         """Those that sources know."""
         found = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in found])
-
-
-def _one_more(counts: Mapping[str, int], name: str) -> dict[str, int]:
-    return {**counts, name: counts.get(name, 0) + 1}
 
 
 def name_of(fn: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from ..mixing.rules import Rule
+from ..mixing.rules import By, Rule, Weighted
 from ..orders import FixedSet
 from ..types import Fold, Json, Order, Path, Shards, Sizer, Source
 
@@ -44,6 +44,7 @@ class Reorder:
     flow: Flow
     order: Order | Without
     seed: int | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Each:
     kind: Kind
     fn: Any
     seed: int | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Hold:
     fold: Batch | Fold
     size: Sizer | None = None
     seed: int | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,23 @@ class Again:
 
     flow: Flow
     epochs: int | None
+
+
+def random_key(flow: Flow) -> str | None:
+    """The kind of a random step; None for any other node.
+
+    The kind is the `KEY` of an order or a fold, written down so that a class can be renamed; None if it draws no random
+    numbers. Orders and folds of users are of the kinds "reorder" and "fold" unless they have a `KEY` of their own.
+    """
+    match flow:
+        case Each(_, "random"):
+            return "random"
+        case Reorder(_, Without()) | Hold(_, Batch()):
+            return None
+        case Reorder(_, part) | Hold(_, part):
+            return getattr(part, "KEY", "reorder" if isinstance(flow, Reorder) else "fold")
+        case _:
+            return None
 
 
 def leaf_of(flow: Flow) -> Read | None:
@@ -167,3 +187,34 @@ class Batch:
     n: int
     drop_remainder: bool = False
     over_ranks: bool = False
+
+
+@fact
+def step_names(flow: Flow) -> frozenset[str]:
+    """The names of the random steps in the chains that lead to a node, from the source or the last mixture on."""
+    match flow:
+        case Mix(flows, _, rule) if not isinstance(rule, Weighted | By):
+            return frozenset[str]().union(*map(step_names, flows))
+        case Read() | Mix():
+            return frozenset()
+        case Reorder(below, _, _, name) | Each(below, _, _, _, name) | Hold(below, _, _, _, name) if name is not None:
+            return step_names(below) | {name}
+        case _:
+            return step_names(flow.flow)
+
+
+@fact
+def numbered(flow: Flow) -> Mapping[str, int]:
+    """How many unnamed random steps of each kind are at or below a node, from the source or the last mixture on."""
+    match flow:
+        case Mix(flows, _, rule) if not isinstance(rule, Weighted | By):
+            counts = dict[str, int]()
+            for child in flows:
+                counts.update({kind: max(n, counts.get(kind, 0)) for kind, n in numbered(child).items()})
+            return counts
+        case Read() | Mix():
+            return {}
+        case _:
+            counts, kind = numbered(flow.flow), random_key(flow)
+            named = isinstance(flow, Reorder | Each | Hold) and flow.name is not None
+            return counts if kind is None or named else {**counts, kind: counts.get(kind, 0) + 1}

@@ -42,18 +42,18 @@ def _told(flow: Flow) -> dict[str, Any]:
     match flow:
         case Read(source, name):
             return {"read": name, **cast("dict[str, Json]", source.describe())}
-        case Reorder(_, order, seed):
-            return {**_seeded(seed), **cast("dict[str, Json]", order.describe())}
+        case Reorder(_, order, seed, name):
+            return {**_keyed(seed, name), **cast("dict[str, Json]", order.describe())}
         case Each(_, "map", PackedBatches(packing)) | Each(_, "map", Packing() as packing):
             return {"pack": packing.describe()}
-        case Each(_, kind, fn, seed):
-            return {kind: called(fn), **_seeded(seed)}
+        case Each(_, kind, fn, seed, name):
+            return {kind: called(fn), **_keyed(seed, name)}
         case Hold(_, Batch(n, drop, over_ranks)):
             return {"batch": n, "drop_remainder": drop, **({"over_ranks": True} if over_ranks else {})}
-        case Hold(_, fold, size, seed):
+        case Hold(_, fold, size, seed, name):
             assert not isinstance(fold, Batch)
             measured = {} if size is None else {"size": called(size.measure)}
-            return {**_seeded(seed), **cast("dict[str, Json]", fold.describe()), **measured}
+            return {**_keyed(seed, name), **cast("dict[str, Json]", fold.describe()), **measured}
         case Head(_, n):
             return {"limit": n}
         case Rest(_, n):
@@ -75,8 +75,9 @@ def identity(flow: Flow) -> dict[str, Json]:
             return describe(flow)
 
 
-def _seeded(seed: int | None) -> dict[str, Json]:
-    return {} if seed is None else {"seed": seed}
+def _keyed(seed: int | None, name: str | None) -> dict[str, Json]:
+    """The seed and the name of a random step, as far as they were given."""
+    return {**({} if seed is None else {"seed": seed}), **({} if name is None else {"step": name})}
 
 
 def with_lengths(flow: Flow, node: Any) -> Flow:

@@ -135,31 +135,31 @@ def _step(flow: Flow) -> tuple[str, Flow] | None:
             return _batch(batch, fn), below
         case Each(Hold(below), "map", Packing() as packing):
             return _packed(packing), below
-        case Each(Hold(below, fold, _, seed), "map") if not isinstance(fold, Batch):
-            return _described(fold.describe(), seed), below
-        case Each(below, kind, fn, seed):
+        case Each(Hold(below, fold, _, seed, named), "map") if not isinstance(fold, Batch):
+            return _described(fold.describe(), seed, named), below
+        case Each(below, kind, fn, seed, named):
             name, _, option = STEP[kind].partition("(")
-            return _call(name, _called(fn), option[:-1] or None, seed=seed), below
+            return _call(name, _called(fn), option[:-1] or None, seed=seed, name=_text(named)), below
         case Hold(below, Batch() as batch):
             return _batch(batch, collate), below
-        case Hold(below, fold, _, seed):
-            return _described(cast(Any, fold).describe(), seed), below
-        case Reorder(below, order, seed):
-            return _order(order, seed), below
+        case Hold(below, fold, _, seed, named):
+            return _described(cast(Any, fold).describe(), seed, named), below
+        case Reorder(below, order, seed, named):
+            return _order(order, seed, named), below
         case _:
             return None
 
 
-def _order(order: Any, seed: int | None) -> str:
+def _order(order: Any, seed: int | None, named: str | None) -> str:
     match order:
         case Shuffle():
-            return _call("shuffle", seed=seed)
+            return _call("shuffle", seed=seed, name=_text(named))
         case BlockShuffle(rows, window):
-            return _call("shuffle", block=(rows, window), seed=seed)
+            return _call("shuffle", block=(rows, window), seed=seed, name=_text(named))
         case BucketShuffle(rows):
-            return _call("shuffle", buckets=rows, seed=seed)
+            return _call("shuffle", buckets=rows, seed=seed, name=_text(named))
         case WindowShuffle(window):
-            return _call("shuffle", window=window, seed=seed)
+            return _call("shuffle", window=window, seed=seed, name=_text(named))
         case Slice(start, count, step):
             return _call("slice", start, start + count * step, *([] if step == 1 else [step]))
         case AllBut(places):
@@ -180,7 +180,7 @@ def _order(order: Any, seed: int | None) -> str:
         case Without(_, indices):
             return f"without {counted(sum(map(len, indices)), 'sample')}"
         case _:
-            return _described(order.describe(), seed)
+            return _described(order.describe(), seed, named)
 
 
 def _batch(batch: Batch, build: Any) -> str:
@@ -192,19 +192,24 @@ def _packed(packing: Packing) -> str:
     return _call("pack", packing.length, None if packing.method == "concat_split" else packing.method)
 
 
-def _described(described: Any, seed: int | None) -> str:
+def _text(name: str | None) -> str | None:
+    """The name of a step, as it is written in a call."""
+    return None if name is None else repr(_named(name))
+
+
+def _described(described: Any, seed: int | None, named: str | None) -> str:
     """A step from its description: the name under which it goes, and the settings that are short."""
     settings = dict(cast("Mapping[str, Any]", described))
     name = _named(settings.pop("order", None) or settings.pop("fold", "a step"))
     short = {_named(key): _named(value) for key, value in settings.items() if isinstance(value, str | int | float)}
-    return _call(name, short.pop("n", None), **short, seed=seed)
+    return _call(name, short.pop("n", None), **{**short, "seed": seed, "name": _text(named)})
 
 
-def _call(name: str, *args: Any, **options: Any) -> str:
+def _call(step: str, /, *args: Any, **options: Any) -> str:
     """A call as it is written, without what was not given."""
     given = [str(arg) for arg in args if arg is not None]
     given += [f"{key}={value}" for key, value in options.items() if value is not None]
-    return f"{name}({', '.join(given)})"
+    return f"{step}({', '.join(given)})"
 
 
 def _called(fn: Any) -> str | None:

@@ -140,11 +140,11 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         case _:
             pass
     match flow:
-        case Reorder(below, Shuffle(), seed):
+        case Reorder(below, Shuffle(), seed, None):
             out["shuffle"], flow = None if seed is None else Shuffling("full", seed=seed), below
-        case Reorder(below, BlockShuffle(rows, window), seed):
+        case Reorder(below, BlockShuffle(rows, window), seed, None):
             out["shuffle"], flow = Shuffling("block", rows, window, seed), below
-        case Reorder(below, BucketShuffle(rows), seed):
+        case Reorder(below, BucketShuffle(rows), seed, None):
             out["shuffle"], flow = Shuffling("buckets", seed=seed, buckets=rows), below
         case _:
             pass

@@ -21,6 +21,8 @@ class BucketShuffle:
     pass. How many tokens a bucket holds is the same in all of them.
     """
 
+    KEY = "BucketShuffle"
+
     rows: int
     together: int = 1024
 

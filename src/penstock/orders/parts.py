@@ -16,6 +16,8 @@ from ..types import Ints, Json, Order
 class FixedSet(Order):
     """An order that gives the same samples of the first pass below in every pass."""
 
+    KEY = None
+
 
 @dataclass(frozen=True)
 class Slice(FixedSet):
@@ -136,6 +138,8 @@ class AllBut(FixedSet):
 class Stride:
     """Every `count`-th sample of each pass, from the `first`: a lane's share."""
 
+    KEY = None
+
     first: int
     count: int
 
@@ -161,6 +165,8 @@ class Stride:
 @dataclass(frozen=True)
 class Gap:
     """Each pass without the `count` places from `start` on: what follows moves up."""
+
+    KEY = None
 
     start: int
     count: int

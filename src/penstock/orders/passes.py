@@ -15,6 +15,8 @@ from ..types import Ints, Json
 class Repeat:
     """`epochs` passes as one, each in its own order; `None` is for ever."""
 
+    KEY = None
+
     epochs: int | None
 
     def size(self, below: int | None, /) -> int | None:
@@ -33,6 +35,8 @@ class Repeat:
 @dataclass(frozen=True)
 class Replay:
     """`epochs` passes as one, each in the order of the first."""
+
+    KEY = None
 
     epochs: int | None
 
@@ -54,6 +58,8 @@ class Replay:
 class RepeatEach:
     """Each sample `n` times, adjacent."""
 
+    KEY = None
+
     n: int
 
     def size(self, below: int | None, /) -> int | None:
@@ -72,6 +78,8 @@ class RepeatEach:
 @dataclass(frozen=True)
 class Told:
     """The passes `first` to `stop - 1` of a flow: those that are as long as the one in which a run stands."""
+
+    KEY = None
 
     first: int
     stop: int

@@ -20,6 +20,8 @@ Permute = Callable[[Ints, int, int, Ints], Ints]
 class Shuffle:
     """Every sample once a pass, in an order that is new in every pass. Needs O(1) memory."""
 
+    KEY = "Shuffle"
+
     def size(self, below: int | None, /) -> int | None:
         return below
 
@@ -46,6 +48,8 @@ class BlockShuffle:
     Reads stay almost sequential: a window touches `window` blocks only. Quality lies between a shuffle buffer
     of `rows * window` samples and a full shuffle. The tail that fills no block comes last.
     """
+
+    KEY = "BlockShuffle"
 
     rows: int
     window: int
@@ -85,6 +89,8 @@ class WindowShuffle:
 
     An order where the flow is indexed, a fold where it streams: they give the same. The fold holds a window.
     """
+
+    KEY = "WindowShuffle"
 
     window: int
 
