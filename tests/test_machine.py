@@ -40,6 +40,7 @@ from penstock.testing.asserts import difference
 from penstock.testing.recipes import number
 from shared_processes import shared_processes
 from trees import Fuse, Interrupt
+from usage import USES, Use, built
 
 END = object()
 PASSES = 3
@@ -104,6 +105,9 @@ def standing(states: list[Any]) -> list[dict[str, Any]]:
     return [{name: value for name, value in state.items() if name not in ("step", "check")} for state in states]
 
 
+uses = st.lists(st.sampled_from(USES), min_size=1, max_size=3)
+
+
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -115,11 +119,15 @@ class Machine(RuleBasedStateMachine):
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(recipes, "number", Fused(self.fuse))
 
-    @initialize(recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies)
-    def start(self, recipe: Any, lanes: int, topology: Topology) -> None:
+    @initialize(
+        recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies, turns=uses, top=st.booleans()
+    )
+    def start(self, recipe: Any, lanes: int, topology: Topology, turns: Any, top: bool) -> None:
+        if top and not (recipe[0] == "pack" and recipe[3] != "concat_split"):  # nothing may follow these
+            recipe = ("map", ("batch", recipe, 2, False), recipes.double)
         note(show(recipe))
         done["machine runs"] += 1
-        self.ds, self.lanes, self.endless = build(recipe), lanes, endless(recipe)
+        self.ds, self.lanes, self.endless = build(recipe), lanes, endless(recipe)  # never used by anything else
         self.indexed = indexed(recipe)
         self.worlds = [w for w in (1, 2, 3, 4, 6) if w == 1 or self.indexed or lanes % w == 0]
         count = PASSES if again(recipe) else 1
@@ -140,6 +148,7 @@ class Machine(RuleBasedStateMachine):
         self.even = [self.lanes_even(k) for k in range(count)]
         if lanes == 1 or self.indexed:
             self.judge(recipe, runs)
+        self.ds = built(recipe, Use(turns))  # from here on the run is of a dataset that was used on the way
         self.open(topology)
         self.states = [(self.save_all(), 0, 0)]
 
@@ -309,6 +318,11 @@ class Machine(RuleBasedStateMachine):
         states = self.save_all()
         assert states == self.save_all(), "saving twice gives two states"
         self.states.append((states, self.k, self.at))
+
+    @rule(turn=st.sampled_from(USES))
+    def use(self, turn: Any) -> None:
+        """Somebody uses the dataset beside the run: the loaders go on, and later ones are of what that returned."""
+        self.ds = Use([turn])(self.ds)
 
     @rule(i=st.integers(0, 99), one=st.integers(0, 9), topology=st.none() | topologies)
     def load(self, i: int, one: int, topology: Topology | None) -> None:

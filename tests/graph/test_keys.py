@@ -35,11 +35,11 @@ class Rolled:
     def size(self, below: int | None) -> int | None:
         return below
 
-    def down(self, positions: Any, below: int, key: int) -> tuple[Any, None]:
+    def down(self, positions: Any, below: Any, key: int) -> tuple[Any, None]:
         epoch, place = np.divmod(positions, below)
         return epoch * below + (place + key % below) % below, None
 
-    def up(self, positions: Any, below: int, key: int) -> Any:
+    def up(self, positions: Any, below: Any, key: int) -> Any:
         epoch, place = np.divmod(positions, below)
         return epoch * below + (place - key % below) % below
 
