@@ -57,7 +57,7 @@ def topped(ds: ps.Dataset, top: Any, use: Callable[[ps.Dataset], ps.Dataset]) ->
     return ds
 
 
-@examples(400)
+@examples(200)
 @given(tree=described(), turns=uses, top=tops, world=worlds)
 def test_an_indexed_dataset_that_was_used_is_extended_like_a_fresh_one(
     tree: Tree, turns: Any, top: Any, world: int
@@ -66,7 +66,7 @@ def test_an_indexed_dataset_that_was_used_is_extended_like_a_fresh_one(
     check_use(lambda use: topped(build(tree, use), top, use), turns, world, None)
 
 
-@examples(400)
+@examples(200)
 @given(tree=streams(), turns=uses, top=tops, world=worlds, many=lanes)
 def test_a_stream_that_was_used_is_extended_like_a_fresh_one(
     tree: Tree, turns: Any, top: Any, world: int, many: Any
@@ -75,7 +75,7 @@ def test_a_stream_that_was_used_is_extended_like_a_fresh_one(
     check_use(lambda use: topped(build(tree, use), top, use), turns, world, many)
 
 
-@examples(200)
+@examples(100)
 @given(recipe=pipelines(4), turns=uses, top=tops, world=worlds, many=lanes)
 def test_a_recipe_that_was_used_on_the_way_is_built_like_a_fresh_one(
     recipe: Any, turns: Any, top: Any, world: int, many: Any
@@ -105,19 +105,6 @@ def pair(i: int, x: Any) -> tuple[int, Any]:
 
 def swapped(i: int, x: Any) -> Any:
     return x
-
-
-class Rows:
-    """Rows of a list that may grow."""
-
-    def __init__(self, rows: list[int]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> int:
-        return self.rows[index]
 
 
 def of_mixture(use: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
@@ -175,11 +162,3 @@ def test_rows_packed_above_others_are_told_apart_in_any_tree() -> None:
 
     for turn in USES:
         check_use(mixed, [turn], 1, None)
-
-
-def test_a_source_that_has_grown_is_compiled_anew() -> None:
-    rows = list(range(6))
-    base = ps.from_sequence(Rows(rows))
-    assert len(base) == 6
-    rows += [6, 7]
-    assert list(base.map(str)) == [*"01234567"]

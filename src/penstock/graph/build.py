@@ -127,12 +127,7 @@ class Builder:
     def _has_context_of(self, base: Builder) -> bool:
         """Whether the ops of another tree are those of the same parts of this one."""
         sources = [[(leaf.name, leaf.key, id(leaf.source)) for leaf in builder.leaves] for builder in (self, base)]
-        return (
-            sources[0] == sources[1]
-            and self.timing is base.timing
-            and base._marks.items() <= self._marks.items()
-            and not any(isinstance(made.op, ReadOp) and made.op.has_grown for made in base._ops.values())
-        )
+        return sources[0] == sources[1] and self.timing is base.timing and base._marks.items() <= self._marks.items()
 
     def _collect(self, flow: Flow, seed: int, path: Path) -> None:
         """Note the leaves, the mixtures with the seeds in force above them, and number the nodes that leave marks."""

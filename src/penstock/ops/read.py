@@ -58,11 +58,6 @@ class ReadOp(Op):
     def size(self) -> int:
         return self._size
 
-    @property
-    def has_grown(self) -> bool:
-        """Whether the source has another length than it had when this was compiled."""
-        return self.source is not None and len(self.source) != self._size
-
     def locate(self, positions: Ints, laps: Ints) -> Rows:
         epoch = positions // self._size
         index = positions - epoch * self._size
