@@ -10,7 +10,8 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import penstock as ps
-from amounts import examples
+from example_counts import examples
+from helpers import numbers
 from penstock.testing import pipelines
 from penstock.testing import show as show_recipe
 from trees import Tree, build, described, documents, noisy, show, streams, tokens
@@ -85,10 +86,6 @@ def test_a_recipe_that_was_used_on_the_way_is_built_like_a_fresh_one(
 
 
 # ---------------------------------------------------------------- one by one
-
-
-def numbers(n: int, name: str = "a") -> ps.Dataset:
-    return ps.from_sequence(range(n), name=name)
 
 
 def odd(x: int) -> bool:
