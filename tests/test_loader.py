@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain, islice, pairwise, repeat
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 import penstock as ps
 from helpers import through_json
 from penstock.base import seams
+from penstock.base.hands import Task
 
 LANES = 12
 
@@ -841,9 +842,9 @@ class _Clock:
     def spawn(self, workers: int) -> _Clock:
         return self
 
-    def submit(self, task: Callable[[], Any]) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(task())
+    def submit(self, task: Callable[[], Any], /) -> Task:
+        done = Task(task)
+        done.run()
         return done
 
     def close(self, seconds: float | None = None, /) -> None: ...

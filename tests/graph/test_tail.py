@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import penstock as ps
-from penstock.graph.tail import tail_of
+from penstock.graph.tail import least_rows, tail_of
 
 SIZES, DROPS = (1, 2, 3), (False, True)
 
@@ -31,4 +31,4 @@ def test_the_fewest_rows_of_an_item_are_those_of_which_there_is_one() -> None:
         for n, drop in zip(sizes, drops, strict=True):
             ds = ds.batch(n, drop_remainder=drop, collate=list)
         tail = tail_of(ds.flow)
-        assert tail.least == next(rows for rows in range(100) if tail.items(rows)), (sizes, drops)
+        assert least_rows(tail.batches) == next(rows for rows in range(100) if tail.items(rows)), (sizes, drops)

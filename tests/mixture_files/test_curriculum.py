@@ -118,7 +118,7 @@ def test_every_answer_is_what_the_run_gives(target: Target) -> None:
     told = plan.seen(steps)
     assert told.repeats() == dict(sorted(Counter(n for n in begun.values() if n).items()))
     assert sum(told.documents.values()) == sum(n > 0 for n in begun.values())
-    here = Look(target, 1).measured(part).share  # what blame compares
+    here = Look(target).measured(part).share  # what blame compares
     assert here == pytest.approx(np.asarray(list(within.values())) / sum(within.values()))
     assert all(one.here > one.usual for one in blame(target, part) if "first drawn" in one.text)
     rows = {row.source: row for row in shares.rows(target, steps)}

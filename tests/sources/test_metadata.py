@@ -74,7 +74,7 @@ def test_nothing_but_metadata_is_no_data(tmp_path: Path) -> None:
 def test_metadata_beside_data_of_another_format_is_no_second_format(tmp_path: Path) -> None:
     for name in ("part.0.parquet", "part.1.parquet"):
         pq.write_table(pa.table({"n": [1, 2]}), tmp_path / name)
-    pq.write_metadata(pa.schema({"n": pa.int64()}), tmp_path / "_metadata")
+    pq.write_metadata(pa.schema({"n": pa.int64()}), str(tmp_path / "_metadata"))
     (tmp_path / "dataset_info.json").write_text("{}")
     (tmp_path / "_SUCCESS").write_text("")
     for pattern in ("", "*"):
