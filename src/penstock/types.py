@@ -99,7 +99,8 @@ class Order(Protocol):
     """A pure map from positions to positions of the flow below, both unbounded.
 
     `size` is the length of one pass, `None` for endless; `below` is the length of a pass of the
-    flow below. `key` is the randomness of this node: 64 bits, hashed from seed, source name and stage name.
+    flow below. `key` is the randomness of this node: 64 bits, hashed from the seed, the sources, and the kind and the
+    name or number of the step.
     `down` returns the positions below and how many passes were made without reordering ("laps"): None but for slices
     and repeats. `up` is the way back. `penstock.testing.assert_order` checks one of your own.
     """
