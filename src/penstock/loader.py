@@ -231,9 +231,9 @@ class Loader(Shows):
         return value
 
     def _item(self, out: Delivery) -> tuple[int, Any]:
-        """The next item at hand, and its place."""
-        place = out.used
-        return place, self._at(place) if self._copies is None else self._copies.take(out, self._at)
+        """Return the next item in the buffer, and its place there."""
+        value = self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
+        return out.used, value  # copies fetch items ahead, which moves the places
 
     def _at(self, place: int) -> Any:
         """An item that is at hand; of a mapping with what is padding in it, where there may be some."""

@@ -137,7 +137,13 @@ def test_an_error_inside_a_property_stays_what_it_is() -> None:
 
 def test_signatures_stay() -> None:
     assert list(signature(ps.Loader).parameters)[:3] == ["dataset", "workers", "executor"]
-    assert list(signature(ps.Dataset.batch).parameters) == ["self", "n", "drop_remainder", "collate"]
+    assert list(signature(ps.Dataset.batch).parameters) == [
+        "self",
+        "n",
+        "drop_remainder",
+        "collate",
+        "global_batch_size",
+    ]
     assert pickle.loads(pickle.dumps(ps.mix)) is ps.mix
 
 

@@ -173,7 +173,6 @@ INSIDE = {
     "convert": "penstock.compat.mixtures.convert_with_keys",
     "index": "penstock.sources.index_files",
     "lint": "penstock.mixture_files.lint",
-    "edit": "penstock.report.opened",
     "prepare": "penstock.writing.write",
     "info": "penstock.cli.outline.outline",
     "preview": "penstock.read",

@@ -274,7 +274,7 @@ def test_a_state_is_loaded_into_a_new_process() -> None:
     rows = iter(data)
     texts(rows, 137)
     saved = json.dumps(data.state_dict())
-    assert len(saved) < 2_000
+    assert len(saved) < 2_500
     again = pickle.loads(pickle.dumps(data))
     again.load_state_dict(json.loads(saved))
     assert texts(again, 263) == want[137:]
@@ -330,10 +330,10 @@ def test_resuming_reads_nothing_of_what_came_before() -> None:
     data, again = make(), make()
     rows = list(islice(data, 5_001))
     state, want = data.state_dict(), next(islice(make(), 5_001, None))
-    Meter.reads = 0
+    Meter.reads, sampled = 0, 2 * 2 * 8  # to identify each of the two inputs, 8 rows are read twice
     again.load_state_dict(state)
     assert next(iter(again)) == want
-    assert Meter.reads <= 2 and len(rows) == 5_001
+    assert Meter.reads <= sampled + 2 and len(rows) == 5_001
 
 
 # ---------------------------------------------------------------- ranks and workers

@@ -224,7 +224,7 @@ def test_an_input_that_turns_out_empty_is_an_error_or_drops_out() -> None:
 
 def test_passes_may_differ_in_length() -> None:
     """A random filter: every pass of an input has another length, and each is given whole."""
-    flow = ps.from_sequence(range(20)).random_map(lambda x, rng: (x, rng.random())).filter(lambda pair: pair[1] < 0.5)
+    flow = ps.from_sequence(range(200)).random_map(lambda x, rng: (x, rng.random())).filter(lambda pair: pair[1] < 0.5)
     with ps.Loader(ps.mix({"a": flow}, stop="all_exhausted", block_size=1)) as loader:
         passes = [list(loader) for _ in range(4)]
     assert len({len(one) for one in passes}) > 1

@@ -302,6 +302,7 @@ def test_a_type_that_the_file_does_not_have(tmp_path: Path) -> None:
         open_files(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:.*that end elsewhere:UserWarning")  # flipped, an .idx tells of other ends
 @pytest.mark.parametrize("tool", FILES)
 def test_cut_and_flipped_files_are_refused_or_equal(tool: str, stores: Path, tmp_path: Path) -> None:
     name, options, _ = TOOLS[tool]
@@ -334,7 +335,7 @@ def test_cut_and_flipped_files_are_refused_or_equal(tool: str, stores: Path, tmp
 def test_an_index_that_is_kept_is_not_taken_for_another(tool: str, stores: Path) -> None:
     name, options, _ = TOOLS[tool]
     ds = open_files(stores / name, **options)
-    (kept,) = stores.glob(".*penstock-documents*")
+    kept = min(stores.glob(".*penstock-documents*"), key=lambda path: name not in path.name)  # or of its .idx
     body, cut = kept.read_bytes(), (stores / name).read_bytes()[:-8]
     for at in range(0, len(body), 7):
         kept.write_bytes(body[:at] + bytes([body[at] ^ 4]) + body[at + 1 :])
@@ -430,9 +431,6 @@ def test_datasets_of_hugging_face(tmp_path: Path) -> None:
     assert_resumes(lambda: ps.Loader(ps.read(tmp_path / "one").shuffle(seed=3).pack(7)), at_most=6)
     with pytest.raises(ConfigError, match="none of this name"):
         ps.read(tmp_path / "both", split="dev")
-    (tmp_path / "one/state.json").write_text("{}")
-    with pytest.raises(ConfigError, match="mixed formats"):
-        ps.read(tmp_path / "one")
     (file,) = (tmp_path / "some").glob("*.arrow")
     file.unlink()
     with pytest.raises(DataError, match="is missing"):

@@ -41,6 +41,15 @@ def workers_of(loader: ps.Loader) -> list[Member]:
     return list(executor._crew._workers)
 
 
+def first_worker(loader: ps.Loader) -> Member:
+    """The first worker process, as soon as the thread that starts them has done so."""
+    until = time.monotonic() + 30
+    while not (found := workers_of(loader)):
+        assert time.monotonic() < until, "no worker was started"
+        time.sleep(0.001)
+    return found[0]
+
+
 def hit(worker: Member, number: int = signal.SIGKILL) -> None:
     """Send a signal to a worker, if it is still there."""
     with suppress(ProcessLookupError):
@@ -104,7 +113,7 @@ def test_workers_killed_at_random_moments(run: int) -> None:
     plan = strikes(kind, len(want), dice)
     loader = ps.Loader(FLOWS[name](), workers=dice.choice([2, 2, 2, 4]), executor="processes")
     if kind == "starting":
-        hit(workers_of(loader)[0])
+        hit(first_worker(loader))
     with loader:
         for item in loader:
             if (how := plan.get(len(found))) is not None:
