@@ -93,6 +93,9 @@ def test_what_one_rank_leaves_out_is_said(caplog: pytest.LogCaptureFixture) -> N
         (lambda: ps.Loader(numbers().batch(4), rank=0, world_size=2, global_batch_size=12), "are 8 rows on 2 ranks"),
         (lambda: ps.Loader(numbers().batch(global_batch_size=8), rank=0, world_size=2, global_batch_size=4), "8 rows"),
         (lambda: ps.Loader(numbers().batch(global_batch_size=8).limit(2), rank=0, world_size=2), "put it last"),
+        (lambda: numbers().batch(global_batch_size=8).batch(global_batch_size=2), "of all ranks already"),
+        (lambda: ps.Loader(numbers(), rank=0, world_size=2, global_batch_size=8).take(1), "global_batch_size shares"),
+        (lambda: ps.Loader(numbers().batch(4), global_batch_size=4).take(1), "global_batch_size shares"),
         (lambda: numbers().batch(), "give n"),
         (lambda: numbers().batch(2, global_batch_size=4), "give n"),
         (lambda: ps.Loader(numbers(), global_batch_size=0), "global_batch_size=0"),
@@ -107,6 +110,24 @@ def test_what_cannot_be_shared_out_is_refused(make: Any, needle: str) -> None:
 def test_batches_of_a_rank_that_fit_are_taken() -> None:
     with ps.Loader(numbers().batch(6), rank=0, world_size=2, global_batch_size=12) as loader:
         assert len(next(iter(loader))) == 6
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_batches_of_a_rank_that_fit_make_the_same_steps_on_one_rank(ranks: int, mapped: bool) -> None:
+    ds = numbers().batch(12 // ranks, collate=list)
+    ds = ds.map(list) if mapped else ds
+    assert steps_of(ds, ranks, global_batch_size=12)[0] == steps_of(numbers().batch(12, True, collate=list), 1)[0]
+    assert len(ps.Loader(ds, rank=0, world_size=ranks, global_batch_size=12, remainder="keep")) == 5
+
+
+def test_the_plan_of_what_a_loader_batched_is_named() -> None:
+    with ps.Loader(numbers(), rank=0, world_size=2, global_batch_size=12) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with pytest.raises(ps.StateError, match=r"ds\.batch\(global_batch_size=12\)\.plan"):
+        numbers().plan.after(state)
+    assert numbers().batch(global_batch_size=12).plan.after(state).next_step == 1
 
 
 def test_a_mixture_file_says_it(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
@@ -128,6 +149,22 @@ def test_a_mixture_file_says_it(mixture: Path, penstock: Penstock, tmp_path: Pat
     result = penstock("at", mixture, 6, "--state", tmp_path / "run", "--json")
     samples = json.loads(result.stdout)["samples"]
     assert sorted((s["source"], s["epoch"], s["index"]) for s in samples) == keys and not result.stderr
+
+
+def test_an_audit_of_a_file_shows_the_ranks_that_are_named(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    text = mixture.read_text()
+    mixture.write_text(text.replace("batch: {size: 8, collate: list}", "global_batch_size: 8\nbatch: {collate: list}"))
+    loaders = [ps.Loader(ps.load(mixture), rank=rank, world_size=4) for rank in range(4)]
+    given = [[loader.keys() for loader in loaders] for _ in zip(*(islice(one, 3) for one in loaders), strict=True)]
+    told = [[list[Any]() for _ in loaders] for _ in given]
+    for line in map(json.loads, penstock("audit", mixture, "--steps", "0:3", "--ranks", 4).stdout.splitlines()):
+        told[line["step"]][line["rank"]].append((line["source"], line["epoch"], line["index"]))
+    assert told == given
+    assert "evenly to 3 ranks" in penstock("audit", mixture, "--steps", "0:3", "--ranks", 3).output
+    (state := tmp_path / "one.json").write_text(json.dumps(loaders[0].state_dict()))
+    assert "leave it out" in penstock("audit", mixture, "--ranks", 4, "--state", state).output
+    mixture.write_text(text.replace("size: 8", "size: 4, ranks: 2"))
+    assert "batch.ranks: 2" in penstock("audit", mixture, "--ranks", 4).output
 
 
 @pytest.mark.parametrize(

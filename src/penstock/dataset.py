@@ -30,7 +30,7 @@ from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, 
 from .graph.seeds import seeded
 from .graph.show import length, shown
 from .graph.shown import Shown, Shows
-from .graph.tail import batched
+from .graph.tail import batched, shares_batches
 from .graph.tokens import require_ids_fit
 from .mixing.rules import Chain, Cycle, Turns
 from .ops.op import Op
@@ -738,7 +738,7 @@ class Dataset(Shows):
             global_batch_size: samples in the batches of all ranks together, in the place of `n`.
 
         Raises:
-            ConfigError: for a size below 1, and unless one of both sizes is given.
+            ConfigError: for a size below 1, unless one of both sizes is given, and for a second `global_batch_size`.
             DataError: while reading, if samples cannot be stacked.
 
         >>> import penstock as ps
@@ -753,6 +753,10 @@ class Dataset(Shows):
                 "batch: give n, the samples of a batch, or global_batch_size, those of all ranks together"
             )
         over_ranks = n is None
+        if over_ranks and shares_batches(self.flow):
+            raise ConfigError(
+                "batch(global_batch_size=...): the dataset has batches of all ranks already; leave out one"
+            )
         n = whole(global_batch_size, "batch(global_batch_size={})", 1) if n is None else whole(n, "batch({})", 1)
         within_reach(n)
         stack = None if collate is None else _collate(collate)

@@ -20,7 +20,7 @@ from .errors import ConfigError
 from .graph.going import going_on
 from .graph.indexed import require_indexed, why_not
 from .graph.shown import Shown, Shows, attempt, counted
-from .graph.tail import rows_of_rank, shares_batches, tail_of
+from .graph.tail import rows_of_rank, shared_by_ranks, shares_batches, tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.delivery import Delivery
 from .runtime.executors import EXECUTORS, ExecutorName, hired
@@ -380,7 +380,8 @@ class Loader(Shows):
             k: how many.
 
         Raises:
-            ConfigError: with `epoch_length` and `remainder="pad"`, which are for a `for`, and with copies to a device.
+            ConfigError: with `epoch_length`, `remainder="pad"` and `global_batch_size`, which are for a `for`, and with
+                copies to a device.
 
         >>> import penstock as ps
         >>> ds = ps.from_sequence("abcde")
@@ -494,6 +495,11 @@ class Loader(Shows):
             if self._epoch_length is not None or self._session.spread.remainder == "pad":
                 raise ConfigError(
                     "take() gives every item of a pass once; epoch_length and remainder='pad' are for `for`"
+                )
+            if self._shares_batches:
+                raise ConfigError(
+                    "take() gives whole items to whichever rank is free, and global_batch_size shares each out to all "
+                    "ranks: leave it out, or use batch(n)"
                 )
             if self._copies is not None:
                 raise ConfigError("take() gives items where they lie: leave out device= and pin_memory=, and to='jax'")
@@ -615,17 +621,17 @@ class Loader(Shows):
 
 def _in_global_batches(dataset: Dataset, size: int, world_size: int) -> Dataset:
     """The dataset in batches of all ranks; one that has batches, if they are these."""
-    tail = tail_of(dataset.flow)
+    tail, shared = tail_of(dataset.flow), shares_batches(dataset.flow)
     if not tail.batches:
         return dataset.batch(global_batch_size=size)
     rows_of_rank(size, world_size)
-    rows = tail.group if shares_batches(dataset.flow) else tail.group * world_size
+    rows = tail.group if shared else tail.group * world_size
     if rows != size:
         raise ConfigError(
             f"Loader(global_batch_size={size}): the batches of the dataset are {rows} rows on {world_size} ranks; "
             f"leave out .batch(...), or write .batch(global_batch_size={size})"
         )
-    return dataset
+    return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
 
 
 class _Pass(Iterator[Any]):

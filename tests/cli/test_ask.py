@@ -66,6 +66,21 @@ def test_a_fingerprint_for_an_appendix(mixture: Path, penstock: Penstock) -> Non
     assert prints()["order"] != first["order"]
 
 
+def test_steps_that_a_run_took_after_its_horizon_are_told(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    mixture.write_text(mixture.read_text().replace("steps: 300", "samples: 30"))
+    given = list[list[Any]]()
+    with ps.Loader(ps.load(mixture), rank=0, world_size=1) as loader:
+        for _ in range(2):
+            given += [[list(key) for key in loader.keys()] for _ in loader]
+        (tmp_path / "state.json").write_text(json.dumps(loader.state_dict()))
+    result = penstock("at", mixture, 0, "--to", len(given), "--state", tmp_path / "state.json", "--json")
+    samples = json.loads(result.stdout)["samples"]
+    told = [[[s["source"], s["epoch"], s["index"]] for s in samples if s["step"] == n] for n in range(len(given))]
+    assert len(given) == 8 and told == given
+    refused = penstock("at", mixture, 8, "--state", tmp_path / "state.json")
+    assert refused.exit_code == 2 and "the run ends at its horizon" in refused.output
+
+
 def test_nothing_comes_after_the_horizon(mixture: Path, penstock: Penstock) -> None:
     assert penstock("at", mixture, 299).exit_code == 0
     for asked in ((300,), (298, "--to", 301)):

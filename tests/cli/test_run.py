@@ -142,3 +142,12 @@ def test_tokens_are_counted_where_there_are_some() -> None:
     assert tokens_in({"tokens": np.zeros((2, 8), np.int32), "segment_ids": np.eye(2, 8)}) == 2
     assert tokens_in({"ids": np.zeros((2, 8), np.int64), "score": np.zeros(4)}) == 16
     assert tokens_in(["a", 3, None]) == 0
+
+
+def test_a_run_of_several_ranks_has_the_steps_of_its_plan(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:
+    mixture.write_text(
+        mixture.read_text().replace("size: 8", "size: 4, ranks: 3").replace("steps: 300", "samples: 100")
+    )
+    ran = json.loads(penstock("run", mixture, "--dump", tmp_path / "keys.jsonl", "--json").stdout)
+    told = json.loads(penstock("plan", mixture, "--json").stdout)
+    assert ran["steps"] == told["steps"] == len((tmp_path / "keys.jsonl").read_text().splitlines()) == 8

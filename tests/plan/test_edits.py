@@ -459,3 +459,20 @@ def test_a_mixture_by_a_rule_has_no_weights() -> None:
             ps.ConfigError, match=r"drawn by the rule that mix\(rule=\) was given, which has no weights"
         ):
             ps.Loader(ds).set_weights({"a": 1, "b": 2})
+
+
+def test_the_next_step_is_known_where_passes_have_several_lengths() -> None:
+    ds = ps.from_sequence(range(17), name="x").shuffle(seed=1).batch(3, collate=list)
+    with ps.Loader(ds) as loader:
+        for _ in range(2):
+            list(loader)
+        next(iter(loader))
+        edited = ds.plan.after(loader.state_dict()).skip(range(14, 16))
+        loader.load_state_dict(edited.state)
+        for _ in range(2):
+            list(loader)
+        next(iter(loader))
+        plan = ds.plan.after(loader.state_dict())
+    assert plan.next_step == 13 + 3 + 4 + 1
+    with pytest.raises(ps.StateError, match="another number of positions"):
+        plan.seen()

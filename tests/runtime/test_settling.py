@@ -188,6 +188,23 @@ def test_a_plan_of_the_run_stands_where_it_took_last() -> None:
     assert values(again.take(9)) == [[0, 1], [2, 3], [4, 5], [6, 7], [12, 13], [14, 15], [16, 17], [18, 0]]
 
 
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_was_seen_is_what_was_settled(ranks: int, drop: bool) -> None:
+    ds, dice, settled = numbers(23).shuffle(seed=1).batch(3, drop, collate=list), random.Random(2), Counter[int]()
+    loaders = [ps.Loader(ds, rank=rank, world_size=ranks) for rank in range(ranks)]
+    for _ in range(6):
+        for loader in loaders:
+            for item in loader.take(dice.randint(1, 3)):
+                if dice.random() < 0.6:
+                    loader.settle(item.uid, "trained")
+                    settled.update(item.value)
+    plan = ds.plan.after(through_json([loader.state_dict() for loader in loaders]))
+    for asked in (plan, plan.rows()):
+        (times,) = asked.seen().times
+        assert Counter({i: n for i, n in enumerate(times.tolist()) if n}) == settled
+
+
 def test_other_weights_hold_from_what_was_not_taken() -> None:
     def make() -> ps.Dataset:
         return ps.mix({name: ps.from_sequence([name]).repeat() for name in "ab"}, {"a": 1, "b": 1})

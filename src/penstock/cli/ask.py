@@ -100,7 +100,7 @@ def at(
     stop = step + 1 if until is None else until
     if stop <= step:
         raise ConfigError(f"--to {until}: it is not behind step {step}")
-    if target.model.horizon is not None and target.last is not None and stop > target.last:
+    if target.model.horizon is not None and target.last is not None and stop > max(target.last, target.rows.next_step):
         raise ConfigError(f"step {stop - 1:,}: the run ends at its horizon, after {target.last:,}")
     rows = list[dict[str, Any]]()
     for number in range(step, stop):

@@ -32,6 +32,9 @@ def audit(
     key: Annotated[
         str | None, typer.Option(help="The column that names samples (url; __key__ in archives): it is read.")
     ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Ranks that share a global_batch_size; with --state, those of the run.")
+    ] = None,
     state: State = None,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +46,7 @@ def audit(
 
     if as_json and out is None:
         raise ConfigError("--json prints what was written, and the lines are printed too: say where to, with -o")
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, ranks)
     taken = stretch(target, steps)
     lines = target.rows.audit(taken, key=key)
     if out is None:

@@ -99,7 +99,7 @@ def _together(target: Target) -> Target:
     batch = target.model.batch
     if batch is None or batch.ranks == 1:
         return target
-    whole = replace(batch, size=batch.size * batch.ranks, ranks=1)
+    whole = replace(batch, size=batch.size * batch.ranks, ranks=1, over_ranks=True)
     return opened(target.path, replace(target.model, batch=whole))
 
 

@@ -68,11 +68,11 @@ State = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 
-def of_run(mixture: Path, state: Path | None) -> Target:
+def of_run(mixture: Path, state: Path | None, ranks: int | None = None) -> Target:
     """A mixture file, as the run that saved a state has it: said once where the file has other steps than the run."""
     from penstock.report.target import opened
 
-    target = opened(mixture, state=state)
+    target = opened(mixture, state=state, ranks=ranks)
     if target.note:
         typer.echo(f"penstock: {target.note}", err=True)
     return target

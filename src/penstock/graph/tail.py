@@ -120,6 +120,17 @@ def batches_of_rank(flow: Flow, world_size: int, drop: bool) -> Flow:
     return replace(flow, flow=below, fold=Batch(rows_of_rank(n, world_size), drop or flow.fold.drop_remainder))
 
 
+def shared_by_ranks(flow: Flow, world_size: int) -> Flow:
+    """The tree with its last batches, of one rank, as those of all ranks."""
+    match flow:
+        case Hold(_, Batch() as batch):
+            return replace(flow, fold=replace(batch, n=batch.n * world_size, over_ranks=True))
+        case Each(below):
+            return replace(flow, flow=shared_by_ranks(below, world_size))
+        case _:
+            raise AssertionError("no batches at the end")
+
+
 def rows_of_rank(global_batch_size: int, world_size: int) -> int:
     """The rows of one rank of a global batch; an error names the numbers of ranks that it can be shared by."""
     if global_batch_size % world_size == 0:

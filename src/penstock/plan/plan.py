@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from ..base.cursors import as_int
 from ..base.hints import guided
@@ -16,19 +19,20 @@ from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_jso
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow
 from ..graph.recipe import difference
-from ..graph.tail import tail_of
+from ..graph.tail import rows_given, tail_of
 from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
 from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
+from ..runtime.settling import StandingOf
 from ..runtime.states import entries_of, merged
 from ..runtime.step_log import StepRecord, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
-from ..types import Json
+from ..types import Ints, Json
 from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample
-from .steps import log_of, rows_of, told_of
+from .steps import check_even, log_of, rows_of, told_of
 
 D = TypeVar("D")
 
@@ -101,7 +105,11 @@ class Plan(Questions, Generic[D]):
         base = self._base.remembered(body.get("pipeline"))
         if body.get("pipeline") != base.description:
             lines = "\n".join(f"  {line}" for line in difference(body.get("pipeline"), base.description)[:20])
-            raise StateError(f"the state is of another pipeline:\n{lines}\nask the plan of the one that saved it")
+            asked = "ask the plan of the one that saved it"
+            if not tail_of(base.flow).batches and "records" in body:
+                rows = records_from_json(body["records"])[-1].rows
+                asked += f"; if its loader made the batches, that is ds.batch(global_batch_size={rows}).plan"
+            raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
         edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
         noted = [entry for each in bodies for entry in entries_of(each, "journal")]
         body["journal"] = journal_to_json(journal_from_json(noted))
@@ -171,7 +179,26 @@ class Plan(Questions, Generic[D]):
     def next_step(self) -> int:
         """The first global step that the run has not taken; 0 of a plan that is of no run."""
         log = self.records
+        try:
+            check_even(self._rows_op, max(self._row - 1, 0))
+        except StateError:  # passes of several lengths: the log cannot tell, the state does
+            return as_int((self._body or {}).get("step", 0))
         return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.size)
+
+    @cached_property
+    def _open_rows(self) -> Ints | None:
+        if self._body is None or "settling" not in self._body:
+            return None
+        taken, size = StandingOf.by(self._body), self._rows_op.size
+        group = taken.spread.group
+        firsts = np.asarray([epoch * (size or 0) + item * group for epoch, item in taken.open], np.int64)
+        rows = (firsts[:, None] + np.arange(group)).ravel()
+        if not size:
+            return rows
+        rows = rows[rows // size == np.repeat(firsts // size, group)]  # the last item of a pass may be short
+        kept = rows_given(self.records[-1].batches, size)
+        ends = np.arange(self._row // size)[:, None] * size + np.arange(kept, size)  # in no item
+        return np.concatenate([rows, ends.ravel()])
 
     def _rows_at(self, item: int) -> range:
         """The rows of an item."""

@@ -145,7 +145,8 @@ class Questions(Located):
         draws are looked at, whole passes once; packed rows are gone through.
 
         Args:
-            position: how many positions are looked at; by default what the run delivered.
+            position: how many positions are looked at; by default what the run delivered. Of items that were taken
+                (`Loader.take`) that is what was settled.
             step: a global step instead: what all steps before it gave. Rows that fill no step count as often as they
                 were given: never ("drop"), or once more ("pad").
             world_size: on how many ranks, for a plan that is of no run.
@@ -158,10 +159,12 @@ class Questions(Located):
         >>> plan.seen(10).documents, plan.seen(10).repeats("b")
         ({'a': 4, 'b': 2}, {2: 1, 3: 1})
         """
-        if position is None and step is None:
+        none, open_rows = np.zeros(0, np.int64), self._open_rows
+        if position is None and step is None and open_rows is None:
             step, world_size = self.next_step, None
-        none = np.zeros(0, np.int64)
-        if step is not None:
+        if step is None and position is None and open_rows is not None:
+            rows = RowsBefore(self._rows_op, self._row, open_rows, none)
+        elif step is not None:
             rows = self._rows_before(step, world_size, "seen")
         else:
             rows = RowsBefore(self._op, whole(position or 0, "plan.seen({})", 0), none, none)
@@ -363,6 +366,11 @@ class Questions(Located):
     def next_step(self) -> int:
         """The first global step that the run has not taken."""
         return 0
+
+    @cached_property
+    def _open_rows(self) -> Ints | None:
+        """The rows below the position that are not settled, of a run that is taken from; None of any other."""
+        return None
 
     def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsBefore:
         """The rows that were given in the steps before one."""

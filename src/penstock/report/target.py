@@ -252,8 +252,9 @@ class Target:
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
-def opened(path: Path, model: MixtureFile | None = None, state: Path | None = None) -> Target:
+def opened(path: Path, model: MixtureFile | None = None, state: Path | None = None, ranks: int | None = None) -> Target:
     """Open a mixture file, or one with settings changed (`model`); with a `state`, as the run that saved it has it.
+    `ranks` are those of a run that begins, where the file does not say them.
 
     Raises `ConfigError` with all that is wrong in the file.
     """
@@ -262,6 +263,12 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
         errors = [problem for problem in problems if problem.severity == "error"]
         if model is None or errors:
             raise ConfigError(problems_said(errors))
+    batch = model.batch
+    if ranks is not None and state is not None:
+        raise ConfigError(f"--ranks {ranks}: the state knows on how many ranks the run made its steps; leave it out")
+    if ranks is not None and batch is not None and batch.ranks > 1:
+        raise ConfigError(f"--ranks {ranks}: {path} says batch.ranks: {batch.ranks}; leave out one of them")
+    begins_on = ranks or (batch.ranks if batch else 1)
     dataset = build(model)
     flow: Flow = dataset.flow
     while True:
@@ -274,7 +281,7 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
                         f"{state}: rows are packed while this mixture runs; only without a state it is told"
                     )
                 plan = plan.after(_state(state))
-            rows = plan.rows(None if state else model.batch.ranks if whole and model.batch else 1)
+            rows = plan.rows(None if state else begins_on if whole else 1)
             note = "" if state is None else _other_steps(path, model, rows.records)
             return Target(path, model, dataset, plan, rows, whole, note)
         except IndexedError:
