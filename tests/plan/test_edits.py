@@ -476,3 +476,15 @@ def test_the_next_step_is_known_where_passes_have_several_lengths() -> None:
     assert plan.next_step == 13 + 3 + 4 + 1
     with pytest.raises(ps.StateError, match="another number of positions"):
         plan.seen()
+
+
+def test_a_run_keeps_something_of_its_passes() -> None:
+    ds = ps.from_sequence(range(6), name="x").batch(3, collate=list)
+    with ps.Loader(ds) as loader:
+        list(loader)
+        plan = ds.plan.after(loader.state_dict())
+    with pytest.raises(ps.ConfigError, match="all of a pass"):
+        plan.skip(steps=range(2, 4))
+    with pytest.raises(ps.ConfigError, match="all of a pass"):
+        plan.skip(range(2, 4))
+    assert plan.skip(steps=range(2, 3)).size == 1

@@ -231,7 +231,7 @@ class Plan(Questions, Generic[D]):
             steps: global steps of the run in their place.
 
         Raises:
-            ConfigError: for positions that were delivered, or a range that cannot be.
+            ConfigError: for positions that were delivered, all of a pass of a run, or a range that cannot be.
 
         >>> import penstock as ps
         >>> list(ps.from_sequence(range(10)).batch(2, collate=list).plan.skip(range(1, 4)).dataset)
@@ -261,6 +261,11 @@ class Plan(Questions, Generic[D]):
             raise ConfigError(
                 f"plan.skip({asked}): a dataset that ends loses positions of its first pass; those of a later one can "
                 "be left out of a run that stands before them, by ds.plan.after(state)"
+            )
+        if self._body is not None and high - low == size:
+            raise ConfigError(
+                f"plan.skip({asked}): that is all of a pass, and nothing would be left of later passes either: end the "
+                "pass by Loader.seek(step), to the first step of the next one"
             )
         if told := told_of(self._op):
             told.check(low, high, size)
