@@ -47,6 +47,15 @@ def test_a_sound_that_was_cut_off_is_refused(format: str) -> None:
             Audio(Blob(part), "7.a").samples()
 
 
+@pytest.mark.parametrize("subtype", ["ULAW", "ALAW"])
+def test_a_sphere_file_of_telephone_speech_that_was_cut_off_is_refused(subtype: str) -> None:
+    body = sound("NIST", subtype=subtype)
+    assert Audio(Blob(body)).samples().shape == (1, 24_000)
+    for part in cuts(body):
+        with pytest.raises(DataError, match="its header claims 25,024 bytes"):
+            Audio(Blob(part), "7.a").samples()
+
+
 def test_what_is_whole_of_a_sound_that_was_cut_off_is_given() -> None:
     half = Audio(Blob(sound("MP3")[: len(sound("MP3")) // 2]), "7.a")
     assert half.samples(0, 0.2).shape == (1, 4_800)

@@ -7,6 +7,7 @@ from datetime import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -106,3 +107,43 @@ def test_types_that_come_up_late_are_those_of_all_files(format: Any, tmp_path: P
 def test_keys_that_are_no_texts_are_no_lines(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ps.DataError, match=r"sample 1: a row cannot be written as JSON: the key .* is no text"):
         write_rows([{"x": 1}, value], tmp_path, "jsonl")
+
+
+LARGE_AND_FINE = {
+    "large integers": lambda _: [2**64 - 1, None, 5],
+    "large integers in lists": lambda _: [[2**64 - 1], [], [5]],
+    "large integers beside null": lambda _: [np.array([2**64 - 1], np.uint64), [5, None]],
+    "large integers in mappings": lambda _: [{"id": 2**64 - 1}, None, {"id": 5}],
+    "nanoseconds": lambda pd: [pd.Timestamp(1), None, pd.Timestamp(2**60 + 1)],
+    "nanoseconds in a zone": lambda pd: [pd.Timestamp(1, tz="UTC"), pd.Timestamp(2, tz="UTC")],
+    "nanoseconds in lists": lambda pd: [[pd.Timestamp(1)], []],
+    "nanoseconds of durations": lambda pd: [pd.Timedelta(1), pd.Timedelta(10**9 + 1)],
+}
+
+
+@pytest.mark.parametrize("made", LARGE_AND_FINE.values(), ids=LARGE_AND_FINE)
+def test_large_integers_and_nanoseconds_are_written_as_they_are(made: Any, tmp_path: Path) -> None:
+    values = made(pytest.importorskip("pandas"))
+    ds = ps.from_sequence([{"x": value} for value in values])
+    write_rows(ds, tmp_path / "rows", "parquet")
+    ps.write(ds, tmp_path / "shards", shard=2)
+    for folder in ("rows", "shards"):
+        back = [row["x"] for row in ps.read(tmp_path / folder)]
+        assert list(map(_plain, back)) == list(map(_plain, values))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("values", [[2**63, -1], [2**64, 1], [2**63, 1.5], [*[1] * 64, 2**63]])
+def test_integers_that_share_no_type_are_refused(values: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(ps.DataError, match="'x'"):
+        ps.write(ps.from_sequence([{"x": value} for value in values]), tmp_path / "out")
+
+
+def test_nanoseconds_behind_the_samples_that_tell_the_types_are_refused(tmp_path: Path) -> None:
+    pd: Any = pytest.importorskip("pandas")
+    times = [pd.Timestamp(0)] * 64 + [pd.Timestamp(1)]
+    with pytest.raises(ps.DataError, match="sample 64: its field 'x' is no timestamp"):
+        ps.write(ps.from_sequence([{"x": time} for time in times]), tmp_path / "out")

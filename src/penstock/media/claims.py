@@ -120,8 +120,8 @@ def _sphere(head: bytes) -> int:
     """The end that the text header of a NIST SPHERE file claims for its samples."""
     said = dict[bytes, bytes]()
     for line in head.split(b"\n")[2:]:
-        name, _, value = line.partition(b" -i ")
-        said[name] = value.strip()
+        if len(words := line.split()) == 3:  # a name, a type (-i or, from other writers, -s1) and the value
+            said[words[0]] = words[2]
     try:
         start = int(head.split(b"\n")[1])
         return start + int(said[b"sample_count"]) * int(said[b"sample_n_bytes"]) * int(said.get(b"channel_count", b"1"))

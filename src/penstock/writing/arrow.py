@@ -19,7 +19,7 @@ from ..errors import DataError
 from ..sources.rows import arrow
 from ..sources.store import KEYS
 from ..types import Json
-from .exact import alike, culprit, exact, retyped, unfit
+from .exact import alike, culprit, exact, retyped, typed, unfit
 from .tables import encoded
 
 _FIRST = 64  # samples that tell the schema
@@ -77,7 +77,7 @@ def _type(values: list[Any], name: str) -> Any:
     values = retyped(values)
     dtypes: set[Any] = {cast(Any, value).dtype if isinstance(value, np.ndarray) else None for value in values}
     same = len(dtypes) == 1 and None not in dtypes and all(value.ndim == 1 for value in values)
-    kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if same else pa.array(values).type
+    kind = pa.list_(pa.from_numpy_dtype(*dtypes)) if same else typed(values).type
     alike(values, kind)
     if pa.types.is_null(kind):
         raise DataError(

@@ -30,12 +30,69 @@ def exact(values: Sequence[Any], kind: Any) -> Any:
     pyarrow.lib.ArrowInvalid: Float value 1.500000 was truncated converting to int64
     """
     alike(values, kind)
-    found = arrow().array(values)
+    found = typed(values)
     if found.type.equals(kind):
         return found
     for array in getattr(found, "chunks", [found]):  # more text than one array takes is several
         keeps(array, kind)
     return arrow().array(values, kind)
+
+
+def typed(values: Sequence[Any]) -> Any:
+    """Return `pyarrow.array(values)`, but with the nanoseconds of pandas and integers from 2^63 on.
+
+    >>> typed([{"id": 2**64 - 1}, None, {"id": 5}]).type
+    StructType(struct<id: uint64>)
+    """
+    pa: Any = arrow()
+    try:
+        found = pa.array(values)
+    except OverflowError:
+        found, kind = None, _with_all(values, pa.array([_small(value) for value in values]).type)
+    else:
+        kind = _with_all(values, found.type) if _any_within(found.type, ("is_timestamp", "is_duration")) else found.type
+    return found if found is not None and found.type.equals(kind) else pa.array(values, kind)
+
+
+def _with_all(values: Iterable[Any], kind: Any) -> Any:
+    """The type that Arrow found in values, with uint64 for large integers, and nanoseconds where values have any."""
+    pa: Any = arrow()
+    held = [value for value in values if value is not None]
+    if pa.types.is_struct(kind):
+        fields = ((each.name, [value.get(each.name) for value in held], each.type) for each in kind)
+        return pa.struct([(name, _with_all(inner, inner_kind)) for name, inner, inner_kind in fields])
+    if pa.types.is_list(kind):
+        inside = chain.from_iterable(each for each in held if not _is_typed(each) or each.dtype.kind == "u")
+        return pa.list_(_with_all(inside, kind.value_type))
+    if pa.types.is_integer(kind):
+        large = any(isinstance(value, int | np.integer) and value >= _LARGE for value in held)
+        return pa.uint64() if large else kind
+    if pa.types.is_timestamp(kind) and any(getattr(value, "nanosecond", 0) for value in held):
+        return pa.timestamp("ns", kind.tz)
+    if pa.types.is_duration(kind) and any(getattr(value, "nanoseconds", 0) for value in held):
+        return pa.duration("ns")
+    return kind
+
+
+def _small(value: Any) -> Any:
+    """The value with 0 for the integers from 2^63 on, for which Arrow finds no type."""
+    if isinstance(value, int | np.integer):
+        return 0 if value >= _LARGE else cast(Any, value)
+    if isinstance(value, Mapping):
+        return {name: _small(inner) for name, inner in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_small(inner) for inner in cast("Sequence[Any]", value)]
+    return np.zeros(value.shape, np.int64) if _is_typed(value) and value.dtype == np.uint64 else value
+
+
+def _any_within(kind: Any, tests: Sequence[str]) -> bool:
+    return _any(tests, kind) or any(
+        _any_within(kind.field(place).type, tests) for place in range(kind.num_fields if _any(_NESTED, kind) else 0)
+    )
+
+
+_LARGE = 1 << 63
+_NESTED = ("is_struct", "is_list")
 
 
 def retyped(values: Sequence[Any]) -> list[Any]:
@@ -48,7 +105,7 @@ def retyped(values: Sequence[Any]) -> list[Any]:
     told = [value for value, empty in zip(values, untyped, strict=True) if not empty and value is not None]
     if not told or not any(untyped):
         return list(values)
-    like: Any = next((value for value in told if _typed(value) and value.ndim == 1), None)
+    like: Any = next((value for value in told if _is_typed(value) and value.ndim == 1), None)
     empty: Any = [] if like is None else np.zeros(0, like.dtype)
     return [empty if is_empty else value for value, is_empty in zip(values, untyped, strict=True)]
 
@@ -62,7 +119,7 @@ def culprit(values: Sequence[Any]) -> int | None:
     """Which of the values no column can hold, whatever the others are; None, if they only differ."""
     for place, value in enumerate(values):
         try:
-            arrow().array([value])
+            typed([value])
         except unfit():
             return place
     return None
@@ -80,8 +137,8 @@ def alike(values: Iterable[Any], kind: Any) -> None:
         return
     if types.is_list(kind):
         _of_types(held, kind, (object,), (set, frozenset, np.ma.MaskedArray))
-        alike(chain.from_iterable(each for each in held if not _typed(each)), kind.value_type)
-        dtypes: set[Any] = {each.dtype for each in held if _typed(each)}
+        alike(chain.from_iterable(each for each in held if not _is_typed(each)), kind.value_type)
+        dtypes: set[Any] = {each.dtype for each in held if _is_typed(each)}
         if len({dtype for dtype in dtypes if dtype.kind in "mM"}) > 1:
             raise ValueError("arrays of times are not all of one unit")
         alike([np.zeros((), dtype)[()] for dtype in dtypes], kind.value_type)  # one value speaks for all of its type
@@ -96,7 +153,7 @@ def alike(values: Iterable[Any], kind: Any) -> None:
             raise ValueError(f"times {'without a' if zone else 'with a'} zone do not go into {kind}")
 
 
-def _typed(value: Any) -> bool:
+def _is_typed(value: Any) -> bool:
     """Whether it is an array that says of all its values what they are."""
     return isinstance(value, np.ndarray) and cast(Any, value).dtype != object
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..sources.rows import arrow
-from .exact import alike, culprit, keeps, retyped, unfit
+from .exact import alike, culprit, keeps, retyped, typed, unfit
 
 _ROWS = 1_000  # rows made into a table at a time
 
@@ -61,7 +61,7 @@ def _table(rows: list[Any], first: int) -> Any:
     for name in names:
         values = retyped([row.get(name) for row in rows])
         try:
-            columns[name] = pa.array(values)
+            columns[name] = typed(values)
             alike(values, columns[name].type)
             pa.field(name, columns[name].type)  # names can be no UTF-8, too
         except unfit() as error:
