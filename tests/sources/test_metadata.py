@@ -114,3 +114,91 @@ def test_files_that_are_missing_by_their_names_are_said(
 def test_names_that_are_data() -> None:
     names: Any = ("part-00000.parquet", "data.json", "train.jsonl", "reader.txt", "metadata.jsonl", "a.idx.parquet")
     assert not [name for name in names if metadata.is_metadata(Path(name))]
+
+
+@pytest.mark.parametrize("pattern", ["", "*.arrow", "**/*"])
+def test_what_datasets_cached_in_several_processes_is_left_out(tmp_path: Path, pattern: str) -> None:
+    for name in ("x-train", "cache-0123456789abcdef_00000_of_00002", "cache-0123456789abcdef"):
+        table = pa.table({"n": [1]})
+        with pa.ipc.new_stream(str(tmp_path / f"{name}.arrow"), table.schema) as out:
+            out.write_table(table)
+    assert len(ps.read(tmp_path / pattern)) == 1
+
+
+@pytest.mark.parametrize("folder", ["_change_data", "_tmp.part", "_temporary-4f1c", "_temporary/0"])
+def test_folders_of_changes_and_half_written_files_are_left_out(tmp_path: Path, folder: str) -> None:
+    for name in ("day=1/a.parquet", f"{folder}/b.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1]}), tmp_path / name)
+    assert len(ps.read(tmp_path / "**/*.parquet")) == 1
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "README.txt", "state.json"])
+def test_a_glob_that_spells_the_name_of_a_file_reads_it(tmp_path: Path, name: str) -> None:
+    for repository in ("a", "b"):
+        (tmp_path / repository).mkdir()
+        (tmp_path / repository / name).write_text('{"n": 1}\n')
+    for pattern in (f"*/{name}", f"**/{name}"):
+        assert len(ps.read(tmp_path / pattern)) == 2
+
+
+def test_parts_of_loose_samples_that_end_like_metadata_are_kept(tmp_path: Path) -> None:
+    for name in ("1.jpg", "1.metadata.json", "1.labels.txt", "1.idx"):
+        (tmp_path / name).write_bytes(b"x")
+    assert loose.folder(tmp_path).read(np.array([0]))[0].keys() == {"__key__", "jpg", "metadata.json", "labels.txt"}
+
+
+def delta(folder: Path, *commits: str) -> Path:
+    for number in range(3):
+        path = folder / f"day={number}" / "part.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [number]}), path)
+    (folder / "_delta_log").mkdir()
+    for version, commit in enumerate(commits):
+        actions = [
+            {kind: {"path": f"day%3D{number}/part.parquet"}}
+            for kind, number in (action.split() for action in commit.split(", "))
+        ]
+        (folder / "_delta_log" / f"{version:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    return folder
+
+
+@pytest.mark.parametrize("pattern", ["**/*.parquet", "day=*/*.parquet", "day=0/*.parquet", "day=0"])
+@pytest.mark.parametrize("commits", [["add 0, add 1, add 2", "remove 0"], ["add 1, add 2"]])
+def test_files_that_a_delta_table_removed_or_never_added_are_refused(
+    tmp_path: Path, pattern: str, commits: list[str]
+) -> None:
+    folder = delta(tmp_path / "table", *commits)
+    with pytest.raises(ConfigError, match="is a Delta table, and by its log 1 of these files.*day=0/part.parquet"):
+        ps.read(folder / pattern)
+    assert len(ps.read(folder / "day=[12]/*.parquet")) == 2
+    assert len(ps.read(folder / "day=0/part.parquet")) == 1
+
+
+def test_files_of_which_a_delta_table_deleted_rows_are_refused(tmp_path: Path) -> None:
+    folder = delta(tmp_path / "table", "add 0, add 1, add 2")
+    log = folder / "_delta_log" / f"{1:020}.json"
+    log.write_text(json.dumps({"add": {"path": "day=1/part.parquet", "deletionVector": {"cardinality": 1}}}))
+    with pytest.raises(ConfigError, match="had rows deleted: day=1/part.parquet"):
+        ps.read(folder / "**/*.parquet")
+
+
+def test_a_delta_table_as_it_is_and_again_added_files_are_read(tmp_path: Path) -> None:
+    folder = delta(tmp_path / "table", "add 0, add 1, add 2", "remove 0", "add 0")
+    assert len(ps.read(folder / "**/*.parquet")) == 3
+    (folder / "_delta_log" / f"{3:020}.json").write_text("{")
+    with pytest.raises(ps.DataError, match="no log of a Delta table"):
+        ps.read(folder / "**/*.parquet")
+
+
+@pytest.mark.parametrize("mark", ["metadata/v1.metadata.json", ".hoodie/hoodie.properties", "_delta_log/7.json"])
+def test_tables_whose_current_files_are_not_known_are_named(
+    tmp_path: Path, mark: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("data/a.parquet", mark):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("{}")
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "data/a.parquet")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert len(ps.read(tmp_path / "data/*.parquet")) == 1
+    assert "name the files of the version to read" in caplog.text

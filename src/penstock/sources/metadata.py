@@ -13,33 +13,41 @@ _NAMED_AT_MOST = 40
 _MOST = 1 << 17  # files that a name may tell of
 
 _NAMES = (
-    r"dataset_infos?\.json|dataset_dict\.json|state\.json|cache-[0-9a-f]{8,}\.arrow|indices\.arrow",  # datasets
+    r"dataset_infos?\.json|dataset_dict\.json|state\.json|indices\.arrow",  # datasets
+    r"cache-[0-9a-f]{8,}(_\d+_of_\d+)?\.arrow",
     r"_success|_common_metadata|_metadata|_(started|committed)_\d+",  # Hadoop, Spark, Dask, Databricks
-    r"index\.json|shard_ledger\.json|\d+_stats\.json|features\.json|.*\.labels\.txt",  # MDS, LitData, Levanter, TFDS
+    r"index\.json|shard_ledger\.json|\d+_stats\.json",  # MDS, LitData, Levanter, img2dataset
+    r"features\.json|(.*[-_])?labels?\.labels\.txt",  # TFDS
     r"(generation_|preprocessor_|processor_)?config\.json|tokenizer(_config)?\.json",  # transformers
     r"chat_template\.json|special_tokens_map\.json|added_tokens\.json|vocab\.json|merges\.txt",
-    r"croissant\.json|.*\.metadata\.json|\.gitattributes|\.gitignore",  # the hub, Iceberg
+    r"(v\d+|\d{5}-[0-9a-f-]{36})(\.gz)?\.metadata\.json",  # Iceberg
+    r"croissant\.json|\.gitattributes|\.gitignore",  # the hub
     r"(readme|licen[cs]e|notice|changelog|contributing|citation)(\.(md|txt|rst|cff|bib))?",
     r"(md5|sha\d+)sums(\.txt)?|.*\.(crc|md5|sha1|sha256|sha512)",
     r".*\.(tmp|temp|incomplete|partial|lock|crdownload|aria2|swp)",
     r".*\.(idx|ds\.index|ds\.metadata|dvc)",  # Megatron, Energon, datatrove
     r"\.ds_store|\._.*|thumbs\.db|desktop\.ini",
 )
-_FOLDERS = r"_temporary|_delta_log|_spark_metadata|_logs|_symlink_format_manifest|__macosx|__pycache__|beam-temp-.*"
+_FOLDERS = (
+    r"_temporary.*|_tmp\..*|_delta_log|_change_data|"
+    r"_spark_metadata|_logs|_symlink_format_manifest|__macosx|__pycache__|beam-temp-.*"
+)
 _NAMED = re.compile("|".join(_NAMES), re.IGNORECASE).fullmatch
 _NUMBERED = re.compile(r"(.*?)-(\d{5,6})-of-(\d{5,6})(\D*)").fullmatch
 _IN_FOLDER = re.compile(_FOLDERS, re.IGNORECASE).fullmatch
 
 
-def is_metadata(path: PurePath) -> bool:
+def is_metadata(path: PurePath, asked: str = "") -> bool:
     """Whether a file is called as one that a known tool leaves beside data, or lies in such a folder.
+
+    A file with the name that was `asked` for counts as data.
 
     >>> is_metadata(PurePath("dataset_info.json")), is_metadata(PurePath("_temporary/0/a.parquet"))
     (True, True)
     >>> is_metadata(PurePath("part-00000.parquet"))
     False
     """
-    return bool(_NAMED(path.name)) or any(_IN_FOLDER(piece) for piece in path.parts[:-1])
+    return (bool(_NAMED(path.name)) and path.name != asked) or any(_IN_FOLDER(piece) for piece in path.parts[:-1])
 
 
 def log_left_out(given: str, names: Iterable[str]) -> None:
@@ -58,6 +66,14 @@ def log_missing(given: str, paths: Iterable[PurePath]) -> None:
         if missing := sorted(set(range(min(int(total), _MOST))) - there):
             names = [f"{before}-{number:0{len(total)}d}-of-{total}{after}" for number in missing]
             _log_once(f"{given}: {len(names)} of {int(total)} files are missing: {_shown(names)}")
+
+
+def log_unchecked(given: str, table: str, kind: str) -> None:
+    """Say once that which files of a table are current is not known."""
+    _log_once(
+        f"{given}: {table} is {kind}; files that are no longer part of it are read too: name the files of the version "
+        "to read"
+    )
 
 
 def _log_once(said: str) -> None:

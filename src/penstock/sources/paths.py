@@ -17,6 +17,7 @@ from ..errors import ConfigError, StorageError
 from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
 from .braces import braces
+from .lakes import require_current
 from .metadata import is_metadata, log_left_out, log_missing
 
 FormatName: TypeAlias = Literal[
@@ -306,7 +307,8 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     pieces = [PurePosixPath(*at(one.path).parts[above:]) for one in entries]
     arrays = {path.with_suffix("") for path in pieces if path.suffix == ".npy"}
     ends = [path.name.endswith(".csv.gz") and path.with_suffix("").with_suffix("") in arrays for path in pieces]
-    out = [end or is_metadata(path) for path, end in zip(pieces, ends, strict=True)]
+    asked = pattern.rpartition("/")[2]
+    out = [end or is_metadata(path, asked) for path, end in zip(pieces, ends, strict=True)]
     if out and all(out):
         alone = [path.name == "index.json" for path in pieces]  # which no tool wrote that is known here
         if not any(alone):
@@ -319,6 +321,7 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     named = zip(entries, pieces, out, strict=True)
     log_left_out(pattern, [str(path) for one, path, gone in named if gone and one.file])
     log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
+    require_current(pattern, [Path(one.path) for one in data if one.file and not is_far(one.path)], above)
     return data
 
 
