@@ -334,3 +334,50 @@ def test_pillow_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in cuts(body):
         with pytest.raises(DataError):
             decode_image(part, "rgb8")
+
+
+def clip_of_two_seconds() -> Video:
+    return Video(Blob(video("mp4", [number / 10 for number in range(20)])), "7.v")
+
+
+@pytest.mark.parametrize("stop", [float("inf"), 1e12, 3.5, None, "1"])
+def test_a_clip_that_ends_far_behind_its_video_is_refused_at_once(stop: Any) -> None:
+    with pytest.raises(DataError, match="^7.v"):
+        clip_of_two_seconds().clip(0, stop)
+
+
+def test_a_clip_of_too_many_frames_is_refused_before_their_times_are_listed() -> None:
+    with pytest.raises(DataError, match="pixels, more than Limits"):
+        clip_of_two_seconds().clip(0, 1, rate=1e12)
+    with pytest.raises(ConfigError, match="rate=inf"):
+        clip_of_two_seconds().clip(0, 1, rate=float("inf"))
+    assert len(clip_of_two_seconds().clip(0, 2)) == 20
+    assert len(clip_of_two_seconds().clip(0.5, 1.0, 4)) == 2
+
+
+@pytest.mark.parametrize("crop", [(0, 0), 3, "abcd", (0.5, 0, 2, 2), (0, 0, None, 1)])
+@pytest.mark.parametrize("kind", ["rgb8", "pil"])
+def test_a_crop_that_is_no_four_integers_is_an_error_of_its_sample(crop: Any, kind: str) -> None:
+    file = io.BytesIO()
+    Pillow.new("RGB", (8, 8)).save(file, "png")
+    with pytest.raises(DataError, match="^7.i: crop=.*four integers"):
+        Image(Blob(file.getvalue()), "7.i").decode(kind, crop=crop)
+
+
+def test_a_pcx_picture_without_its_palette_is_refused() -> None:
+    file = io.BytesIO()
+    Pillow.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert("RGB").convert("P").save(file, "pcx")
+    body = file.getvalue()
+    assert decode_image(body, "rgb8").shape == (16, 16, 3)
+    for cut in (1, 100, 768, 769):
+        with pytest.raises(DataError, match="palette"):
+            decode_image(body[:-cut], "rgb8")
+
+
+def test_the_url_of_a_medium_keeps_its_slashes(tmp_path: Path) -> None:
+    assert Blob.of("s3://bucket/a.jpg").path == "s3://bucket/a.jpg"
+    assert Blob.of("a.jpg", "s3://bucket/media").path == "s3://bucket/media/a.jpg"
+    assert Blob.of("s3://other/a.jpg", "s3://bucket/media").path == "s3://other/a.jpg"
+    (tmp_path / "a.jpg").write_bytes(b"abc")
+    assert Blob.of(f"file://{tmp_path}/a.jpg").read() == b"abc"
+    assert Blob.of("a.jpg", tmp_path).read() == b"abc"

@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.errors import ConfigError, DataError
 from penstock.mixture_files import lint
 from penstock.report.shares import packing as in_words
-from penstock.text import Tokenise
+from penstock.text import Padded, Tokenise
 
 WIDTHS = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "uint64")
 PLANNED = (*(f"memory {width}" for width in WIDTHS), "mapped int64", "file uint16", "file int64", "parquet lengths")
@@ -235,3 +235,34 @@ def test_plan_and_lint_name_sources_that_store_tokens_differently(tmp_path: Path
     told = ps.mix(stores, {"uint16": 1, "int32": 1}).pack(8).plan.packing()
     assert told.stored == {"uint16": "uint16", "int32": "int32"}
     assert in_words(told).endswith("; the sources store their tokens as int32 (int32) and uint16 (uint16)")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"), [([1.5], "int32"), ([float("nan")], "int64"), ([2], "bool"), ([-1], "bool"), ([0.5], "bool")]
+)
+def test_padding_cuts_no_number_to_a_dtype_of_another_kind(values: list[Any], dtype: str) -> None:
+    with pytest.raises(DataError, match=f"field 'a' of sample 1 in the batch: .* does not go into {dtype}"):
+        Padded(dtype=dtype)([{"a": [1]}, {"a": values}])
+
+
+def test_padding_makes_truth_values_of_0_and_1() -> None:
+    assert Padded(dtype="bool")([{"a": [1, 0]}, {"a": [1]}])["a"].tolist() == [[True, False], [True, False]]
+
+
+@pytest.mark.parametrize("dtype", ["U3", "object", "datetime64[s]"])
+def test_dtypes_of_something_other_than_numbers_are_refused(dtype: str) -> None:
+    docs = ps.from_sequence([{"a": [1, 2]}])
+    for step in (
+        lambda: Padded(dtype=dtype),
+        lambda: docs.pack(4, dtype=dtype),
+        lambda: docs.pack_features({"a": 4}, dtype=dtype),
+    ):
+        with pytest.raises(ConfigError, match="is no dtype of numbers"):
+            step()
+
+
+@pytest.mark.parametrize("values", [[None, 2], ["a", "b"]])
+def test_features_of_something_other_than_numbers_are_refused(values: list[Any]) -> None:
+    docs = ps.from_sequence([{"a": [1, 2], "b": values}])
+    with pytest.raises(DataError, match="feature 'b' is a list of .*, not a sequence of numbers"):
+        list(docs.pack_features({"a": 4, "b": 4}))

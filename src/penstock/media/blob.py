@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..base.seams import world
+from ..base.urls import is_url
 from ..errors import DataError, PenstockError, StorageError
+from ..stores import is_far, located
 
 _BLOCK = 1 << 18  # bytes read at a time
 
@@ -67,7 +69,7 @@ class Blob:
         if isinstance(value, bytes | bytearray | memoryview):
             return cls(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, str | Path):
-            return cls(None, str(Path(value) if root is None else Path(root) / value))
+            return cls(None, _joined(value, root))
         raise DataError(f"a {type(value).__name__} is no media: bytes, the path of a file, or a mapping of one")  # pyright: ignore[reportUnknownArgumentType]
 
     def __len__(self) -> int:
@@ -103,6 +105,15 @@ class Blob:
         if self.data is not None and not patches:
             return io.BytesIO(self.data)
         return io.BufferedReader(_Ranges(self, patches or {}), _BLOCK)
+
+
+def _joined(path: str | Path, root: str | Path | None) -> str:
+    """A path as seen from a folder; `Path` would take a slash out of a URL."""
+    if is_far(path) or (root is None and is_url(str(path))):
+        return str(located(path))
+    if root is not None and is_far(root) and not Path(path).is_absolute():
+        return str(located(f"{str(root).rstrip('/')}/{path}"))
+    return str(Path(path) if root is None else Path(root) / path)
 
 
 class _Ranges(io.RawIOBase):

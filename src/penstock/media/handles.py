@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
@@ -76,7 +77,10 @@ class Image:
             found = decode_image(data, kind, key=self.key)
         if crop is None:
             return found
-        left, top, wide, high = crop
+        try:
+            left, top, wide, high = map(operator.index, crop)
+        except (TypeError, ValueError):
+            raise DataError(f"crop={crop!r}: four integers (left, top, width, height)", where=self.key) from None
         planes = kind.startswith("torch") and found.ndim == 3
         height, width = found.size[::-1] if hasattr(found, "crop") else found.shape[1:] if planes else found.shape[:2]
         if not (0 <= left < left + wide <= width and 0 <= top < top + high <= height):

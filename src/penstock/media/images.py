@@ -39,6 +39,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
 
 # Formats of pictures only: others that Pillow knows start programs (EPS) or hold no picture.
 _FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "SGI", "TGA", "TIFF", "WEBP")
+_PCX = b"\x0a\x05\x01\x08"  # of 8 bits; with one plane it ends with 256 colours
+_PALETTE = 769
 _PNG = b"\x89PNG\r\n\x1a\n"
 _IMAGES = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
 
@@ -204,6 +206,8 @@ def _require_whole(data: bytes) -> None:
         except ValueError as error:
             if "remature end" in str(error):  # what else is odd does not make pixels grey, or Pillow refuses it
                 raise
+    elif data.startswith(_PCX) and data[65:66] == b"\x01" and data[-_PALETTE:][:1] != b"\x0c":
+        raise ValueError("it is cut off: it does not end with its palette")
     elif data.startswith(_PNG):
         at, view = len(_PNG), memoryview(data)
         while at + 12 <= len(data):

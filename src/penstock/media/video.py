@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,12 +76,18 @@ class Video:
             ConfigError: for a `rate` that is not above 0.
             DataError: as `frames`, and where `stop` does not come after `start`.
         """
-        if rate is not None and not rate > 0:
+        if rate is not None and not 0 < rate < math.inf:
             raise ConfigError(f"clip(rate={rate}): more than 0 frames a second")
         each = self.rate if rate is None else rate
-        if not (start < stop and each > 0):
-            raise DataError(f"clip({start}, {stop}, rate={each}): it must end after it begins", where=self.key)
-        count = max(1, round((stop - start) * each))
+        with named("video", self.key):
+            if not (start < stop and each > 0):
+                raise DataError(f"clip({start}, {stop}, rate={each}): it must end after it begins", where=self.key)
+            length, last = self.seconds, stop - 1 / each  # when the last frame is shown
+            if not (0 <= start and last <= length + 1 / each):
+                raise DataError(f"clip({start}, {stop}): the video has {length:.2f} seconds", where=self.key)
+            wide, high = self.size
+            self.limits.check("pixels", wide * high * (stop - start) * each)
+            count = max(1, round((stop - start) * each))
         return self.frames([start + number / each for number in range(count)])
 
     def numbered(self, numbers: Sequence[int]) -> npt.NDArray[np.uint8]:

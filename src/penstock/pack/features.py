@@ -153,6 +153,9 @@ class FeatureRows:
         if self.integers is None:
             return next((piece for piece in pieces if length_of(piece)), pieces[0]).dtype
         told = pieces if any(map(length_of, pieces)) else [exact_array(value[:1]) for value in values]
+        if (place := next((i for i, piece in enumerate(told) if piece.dtype.kind in "OSUmM"), None)) is not None:
+            shown = f"{type(values[place]).__name__} of {told[place].dtype}"
+            raise _part(f"feature {name!r} is a {shown}, not a sequence of numbers: leave it out of lengths", place + 1)
         try:
             return packed_dtype(told, _of(self.dtype, name), self.integers)
         except InexactError as error:

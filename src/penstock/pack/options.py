@@ -295,8 +295,10 @@ def _check_value(option: str, value: Any) -> None:
 
 
 def check_dtype(value: Any, step: str) -> None:
-    """Raise `ConfigError` for what is no dtype of NumPy."""
+    """Raise `ConfigError` for what is no dtype of NumPy, or one of something other than numbers."""
     try:
-        np.dtype(value)
+        kind = np.dtype(value).kind
     except (TypeError, UnicodeEncodeError):
         raise ConfigError(f"{step}: dtype {value!r} is no NumPy dtype") from None
+    if kind in "OSUmM":
+        raise ConfigError(f"{step}: dtype {value!r} is no dtype of numbers")

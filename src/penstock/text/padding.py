@@ -142,6 +142,8 @@ def _padded(
     width = -(-int(lengths.max()) // multiple) * multiple
     kind = packed_dtype(rows, dtype, integers)
     for place, row in enumerate(rows):
+        if not _may_become(row, kind):
+            raise InexactError(f"{row.dtype} does not go into {kind}", place)
         try:
             rows[place] = narrowed(row, kind)
         except OverflowError as error:
@@ -162,3 +164,10 @@ def _row(value: Any) -> Array | None:
     except (ValueError, TypeError):
         return None
     return row if row.ndim == 1 and row.dtype.kind in "biuf" else None
+
+
+def _may_become(row: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether numbers keep their kind in a dtype: no fractions are cut off, and 0 and 1 alone are truth values."""
+    if not row.size or np.can_cast(row.dtype, dtype, "same_kind") or {row.dtype.kind, dtype.kind} <= set("iu"):
+        return True
+    return dtype.kind == "b" and row.dtype.kind in "iu" and bool(row.min() >= 0 and row.max() <= 1)

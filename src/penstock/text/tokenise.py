@@ -241,7 +241,7 @@ def _fields(sample: Any) -> Mapping[str, Any] | None:
 
 
 def _has(fields: Mapping[str, Any] | None) -> str:
-    return ", ".join(fields) if fields else "no fields"
+    return ", ".join(map(str, fields)) if fields else "no fields"
 
 
 def _digest(data: bytes) -> str:
