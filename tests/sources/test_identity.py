@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.sources.identity import aside, same_sample, sampled
+from penstock.sources.memory import Memory
 from penstock.types import Ints
 
 
@@ -128,3 +130,59 @@ def test_arrays_and_what_has_an_own_copy_are_not_copied(tmp_path: Any) -> None:
     copied = aside(rows)
     assert copied is not rows and copied.tokens is rows.tokens
     assert type(copied.slow) is Slow
+
+
+class Flipping:
+    """Rows that a generator of their own turns over in half of all cases."""
+
+    def __init__(self, rng: Any, rows: Any = range(100)) -> None:
+        self.rng, self.rows = rng, [*rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[index], bool(self.rng.random() < 0.5)
+
+
+def test_what_a_generator_of_the_object_draws_is_the_same_in_every_process() -> None:
+    def rows_of(rows: Any, rng: Any) -> Any:
+        return Memory(Flipping(rng, rows)).sample_digest()["rows"]
+
+    for make in (random.Random, np.random.default_rng, np.random.RandomState):
+        assert rows_of(range(100), make(1)) == rows_of(range(100), make(2))
+        assert same_sample(rows_of(range(100), make(1)), rows_of(reversed(range(100)), make(2))) is False
+        used = make(1)
+        rows_of(range(100), used)
+        assert used.random() == make(1).random(), "reading leaves no trace"
+
+
+def test_a_generator_of_torch_is_left_where_it_is() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Drawing(Flipping):
+        def __getitem__(self, index: int) -> Any:
+            return self.rows[index], float(torch.rand(1, generator=self.rng))
+
+    made = [torch.Generator().manual_seed(seed) for seed in (1, 2, 1)]
+    first, second = (Memory(Drawing(rng)).sample_digest() for rng in made[:2])
+    assert first == second and "-" not in first["rows"].split()
+    assert torch.equal(made[0].get_state(), made[2].get_state())
+
+
+class OutsideRng:
+    """Draws from a generator that no copy reaches."""
+
+    def random(self) -> float:
+        return float(np.random.default_rng().random())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError
+
+
+def test_rows_that_are_turned_over_at_random_are_never_refused() -> None:
+    for _ in range(20):
+        with ps.Loader(ps.from_sequence(Flipping(OutsideRng()))) as loader:
+            state = loader.state_dict()
+        with ps.Loader(ps.from_sequence(Flipping(OutsideRng()))) as loader:
+            loader.load_state_dict(state)

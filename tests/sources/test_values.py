@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import subprocess
 import sys
+import time
 from datetime import date
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from penstock.sources import identity
 from penstock.sources.identity import content, value_digest
 
 
@@ -128,3 +131,77 @@ def test_another_process_spells_them_alike() -> None:
         check=True,
     )
     assert found.stdout.split() == [value_digest(value) for value, _ in PAIRS]
+
+
+# ---------------------------------------------------------------- what hides what it holds, and what holds much
+
+
+class Private:
+    def __init__(self, index: int) -> None:
+        self._index, self._file = index, object()
+
+
+def remembering(index: int) -> Any:
+    return lambda step=1: index * step
+
+
+HIDING = {
+    "private attributes": Private,
+    "streams of bytes": lambda index: io.BytesIO(bytes([index])),
+    "errors": lambda index: ValueError(str(index)),
+    "functions": remembering,
+    "partials": lambda index: partial(print, index),
+    "tables": lambda index: pytest.importorskip("pyarrow").table({"a": [index]}),
+    "frames": lambda index: pytest.importorskip("pandas").DataFrame({"a": [index]}),
+    "series": lambda index: pytest.importorskip("pandas").Series([index]),
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+def test_objects_without_public_attributes_in_another_order_are_another_list(kind: str) -> None:
+    make = HIDING[kind]
+    one, other = ([make(index) for index in range(40)] for _ in range(2))
+    assert content(one) == content(other) != content(other[::-1])
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [((1, 2), [1, 2]), (np.float32(1), 1.0), (np.float32(1), np.float64(1)), ({1: 2}, {"1": 2}), (True, 1)],
+)
+def test_another_type_is_another_value(value: Any, other: Any) -> None:
+    assert content([value]) == content([value]) != content([other])
+    assert value_digest({"a": value}) != value_digest({"a": other})
+
+
+class Node:
+    def __init__(self, index: int, near: Any) -> None:
+        self.index, self.near = index, near
+
+
+@pytest.mark.parametrize("kind", [list, set])
+def test_objects_that_refer_to_each_other_are_spelled_in_bounded_time(kind: Any) -> None:
+    def graph() -> list[Node]:
+        nodes = [Node(index, kind()) for index in range(60)]
+        for node in nodes:
+            node.near = kind(nodes)
+        return nodes
+
+    before = time.process_time()
+    one, other = graph(), graph()
+    assert content(one) == content(other) != content(other[::-1])
+    assert time.process_time() - before < 10
+
+
+def test_a_large_item_is_looked_through_whole() -> None:
+    rows = [[index, index] for index in range(5_000)]
+    item = {1: "a key that is no text", "rows": rows}
+    assert value_digest(item) != value_digest({**item, "rows": [*rows[:-1], [0, 0]]})
+
+
+def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = list[int]()
+    monkeypatch.setattr("penstock.sources.identity.WHOLE", 1 << 20)
+    original = identity.content
+    monkeypatch.setattr("penstock.sources.identity.content", lambda x: [hashed.append(1), original(x)][1])
+    identity._items(identity._Hash(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
+    assert len(hashed) < 2_000

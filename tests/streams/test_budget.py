@@ -120,3 +120,23 @@ def test_the_pace_grows_while_that_makes_items_cheaper_and_shrinks_where_they_ar
     for _ in range(5):
         pace.took(pace.size, 0.1)
     assert pace.size == 1
+
+
+class Attributes(dict[str, Any]):
+    """A mapping whose keys are attributes, as people write it: what is missing is a KeyError."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Refusing:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+def test_samples_may_raise_anything_when_they_are_asked_for_what_they_lack() -> None:
+    assert bytes_of(Attributes(a="x" * 1_000)) >= 1_000
+    assert bytes_of(Refusing()) > 0
+    for samples in ([Attributes(a=i) for i in range(9)], [Refusing() for _ in range(9)]):
+        with ps.Loader(ps.from_sequence(samples)) as loader:
+            assert [id(x) for x in loader] == [id(x) for x in samples]
+            assert loader.state_dict()

@@ -5,6 +5,7 @@ memory there are. Asked of the system where it is needed; nothing is put in its 
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import selectors
@@ -109,13 +110,28 @@ def seeded_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(kept[2])
 
 
-def is_random_generator(thing: object) -> bool:
-    """Whether an object draws random numbers from a state of its own: `random.Random`, NumPy's generators."""
+def seeded_like(thing: object) -> Any:
+    """A new generator of random numbers, of the same kind as `thing`, that begins from seed 0: of `random.Random`,
+    NumPy's and torch's (for the CPU). None for anything else.
+    """
     import random
 
     import numpy as np
 
-    return isinstance(thing, random.Random | np.random.Generator | np.random.RandomState)
+    torch: Any = sys.modules.get("torch")
+    if torch and isinstance(thing, torch.Generator) and cast(Any, thing).device.type == "cpu":
+        return torch.Generator().manual_seed(0)
+    if not isinstance(thing, random.Random | np.random.Generator | np.random.RandomState):
+        return None
+    try:
+        made: Any = copy.deepcopy(thing)
+        if isinstance(made, np.random.Generator):
+            made.bit_generator.state = type(made.bit_generator)(0).state
+        else:
+            made.seed(0)
+    except Exception:  # a generator of the user's own, which takes no seed
+        return None
+    return made
 
 
 def thread() -> int:

@@ -8,7 +8,6 @@ cache, so that one process of a machine reads them.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base import seams
-from ..base.machine import is_random_generator, seeded_globals
+from ..base.machine import seeded_globals, seeded_like
 from ..base.progress import Progress
 from ..base.random import hash64
 from ..errors import StorageError
 from ..types import Ints
 from . import sidecar
 from .remember import remembered
-from .values import Speller
+from .values import Speller, kinds
 
 WHOLE = 256 << 20
 """Bytes up to which data in memory is hashed whole; from more, blocks are taken."""
@@ -131,6 +130,7 @@ def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
 def _items(found: _Hash, items: Sequence[Any]) -> None:
     found.add(str(len(items)).encode())
     speller = Speller(content)
+    found.add(json.dumps([kinds(items[place]) for place in keyed(len(items), _BLOCKS).tolist()]).encode())
     for start in range(0, len(items), _ITEMS):
         if found.size + speller.cost > WHOLE:
             places = keyed(len(items) - start, _BLOCKS) + start
@@ -146,7 +146,8 @@ def value_digest(value: Any) -> str:
     (True, False)
     """
     try:
-        return hashlib.blake2b(Speller(content).spelled([value]), digest_size=4).hexdigest()
+        text = Speller(content).spelled([value]) + json.dumps(kinds(value)).encode()
+        return hashlib.blake2b(text, digest_size=4).hexdigest()
     except Exception:  # an object of the user's that throws when it is asked for its attributes
         return UNKNOWN
 
@@ -178,16 +179,35 @@ def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
     return found.text()
 
 
-def sampled(read: Callable[[Ints], list[Any]], n: int, rows: int = _SAMPLED) -> str:
+def sampled(
+    read: Callable[[Ints], list[Any]],
+    n: int,
+    rows: int = _SAMPLED,
+    again: Callable[[], Callable[[Ints], list[Any]]] | None = None,
+) -> str:
     """The digests of a few rows out of `n`: the first, the last, and some in between; `-` for one that fails, or is
     another one when it is read again.
 
     Random numbers that reading draws from the generators of the process are the same in every process, and those that
-    others draw from them are not touched.
+    others draw from them are not touched. `again` makes what reads the rows for the second time.
     """
     places = [*range(n)] if n <= rows else [0, *(keyed(n - 2, rows - 2) + 1).tolist(), n - 1]
-    first, again = ([_digest_of_row(read, row) for row in places] for _ in range(2))
-    return " ".join(one if one == other else UNKNOWN for one, other in zip(first, again, strict=True))
+    first = [_digest_of_row(read, row) for row in places]
+    read = again() if again else read
+    second = [_digest_of_row(read, row) for row in places]
+    return " ".join(one if one == other else UNKNOWN for one, other in zip(first, second, strict=True))
+
+
+def without_varying(found: str, read: Callable[[], str], times: int = 4) -> str:
+    """A sample of rows, with `-` for those that are others in one of some more samples.
+
+    Random numbers of a generator of which nothing is known may be equal twice: a flip is, in half of all cases.
+
+    >>> without_varying("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
+    '1 - -'
+    """
+    samples = [found.split(), *(read().split() for _ in range(times))]
+    return " ".join(row[0] if len({*row}) == 1 else UNKNOWN for row in zip(*samples, strict=True))
 
 
 def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
@@ -201,11 +221,12 @@ def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
 
 def aside(thing: Any, depth: int = 3) -> Any:
     """A shallow copy of an object of the user's, and of the objects that it reads from: reading a row from it leaves no
-    trace in them. Files that are opened for it, counters and generators of random numbers are those of the copy. What
-    has a destructor stays itself: that of a copy might close what both hold.
+    trace in them. Files that are opened for it and counters are those of the copy; generators of random numbers begin
+    from one seed, so that what they draw is the same in every process. What has a destructor stays itself: that of a
+    copy might close what both hold.
     """
-    if is_random_generator(thing):
-        return copy.deepcopy(thing)
+    if (seeded := seeded_like(thing)) is not None:
+        return seeded
     if isinstance(thing, list):
         parts = cast("list[Any]", thing)
         return [aside(one, depth - 1) for one in parts] if depth and len(parts) <= _BLOCKS else parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any, cast
 
@@ -121,6 +122,10 @@ class Memory:
             self._sample = {**known, **self._rows_digest(self._rows)}
         return self._sample
 
+    def rows_again(self) -> str:
+        """Digests of the same few rows, which are read anew."""
+        return self._rows_digest(self._rows)["rows"]
+
     def _rows_digest(self, rows: int) -> Digest:
         """Digests of a few of the first rows. They are read from a copy: what objects note as they are read, open
         files and generators of random numbers, is then not that of the run.
@@ -128,8 +133,10 @@ class Memory:
         if _is_hub(self._seq):
             return {"rows": sampled(described_rows(self._seq), rows, _CHEAP)}
         cheap = self._read is _array_like or type(self._seq).__module__.startswith("pyarrow")
-        seq = self._seq if cheap else aside(self._seq)
-        return {"rows": sampled(lambda indices: self._read(seq, indices), rows, _CHEAP if cheap else _FEW)}
+        if cheap:
+            return {"rows": sampled(partial(self._read, self._seq), rows, _CHEAP)}
+        seq = aside(self._seq)
+        return {"rows": sampled(partial(self._read, seq), rows, _FEW, lambda: partial(self._read, aside(seq)))}
 
     def describe(self) -> Json:
         """The type of the object and its number of rows."""

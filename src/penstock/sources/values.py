@@ -7,20 +7,27 @@ order is, objects by their public attributes. Of what has no content that can be
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, cast
 
 import numpy as np
 
-_DEPTH = 12  # objects inside objects that are looked into
+_DEPTHS = 12, 4, 2  # objects inside objects that are looked into: fewer where there are too many
+_VALUES, _FEWEST = 1 << 18, 1 << 9  # that are looked at in all items with cycles, and at least in each
+_VALUE = 64  # what one of them costs, in bytes of plain values
 _OBJECT = 4096  # what spelling an object costs, in bytes of plain values
 _REPR = ("datetime", "decimal", "uuid", "fractions", "zoneinfo", "ipaddress")  # whose `repr` is the value
+_FRAMES = ("pandas", "polars", "pyarrow")
+_PLAIN = str | bytes | int | float | complex | PurePath | np.generic
+_KINDS = 16  # entries of a container whose types count
 _TENSORS = ("torch", "jax", "jaxlib", "tensorflow")
 
 
@@ -33,6 +40,9 @@ class Speller:
 
     def __init__(self, content: Callable[[Any], str | None]) -> None:
         self._content, self.cost = content, 0
+        self._left, self._rest = 0, _VALUES  # values that may still be looked at: of an item, and of all
+        self._depths = _DEPTHS
+        self._above = list[int]()  # the objects that hold the one that is being spelled, by their identity
 
     def spelled(self, items: Sequence[Any]) -> bytes:
         """The text of some values."""
@@ -42,24 +52,49 @@ class Speller:
             return "".join(map(self._alone, items)).encode()
 
     def _alone(self, item: Any) -> str:
-        try:
-            return json.dumps(self._limited(item, _DEPTH))
-        except Exception:
-            return _outside(item)
+        """One item, down to a depth at which it has few values; the items after it are spelled to that depth."""
+        for number, depth in enumerate(self._depths):
+            self._left, self._above = (most := max(_FEWEST, self._rest >> 4)), []
+            try:
+                text = json.dumps(self._limited(item, depth))
+            except _TooManyError:
+                continue
+            except Exception:
+                break
+            finally:
+                self.cost += _VALUE * (most - self._left)
+                self._rest -= most - self._left
+            self._depths = self._depths[number:]
+            return text
+        return _outside(item)
 
     def _limited(self, thing: Any, depth: int) -> Any:
-        """A value as JSON, down to a depth."""
+        """A value as JSON, down to a depth. What holds itself is named there by how far above it lies."""
         if isinstance(thing, bool | int | float | str | None):
             return thing
+        self._left -= 1
+        if not self._left:
+            raise _TooManyError
+        if id(thing) in self._above:
+            return f"above:{self._above[::-1].index(id(thing))}"
         if not depth:
             return _outside(thing)
+        self._above.append(id(thing))
+        try:
+            return self._inside(thing, depth - 1)
+        finally:
+            self._above.pop()
+
+    def _inside(self, thing: Any, depth: int) -> Any:
         if isinstance(thing, list | tuple):
-            return [self._limited(one, depth - 1) for one in cast("Sequence[Any]", thing)]
+            return [self._limited(one, depth) for one in cast("Sequence[Any]", thing)]
         if isinstance(thing, dict):
             pairs = cast("dict[Any, Any]", thing).items()
-            spelled = ((json.dumps(self._limited(key, depth - 1)), self._limited(one, depth - 1)) for key, one in pairs)
+            spelled = ((json.dumps(self._limited(key, depth)), self._limited(one, depth)) for key, one in pairs)
             return sorted(spelled, key=lambda pair: pair[0])
-        return self._limited(self._plain(thing), depth - 1)
+        if isinstance(thing, Set):
+            return ["set", sorted(json.dumps(self._limited(one, depth)) for one in cast("Iterable[Any]", thing))]
+        return self._limited(self._plain(thing), depth)
 
     def _plain(self, thing: Any) -> Any:
         """What JSON lacks, as something it has or as something plainer."""
@@ -71,9 +106,11 @@ class Speller:
             return repr(thing)
         self.cost += _OBJECT
         if isinstance(thing, np.ndarray | bytes | bytearray | memoryview | range):
-            self.cost += getattr(cast(Any, thing), "nbytes", 0)
+            self.cost += len(thing) if isinstance(thing, bytes | bytearray) else getattr(cast(Any, thing), "nbytes", 0)
             return [kind.__name__, self._content(cast(object, thing))]
         if isinstance(thing, Set):
+            if not _is_flat(thing):
+                raise _TooManyError  # what refers to itself by way of a set is only found out down to a depth
             return ["set", sorted(self.spelled([one])[1:-1].decode() for one in cast("Iterable[Any]", thing))]
         if isinstance(thing, Enum):
             return [kind.__qualname__, thing.name]
@@ -87,11 +124,23 @@ class Speller:
             return [thing.mode, [*thing.size], self._plain(thing.tobytes())]
         if root == "pyarrow" and hasattr(thing, "as_py"):
             return thing.as_py()
+        if root in _FRAMES and hasattr(kind, "__array__"):
+            return [kind.__name__, [*map(str, getattr(thing, "columns", ()))], self._plain(np.asarray(thing))]
+        if isinstance(thing, io.BytesIO | io.StringIO):
+            return [kind.__name__, thing.getvalue()]
+        if isinstance(thing, BaseException):
+            return [kind.__qualname__, thing.args]
         return self._object(thing, kind)
 
     def _object(self, thing: Any, kind: type) -> Any:
         """An object by what it holds."""
-        if isinstance(thing, type) or callable(thing):
+        if isinstance(thing, partial):
+            made = cast("partial[Any]", thing)
+            return ["partial", made.func, made.args, made.keywords]
+        if isinstance(thing, FunctionType):
+            cells = [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
+            return ["function", thing.__qualname__, cells, thing.__defaults__, thing.__kwdefaults__]
+        if isinstance(thing, type | MethodType | BuiltinFunctionType):
             return [kind.__qualname__, getattr(thing, "__qualname__", "")]
         if isinstance(thing, Mapping):
             return [kind.__qualname__, dict(cast("Mapping[Any, Any]", thing))]
@@ -101,18 +150,55 @@ class Speller:
         held = _attributes(thing, kind)
         if not held and isinstance(thing, Sequence):
             return [kind.__qualname__, *cast("Sequence[Any]", thing)]
+        held = held or {name: value for name, value in _held(thing, kind).items() if isinstance(value, _PLAIN)}
         return [_outside(thing), held] if held else _outside(thing)
+
+
+class _TooManyError(Exception):
+    """An item has more values than are looked at."""
+
+
+def kinds(thing: Any, depth: int = 3) -> Any:
+    """The types of a value and of what it holds, where spelling leaves them out: those of containers, numbers and keys.
+
+    >>> kinds([(1, 2.0), {1: True}])
+    ['list', ['tuple', 'int', 'float'], ['dict', 'int', 'bool']]
+    """
+    kind = type(cast(object, thing))
+    if depth and isinstance(thing, list | tuple):
+        return [kind.__name__, *(kinds(one, depth - 1) for one in cast("Sequence[Any]", thing)[:_KINDS])]
+    if depth and isinstance(thing, dict):
+        pairs = [*cast("dict[Any, Any]", thing).items()][:_KINDS]
+        return [kind.__name__, *(part for name, one in pairs for part in (type(name).__name__, kinds(one, depth - 1)))]
+    return kind.__name__
+
+
+def _is_flat(thing: Any) -> bool:
+    """Whether a value is plain, or a set or tuple of plain values."""
+    if isinstance(thing, Set | tuple):
+        return all(map(_is_flat, cast("Iterable[Any]", thing)))
+    return thing is None or isinstance(thing, _PLAIN | Enum)
+
+
+def _is_filled(cell: Any) -> bool:
+    with suppress(ValueError):
+        return cell.cell_contents is not cell
+    return False
 
 
 def _attributes(thing: Any, kind: type) -> dict[str, Any]:
     """The public attributes of an object, without what is computed from others."""
-    slots = [name for base in kind.__mro__ for name in _names(base.__dict__.get("__slots__", ()))]
-    held = {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(thing, "__dict__", {})
     return {
         name: value
-        for name, value in held.items()
+        for name, value in _held(thing, kind).items()
         if not str(name).startswith("_") and not isinstance(getattr(kind, name, None), cached_property)
     }
+
+
+def _held(thing: Any, kind: type) -> dict[str, Any]:
+    """All attributes of an object."""
+    slots = [name for base in kind.__mro__ for name in _names(base.__dict__.get("__slots__", ()))]
+    return {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(thing, "__dict__", {})
 
 
 def _names(slots: str | Iterable[str]) -> Iterable[str]:

@@ -67,12 +67,21 @@ def bytes_of_all(values: Sequence[Any]) -> float:
     return sum(map(bytes_of, some)) / len(some) * len(values)
 
 
+def _own_size(value: Any) -> int | None:
+    """The bytes that an array says it takes."""
+    try:
+        size = value.nbytes
+    except Exception:  # objects of the user's may raise anything when they are asked for what they lack
+        return None
+    return size if isinstance(size, int) else None
+
+
 def bytes_of(value: Any, deep: int = _DEEP) -> int:
     """The bytes that a value takes, about. Of long lists the first entries speak for all."""
     kind = cast("type[object]", type(value))
     if kind is bytes or kind is str:
         return _PLAIN + len(value)
-    if kind is not dict and isinstance(size := getattr(value, "nbytes", None), int):
+    if (size := None if isinstance(value, dict) else _own_size(value)) is not None:
         return _PLAIN + size
     if not deep:
         return _PLAIN
