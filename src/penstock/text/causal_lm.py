@@ -34,7 +34,8 @@ TRANSFORMERS: tuple[Field, ...] = (
     "input_ids", "labels", "position_ids",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "use_cache",
 )  # fmt: skip
-"""The fields by which `model(**batch)` of transformers keeps documents of a row apart, with any of its attentions."""
+"""The fields by which `model(**batch)` of transformers keeps documents of a row apart, with any of its attentions, in
+models that look at `position_ids`: not OPT, BLOOM, MPT and Mamba."""
 
 
 class CausalLM:
