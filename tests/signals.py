@@ -49,6 +49,10 @@ class Interrupter:
             self._before.pop(id(frame), None)
         return self._goes_on
 
+    def act(self) -> None:
+        """Do what the signal handler does."""
+        raise KeyboardInterrupt
+
     def _look(self, frame: FrameType | None) -> None:
         self.left -= 1
         if self.left > 0 or self.raised:
@@ -59,7 +63,15 @@ class Interrupter:
             frame = frame.f_back
         self.raised = True
         sys.settrace(None)
-        raise KeyboardInterrupt
+        self.act()
+
+
+class Handler(Interrupter):
+    """Calls a function in the place of a signal handler that returns, at the `k`-th place."""
+
+    def __init__(self, k: int, handle: Callable[[], None]) -> None:
+        super().__init__(k)
+        self.act = handle
 
 
 def interrupted(k: int, call: Callable[[], T]) -> T:
@@ -72,6 +84,17 @@ def interrupted(k: int, call: Callable[[], T]) -> T:
     finally:
         sys.settrace(before)
         gc.enable()
+
+
+def handled(handler: Handler, call: Callable[[], T]) -> T:
+    """The result of a call during which a handler may run; the handler counts places over several calls."""
+    before = sys.gettrace()
+    if not handler.raised:
+        sys.settrace(handler.begins)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)
 
 
 @contextmanager

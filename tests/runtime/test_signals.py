@@ -16,7 +16,7 @@ from example_counts import rounds
 from leak_check import our_threads
 from penstock.runtime.ahead import Ahead
 from penstock.sources.held import Held
-from signals import alarms, children, interrupted
+from signals import Handler, alarms, children, handled, interrupted
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
 PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
@@ -94,6 +94,29 @@ def test_an_interrupt_at_any_moment_of_next_leaves_the_loader_where_it_was(
         assert lives(loader, 2, moments) == want
     assert moments.thrown
     assert not our_threads()
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("make", PIPELINES.values(), ids=PIPELINES)
+def test_a_signal_handler_that_saves_the_state_gets_the_one_before_or_behind_the_item(
+    make: Callable[[], ps.Dataset], options: dict[str, Any]
+) -> None:
+    if options.get("remainder") and make is PIPELINES["filter"]:
+        pytest.skip("only an indexed dataset is padded")
+    given: dict[str, Any] = {"lanes": 1} if make is PIPELINES["filter"] else {}
+    with ps.Loader(make(), **options, **given) as loader:
+        want = lives(loader, 2, at_once)
+    for k in range(1, 12_000, rounds(157, 5)):
+        states = list[Any]()
+        with ps.Loader(make(), **options, **given) as loader:
+            handler = Handler(k, lambda loader=loader, states=states: states.append(loader.state_dict()))
+            start = loader.state_dict()
+            assert lives(loader, 2, partial(handled, handler)) == want
+        if not states:
+            break
+        assert states[0] in (start, *(state for _, state in want))
+    else:
+        pytest.fail("the handler ran in every run: there are more places than were tried")
 
 
 @pytest.mark.parametrize(("executor", "workers"), EXECUTORS)

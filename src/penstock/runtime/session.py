@@ -73,6 +73,7 @@ class Session:
         self.notes, self.ledger = list[str](), Ledger()
         self.budget = Budget(setting.bytes_ahead)
         self._items, self._samples, self._warned = 0, Counter[str](), False
+        self._unchanged: dict[str, Any] | None = None  # the attributes before a change that is being made
         self._hold(*self._reached(None))
 
     @property
@@ -90,10 +91,16 @@ class Session:
         self._change(lambda: self._go_on(*self._reached(cursor)))
 
     def _change(self, change: Callable[[], T]) -> T:
-        """Make a change whole or, where it raises or is interrupted, not at all."""
+        """Make a change whole or, where it raises or is interrupted, not at all.
+
+        A signal handler that asks for the state in the middle of it gets the state before it.
+        """
         before = {**vars(self)}
+        if self._unchanged is None:
+            self._unchanged = before
         try:
             found = change()
+            self._unchanged = before["_unchanged"]
         except BaseException:
             self.__dict__ = before
             raise
@@ -219,6 +226,10 @@ class Session:
 
     def moment(self) -> Callable[[], dict[str, Any]]:
         """Where the run stands now, to be written down later: costs next to nothing."""
+        if self._unchanged is not None:
+            session = Session.__new__(Session)
+            session.__dict__.update(self._unchanged)
+            return session.moment()
         cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
         journal, given, records, lanes = dict(self.journal.entries), self.given, self.records, self.lanes
         step, before, base = self.step, self.adopted, self._base
