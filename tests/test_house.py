@@ -54,7 +54,7 @@ SYSTEM = {
     "socket",
 }
 MAY_TOUCH_THE_SYSTEM = {
-    *(f"base/{name}.py" for name in ("seams", "machine", "hands")),
+    *(f"base/{name}.py" for name in ("seams", "machine", "thread_pool")),
     *(f"runtime/executors/{name}.py" for name in ("processes", "member", "worker", "wire")),
 }
 RUN_BY_HAND = ("cli", "demo")

@@ -18,7 +18,7 @@ import pytest
 import penstock as ps
 from helpers import through_json
 from penstock.base import seams
-from penstock.base.hands import Task
+from penstock.base.thread_pool import Task
 
 LANES = 12
 

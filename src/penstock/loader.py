@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -225,8 +226,12 @@ class Loader(Shows):
         """What is made of an item that is at hand. How long that was waited for is noted."""
         self._check_open()
         out, began = self._session.out, world.sched.now()
-        out.fill()
-        value = item(out)
+        try:
+            out.fill()
+            value = item(out)
+        except (RuntimeError, CancelledError):
+            self._check_open()  # another thread, or a signal handler, closed it meanwhile
+            raise
         self._watch.took(began, world.sched.now())
         return value
 

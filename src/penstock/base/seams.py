@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
-from .hands import Pool, Task
 from .machine import environment, hold, keep_memory, place, thread
+from .thread_pool import Task, ThreadPool
 
 _ONE = 1 << 30  # bytes that the system gives at once
 
@@ -280,7 +280,7 @@ class LocalSched:
         time.sleep(seconds)
 
     def spawn(self, workers: int, /) -> Hands:
-        return Pool(workers)
+        return ThreadPool(workers)
 
 
 class LocalScreen:

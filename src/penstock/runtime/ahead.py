@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 from weakref import finalize
 
-from ..base.hands import Task
 from ..base.seams import Hands, world
+from ..base.thread_pool import Task
 from ..errors import ConfigError
 from ..streams.work import Pace
 from .states import OnMismatch

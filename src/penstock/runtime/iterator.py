@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from ..base.hints import guided
-from ..base.machine import worker
+from ..base.machine import process, worker
 from ..errors import ConfigError
 from ..graph.compiled import Compiled
 from ..graph.shown import Shown, Shows, attempt
@@ -57,6 +57,7 @@ class DatasetIterator(Shows, Iterator[Any]):
         refuse_copies("iter(ds)")
         executor = Threads(workers) if workers else None
         self._finish = finalize(self, executor.close) if executor else None  # most never close an iterator
+        self._process = process()
         self._session = Session(dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), executor)
 
     def _shown(self) -> Shown:
@@ -69,6 +70,11 @@ class DatasetIterator(Shows, Iterator[Any]):
         out = self._session.out
         used = out.used
         if used >= out.stop:
+            if self._finish and process() != self._process:
+                raise ConfigError(
+                    "the iterator was made before this process was forked, and its threads are not here: make one in "
+                    "each process"
+                )
             return out.next()
         value = out.values[used]
         out.used = used + 1

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..base import machine, seams
-from ..base.hands import Task
 from ..base.seams import Hands
+from ..base.thread_pool import Task
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError
 from typing import TypeVar
 
 from ..base import machine, seams
-from ..base.hands import given_up
+from ..base.thread_pool import is_abandoned
 from ..base.urls import redacted, scheme_of
 from ..errors import GivenUpError, PenstockError
 from .client import DEADLINE, Client, Denied, Found, Gone, Later, Mismatch, Odd, UnresolvedHost, seconds
@@ -115,7 +115,7 @@ class Asking:
     def _patiently(self, url: str, ask: Callable[[], T]) -> T:
         sched, tries = seams.world.sched, 0
         began, most = sched.now(), seconds()
-        while not given_up():
+        while not is_abandoned():
             tries += 1
             try:
                 return ask()

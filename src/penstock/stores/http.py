@@ -17,7 +17,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ..base import machine, seams
-from ..base.hands import given_up
+from ..base.thread_pool import is_abandoned
 from .addresses import is_blocked
 from .client import Answer, Denied, Found, Later, UnresolvedHost, judged, seconds
 
@@ -62,7 +62,7 @@ class _Timely(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         left = min(self._until - seams.world.sched.now(), _SECONDS)
         while left > 0 and not machine.readable(self._socket, min(left, _LOOK)):
-            left = 0 if given_up() else left - _LOOK
+            left = 0 if is_abandoned() else left - _LOOK
         if left <= 0:
             raise TimeoutError
         many = self._raw.readinto(buffer) or 0

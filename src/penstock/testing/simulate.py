@@ -11,8 +11,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from ..base.hands import Task
 from ..base.random import key_of, pick
+from ..base.thread_pool import Task
 
 T = TypeVar("T")
 

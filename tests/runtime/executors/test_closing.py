@@ -113,3 +113,27 @@ def test_what_is_made_ahead_on_a_thread_is_not_waited_for() -> None:
         assert next(ahead) == 0
         assert gate.begun.wait(LONG)
     let_go(gate)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_that_another_thread_closes_while_next_waits_says_so(workers: int) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def wait(x: int) -> int:
+        begun.set()
+        release.wait(30)
+        return x
+
+    def close() -> None:
+        begun.wait(30)
+        closer = threading.Timer(0.05, release.set)
+        closer.start()
+        loader.close()
+        closer.join()
+
+    loader = ps.Loader(ps.from_sequence(range(9)).map(wait), workers=workers)
+    other = threading.Thread(target=close)
+    other.start()
+    with pytest.raises(ps.ConfigError, match="the loader is closed"):
+        list(loader)
+    other.join()

@@ -13,8 +13,8 @@ import time
 from collections import Counter, OrderedDict, deque
 from typing import Protocol
 
-from ...base.hands import Promise
 from ...base.rows import Rows
+from ...base.thread_pool import Future
 from ...streams.job import Done, Job
 from .wire import Descriptor, Packed, Whole, Wire, shared_memory
 
@@ -52,7 +52,7 @@ class Taught:
         return self._memory
 
 
-class Sent(Promise):
+class Sent(Future):
     """A unit that workers compute."""
 
     def __init__(self, crew: Attends, number: int, job: Taught, values: Whole | None, rows: Rows) -> None:

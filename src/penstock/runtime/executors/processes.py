@@ -19,9 +19,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...base.hands import Life
 from ...base.machine import resident
 from ...base.rows import Rows
+from ...base.thread_pool import ThreadTask
 from ...errors import ConfigError, DataError
 from ...stores import Reach
 from ...streams.job import Done, Job
@@ -60,12 +60,12 @@ class Crew:
             end.setblocking(False)
         self._poll, self._workers = select.poll(), list[Member]()
         self._parent = list[int]()  # a pipe that closes with this process
-        self._attendant = Life(self._attend, f"penstock-{id(self):x}", daemon=True)
+        self._attendant = ThreadTask(self._attend, f"penstock-{id(self):x}", daemon=True)
 
     def begin(self) -> None:
         """Begin the workers. Until `close` they live as long as this process."""
         _crews.add(self)
-        self._attendant.begin()
+        self._attendant.start()
 
     # ------------------------------------------------------------ on any thread
 
@@ -112,7 +112,7 @@ class Crew:
         self._wake()
         self._known.clear()
         if threading.current_thread() is not self._attendant.thread:  # which may collect who holds this
-            self._attendant.end(None)
+            self._attendant.join(None)
 
     def resident(self) -> dict[str, int]:
         """The memory that workers hold, by the number of the process."""
@@ -189,7 +189,7 @@ class Crew:
         self._workers.clear()
         for task in tasks:
             if not task.done():
-                task.settle(None, error)
+                task.finish(None, error)
 
     def _started(self) -> Member:
         worker = begun(self._parent[0], self._idle)
@@ -198,7 +198,7 @@ class Crew:
 
     def _send(self, task: Sent) -> None:
         if (bad := self._bad.among(task.job.number, task.rows)) is not None:
-            task.settle(None, bad)
+            task.finish(None, bad)
         else:
             self._give(task, min(self._workers, key=lambda worker: len(worker.tasks)), False)
 
@@ -261,7 +261,7 @@ class Crew:
         except Exception as error:  # of a class that cannot be made again here
             error.add_note("what a worker process made of a unit could not be read here")
             done, failure = None, error
-        task.settle(done, failure)
+        task.finish(done, failure)
 
     # ------------------------------------------------------------ death
 
@@ -304,7 +304,7 @@ class Crew:
         if task.at is not None:
             task.suspects[task.at] += 1
             if task.deaths >= DEATHS and task.suspects[task.at] >= DEATHS - 1:
-                task.settle(None, self._bad.note(task.job.number, task.at, f"worker process {how},"))
+                task.finish(None, self._bad.note(task.job.number, task.at, f"worker process {how},"))
             task.at = None
         elif task.deaths > DEATHS:
             rows = task.rows
@@ -312,7 +312,7 @@ class Crew:
                 f"worker processes {how} {task.deaths} times over a piece of work, between samples: {len(rows)} items "
                 f"from leaf {int(rows.leaf[0])}, pass {int(rows.epoch[0])}, index {int(rows.index[0])} on"
             )
-            task.settle(None, error)
+            task.finish(None, error)
 
     def _let_go(self, worker: Member) -> None:
         """End a worker; once more does nothing."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ...base.hands import Task
 from ...base.machine import place_in_code, processor_time, thread
 from ...base.rows import Rows
 from ...base.seams import world
+from ...base.thread_pool import Task
 from ...stores import Reach
 from ...streams.clock import Clock
 from ...streams.job import Computed, Done, Job

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 from weakref import finalize
 
-from ...base.hands import Task
 from ...base.seams import world
+from ...base.thread_pool import Task
 from ..delivery import Delivery
 
 _PATIENCE = 0.5  # seconds that closing waits for a copy under way
