@@ -369,3 +369,18 @@ def test_arguments_of_python_are_accounted_for_as_well(tmp_path: Path) -> None:
     assert lost(convert_with_keys(path)) == {}
     path.write_text(PYTHON % (", num_proc=4, revision='v2'", ", odd=1"))
     assert list(lost(convert_with_keys(path))) == ["load_dataset(revision)", "interleave_datasets(odd)"]
+
+
+def test_a_split_of_named_files_or_of_a_folder_of_the_hub_is_reported(tmp_path: Path) -> None:
+    text = """
+        base_model: m
+        micro_batch_size: 1
+        num_epochs: 1
+        datasets: [{path: a/b, type: alpaca, split: test, data_files: [x.json]}]
+        """
+    assert "datasets[0].split" in lost(converted(tmp_path, text, ranks=1))
+    (tmp_path / "data").mkdir()
+    entry = {"hf_hub_url": "x/b", "split": "train_sft", "subset": "s", "folder": "f"}
+    (tmp_path / "data" / "dataset_info.json").write_text(json.dumps({"b": entry}))
+    found = converted(tmp_path, "stage: sft\ndo_train: true\ndataset: b\nper_device_train_batch_size: 1\n", ranks=1)
+    assert {"b.folder", "b.split", "b.subset"} <= {*lost(found)}

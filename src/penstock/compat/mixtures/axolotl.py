@@ -308,7 +308,7 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
             name = names.of(config or name_of_path(path))
             there = item.local("path", name, files or [path])
         sources.append(SourceEntry(name, there, format=form, slice=bounds, tokenise=tokenise))
-    if not away and _without_slice(split) not in (None, "train"):
+    if (files or not away) and _without_slice(split) not in (None, "train"):
         item.report("split", "files have no splits; name the files of this split")
     if split and not split.replace("_", "").isalnum() and _part_of(split) is None:
         item.report("split", f"{split!r} is more than one split, or a part of it that cannot be named")

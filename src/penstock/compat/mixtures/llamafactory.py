@@ -64,6 +64,7 @@ _REPORTED: Reasons = {
     ),
     "answers are generated: the trainer does this": ("ppo_buffer_size", "ppo_epochs"),
 }  # fmt: skip
+_WHOLE_FOLDER = "all files of the folder are read, whatever their subset and split: say with files which are its"
 _USUAL = {
     **TRANSFORMERS_USUAL,
     "enable_thinking": True,
@@ -290,6 +291,10 @@ def _source(name: str, item: Section, most: int | None, tokenizer: str | None) -
     if place == "hf_hub_url":
         split = plain_split(item, "split", item.text("split")) or "train"
         there = item.hub(place, name, Hub(given, item.text("subset"), split, tuple(item.texts("folder"))))
+        if item.has("folder"):
+            item.report("folder", _WHOLE_FOLDER)
+            for key in ("subset", "split"):
+                item.report(key, _WHOLE_FOLDER)
     elif place == "file_name":
         there = item.local(place, name, [given])
     else:
