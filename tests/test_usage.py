@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -34,6 +34,14 @@ def first(ds: ps.Dataset) -> ps.Dataset:
     return ds.limit(7)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def early_error_for_empty_streams() -> Iterator[None]:
+    """An endless stream that gives nothing is an error after 2,048 samples instead of 131,072."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.streams.work._AT_LEAST", 2048)
+        yield
+
+
 uses = st.lists(st.sampled_from(USES), min_size=1, max_size=4)
 worlds = st.integers(1, 3)
 lanes = st.sampled_from([3, 6, 6, None])
@@ -58,7 +66,7 @@ def topped(ds: ps.Dataset, top: Any, use: Callable[[ps.Dataset], ps.Dataset]) ->
     return ds
 
 
-@examples(200)
+@examples(120)
 @given(tree=described(), turns=uses, top=tops, world=worlds)
 def test_an_indexed_dataset_that_was_used_is_extended_like_a_fresh_one(
     tree: Tree, turns: Any, top: Any, world: int
@@ -67,7 +75,7 @@ def test_an_indexed_dataset_that_was_used_is_extended_like_a_fresh_one(
     check_use(lambda use: topped(build(tree, use), top, use), turns, world, None)
 
 
-@examples(200)
+@examples(120)
 @given(tree=streams(), turns=uses, top=tops, world=worlds, many=lanes)
 def test_a_stream_that_was_used_is_extended_like_a_fresh_one(
     tree: Tree, turns: Any, top: Any, world: int, many: Any
@@ -76,7 +84,7 @@ def test_a_stream_that_was_used_is_extended_like_a_fresh_one(
     check_use(lambda use: topped(build(tree, use), top, use), turns, world, many)
 
 
-@examples(100)
+@examples(60)
 @given(recipe=pipelines(4), turns=uses, top=tops, world=worlds, many=lanes)
 def test_a_recipe_that_was_used_on_the_way_is_built_like_a_fresh_one(
     recipe: Any, turns: Any, top: Any, world: int, many: Any

@@ -97,7 +97,7 @@ def test_the_length_of_a_loader_is_what_its_rank_gets(batch_size: int | None, dr
                 task_encoder=Plain() if batch_size else None,
             )
             more = ConcatDataset(data, LimitDataset(data, 2), RepeatDataset(data, 2))
-            for one in (data, BatchDataset(data, 2, list), more):
+            for one in (data, BatchDataset(data, 2, list), more) if rank in (0, 1, 17, 50, 99) else ():
                 assert len(one) == len(get_loader(one)) == len(list(get_loader(one)))
             total += len(data)
         assert batch_size not in (None, 1) or total == 50

@@ -121,10 +121,16 @@ def test_every_step_resumes(name: str, make: Stage) -> None:
 
 @pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
 def test_every_step_resumes_in_a_loader_over_two_passes(name: str, make: Stage) -> None:
+    assert_resumes(lambda: ps.Loader(make()), steps=24 if name in ENDLESS else None, at_most=6)
+
+
+@pytest.mark.slow  # every position
+@pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
+def test_every_step_resumes_at_every_position_of_a_loader(name: str, make: Stage) -> None:
     assert_resumes(lambda: ps.Loader(make()), steps=24 if name in ENDLESS else None, at_most=24)
 
 
-@examples(500)
+@examples(300)
 @given(pipelines())
 @pytest.mark.usefixtures("one_lane")
 def test_random_pipelines_resume(recipe: Any) -> None:
