@@ -152,7 +152,7 @@ def exact_array(values: Any) -> Array:
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:
-    """What nested lists and tuples hold, one after the other."""
+    """Yield the leaves of nested lists and tuples, in order."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _leaves(cast("Sequence[Any]", value))

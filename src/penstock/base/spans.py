@@ -57,7 +57,7 @@ class Spans(Sequence[Array]):
 
     @property
     def plain(self) -> bool:
-        """Whether all stores are vectors of integers, or of one other dtype."""
+        """True if all stores hold vectors of integers, or vectors of one other dtype."""
         return {*map(type, self.stores)} == {np.ndarray} and are_alike(self.stores)
 
 

@@ -219,7 +219,7 @@ class ThreadPool:
 
 
 class _Shutdown:
-    """Whether the program ends."""
+    """The flag that the program is ending."""
 
     begun = False
 

@@ -63,7 +63,7 @@ class LoaderState:
         self._awaited = [] if checkpoint is None else _keys(checkpoint, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands, as text; before it is loaded from a checkpoint, the keys that are wanted of that.
+        """Return the state of the run as text; before it is loaded from a checkpoint, the keys that are wanted of that.
 
         Raises:
             StateError: where the ranks stand at different steps, or read different data; on all of them.
@@ -109,7 +109,7 @@ class _Awaited:
 
 
 def _stands(state: Mapping[str, Any], ranks: int) -> list[Any] | None:
-    """Where the ranks stand; None where the processes that have a loader cannot be asked: not all processes of
+    """Return the positions of all ranks; None where the processes with a loader cannot be asked: not all processes of
     torch.distributed are ranks of their own, or there is none.
     """
     distributed = sys.modules.get("torch.distributed")

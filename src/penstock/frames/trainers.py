@@ -49,7 +49,7 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
 
 
 def gathered(told: Any) -> list[Any] | None:
-    """What every process of torch.distributed says; None where it is not initialised. A call of all processes.
+    """Gather an object from every process of torch.distributed (collective); None if not initialised.
 
     Args:
         told: what this process says, plain JSON.

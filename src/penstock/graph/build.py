@@ -125,7 +125,7 @@ class Builder:
                 self.lengths = base.lengths
 
     def _has_context_of(self, base: Builder) -> bool:
-        """Whether the ops of another tree are those of the same parts of this one."""
+        """Return whether the ops of another tree are equal to those of the same parts of this one."""
         sources = [[(leaf.name, leaf.key, id(leaf.source)) for leaf in builder.leaves] for builder in (self, base)]
         return sources[0] == sources[1] and self.timing is base.timing and base._marks.items() <= self._marks.items()
 

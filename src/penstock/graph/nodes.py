@@ -205,7 +205,7 @@ def step_names(flow: Flow) -> frozenset[str]:
 
 @fact
 def numbered(flow: Flow) -> Mapping[str, int]:
-    """How many unnamed random steps of each kind are at or below a node, from the source or the last mixture on."""
+    """Count the unnamed random steps of each kind at or below a node, up to the nearest mixture below."""
     match flow:
         case Mix(flows, _, rule) if not isinstance(rule, Weighted | By):
             counts = dict[str, int]()

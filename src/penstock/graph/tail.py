@@ -59,7 +59,7 @@ def least_rows(batches: Sequence[Batch]) -> int:
 
 
 def rows_given(batches: Sequence[Batch], rows: int) -> int:
-    """How many of so many rows come to be in an item of these batches."""
+    """Return the number of rows, of so many, that end up in an item of these batches."""
     unit = 1
     for batch in batches:
         if batch.drop_remainder:
@@ -89,7 +89,7 @@ def tail_of(flow: Flow) -> Tail:
 
 @fact
 def shares_batches(flow: Flow) -> bool:
-    """Whether there are batches in a tree that all ranks share."""
+    """Return whether a tree has batches that all ranks share."""
     match flow:
         case Read():
             return False

@@ -110,7 +110,7 @@ def _wave(file: Any, size: int, head: bytes) -> tuple[int, dict[int, bytes]]:
 
 
 def _ends_with_chunks(file: Any, at: int, size: int) -> bool:
-    """Whether nothing but chunks fills a file from here to its end."""
+    """Return whether chunks alone fill a file from here to its end."""
     parts = list(_parts(file, at, size, "<4sI"))
     named = all(32 <= letter < 127 for part in parts for letter in part.name)
     return bool(parts) and named and parts[-1].start + parts[-1].size in (size - 1, size)

@@ -22,7 +22,7 @@ _MARKS = (b"Xing", b"Info", b"VBRI")
 
 
 def tells_length(head: bytes) -> bool:
-    """Whether the first frame of a file tells how long it is.
+    """Return whether the first frame of a file holds its length.
 
     >>> tells_length(b"no frame")
     False
@@ -47,7 +47,7 @@ def count_samples(data: bytes) -> int:
 
 
 def _next(data: bytes, at: int) -> int:
-    """Where the next frame begins, -1 where there is none; tags are passed over."""
+    """Return the offset of the next frame, or -1; tags are skipped."""
     while True:
         if data[at : at + 3] == b"ID3" and len(data) >= at + 10:
             seven = [byte & 127 for byte in data[at + 6 : at + 10]]

@@ -129,7 +129,7 @@ class PackOp(PackedOp):
 
     @property
     def is_large(self) -> bool:
-        """Whether a pass has so many documents that questions about its rows are answered from a sample."""
+        """True if a pass has so many documents that plans estimate its rows from a sample."""
         return cast(int, self.flow.size) > _SAMPLED
 
     def sampled(self) -> Rows:

@@ -202,7 +202,7 @@ def _packed(
 
 
 def _piece(value: Any, span: Span, size: int, lead: bool) -> Array:
-    """What a row holds of a document, without BOS (`lead`: it comes before the document) and EOS."""
+    """Return the part of a row that is a document's, without BOS (`lead`: it comes before the document) and EOS."""
     start, stop = max(span[0] - lead, 0), min(span[1] - lead, size)
     return exact_array(value if stop - start >= size else value[start:stop] if start < stop else value[:0])
 

@@ -108,7 +108,7 @@ class Questions(Located):
         steps: range | None = None,
         world_size: int | None = None,
     ) -> Iterator[int]:
-        """As `find`, the positions or steps as they are found, the first ones first: for ranges that hold very many,
+        """Yield the positions or steps of `find` in order, as they are found: for ranges that hold very many,
         and for what never ends.
 
         Args:

@@ -102,7 +102,7 @@ class Seen:
 
 
 class _Documents(Tally):
-    """How often each document of each source lies in what is counted."""
+    """Counts of each document of each source."""
 
     by_document = True
 
@@ -122,7 +122,7 @@ class _Documents(Tally):
             np.add.at(self.times[int(leaf[mine[0]])], index[mine], times)
 
     def documents(self, op: Located, start: int, stop: int, times: int) -> None:
-        """Of whole passes that are all alike one is looked at, for all of them."""
+        """Count equal passes by looking at one of them."""
         assert isinstance(op, Op)
         if op.alike and op.size is not None:
             first, last = -(-start // op.period), stop // op.period
@@ -144,8 +144,13 @@ def seen(
     left_out: Ints,
     repeated: Ints,
 ) -> Seen:
-    """How often each document was given before a position of an op, without the positions that were `left_out`, and
-    with those that were `repeated`; `located` tells what lies at positions; `looked`, that only that does.
+    """Count how often each document was delivered before a position of an op.
+
+    Args:
+        left_out: positions that were not delivered.
+        repeated: positions that were delivered once more.
+        located: finds what lies at positions.
+        looked: whether only `located` tells what was delivered.
     """
     known = [leaf.source if is_source(leaf.source) else None for leaf in leaves]
     times = [np.zeros(0 if source is None else len(source), np.int32) for source in known]

@@ -71,7 +71,7 @@ class Target:
 
     @property
     def rows_of_step(self) -> int:
-        """How many rows a step takes now: batches of all ranks."""
+        """The rows of a global step now."""
         return self.log[-1].rows
 
     def fingerprint(self, data: bool = False) -> dict[str, str]:
@@ -291,7 +291,7 @@ def opened(path: Path, model: MixtureFile | None = None, state: Path | None = No
 
 
 def _other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) -> str:
-    """What is to be said where the run took its steps on other ranks, or with other batches, than its file says."""
+    """Return the notice that the run took steps with other ranks or batches than its file says."""
     batch = model.batch
     if batch is None or all(
         record.rows == model.rows_of_step and (batch.over_ranks or record.ranks == batch.ranks) for record in log

@@ -50,7 +50,7 @@ def ranks_differ(state: Any, ranks: int) -> bool:
 
 
 def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
-    """Where a rank stands and over which data, as small JSON: what the states of all ranks of one step have in common.
+    """Return the position and data of a rank as small JSON, equal for all ranks of one step.
     The place is None where ranks may stand apart: items were taken, or lanes have ended.
     """
     apart = "settling" in body or bool(body.get("ended"))

@@ -49,7 +49,7 @@ class StepRecord:
         return {"drop": self.rows, "pad": 0, "keep": least_rows(self.batches)}[self.remainder]
 
     def is_of(self, other: StepRecord) -> bool:
-        """Whether both tell of steps of one kind."""
+        """Return whether both records describe steps of one kind."""
         return replace(self, step=0, row=0) == replace(other, step=0, row=0)
 
     def to_json(self) -> dict[str, Json]:
@@ -124,7 +124,7 @@ def logged(log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | Non
 
 
 def _splits_step(log: Sequence[StepRecord], row: int, rows: int | None) -> bool:
-    """Whether no step can begin with a row: the pass was changed when its last step was a short one."""
+    """Return whether no step can begin with a row: the pass was changed when its last step was a short one."""
     last = log[-1]
     if rows is not None and not last.in_pass(rows):
         return False
@@ -153,14 +153,14 @@ def rows_of_step(log: Sequence[StepRecord], step: int, rows: int | None) -> rang
 
 
 def rows_of_steps(log: Sequence[StepRecord], steps: range, rows: int | None) -> tuple[Ints, Ints, Ints]:
-    """As `rows_of_step` of many: where each step begins and ends, and the number of its record."""
+    """Return the first and last row of many steps, and the number of their record."""
     found = [_rows_of_steps(log, number, steps, rows) for number in range(len(log))]
     starts, stops, records = (np.concatenate(column) for column in zip(*found, strict=True))
     return starts, stops, records
 
 
 def _rows_of_steps(log: Sequence[StepRecord], number: int, steps: range, rows: int | None) -> tuple[Ints, Ints, Ints]:
-    """Of one record."""
+    """Return the same for steps of one record."""
     record, later = log[number], log[number + 1] if number + 1 < len(log) else None
     low, high = max(record.step, steps.start), steps.stop if later is None else min(later.step, steps.stop)
     after = np.arange(low, max(low, high), dtype=np.int64) - record.step

@@ -36,7 +36,7 @@ ALONE = "values"
 
 
 class Array(NamedTuple):
-    """What is known of one array: its rows, how many of them are read at once, what type they are of, and how many
+    """Facts about one array: its rows, how many of them are read at once, what type they are of, and how many
     chunks of it are not there, of how many."""
 
     rows: int
@@ -175,7 +175,7 @@ def _datasets(group: Any, above: str, columns: Sequence[str] | None, path: Path)
 
 
 def _lacking(one: Any) -> tuple[int, int]:
-    """How many chunks of a dataset have no place in the file, of how many; one without chunks counts as one."""
+    """Return how many chunks of a dataset are missing, and how many there are (at least one)."""
     if one.chunks is None:
         return int(one.size > 0 and one.id.get_storage_size() == 0), 1
     chunks = math.prod(-(-int(size) // int(chunk)) for size, chunk in zip(one.shape, one.chunks, strict=True))

@@ -60,7 +60,7 @@ class Held:
             self._used -= found[0]
 
     def once(self, what: str) -> bool:
-        """Whether this is the first time that it is asked for `what`, such as a warning.
+        """Return whether this is the first call for `what`, such as a warning.
 
         >>> held = Held(limit=2)
         >>> held.once("said"), held.once("said")

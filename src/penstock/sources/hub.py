@@ -53,7 +53,7 @@ class HubStream:
         return _batches(part.with_format("arrow")) if self._tables else _singles(part.iter(1))
 
     def digest(self) -> Digest:
-        """What the dataset reads, and the steps and seeds by which it orders that."""
+        """Return what the dataset reads, and the steps and seeds that order it."""
         if self.identity is not None:
             return {"identity": str(self.identity)}
         made = [_told(self._dataset._ex_iterable), _told(getattr(self._dataset, "_shuffling", None))]
@@ -61,7 +61,7 @@ class HubStream:
 
     @property
     def unknown(self) -> bool:
-        """Whether samples come of a function of the user's, of which nothing tells in which order it gives them."""
+        """True if samples come from a function of the user, whose order cannot be identified."""
         return self.identity is None and _opaque(self._dataset._ex_iterable)
 
     def describe(self) -> Json:
@@ -70,7 +70,7 @@ class HubStream:
 
 
 def described_rows(dataset: Any) -> Callable[[Ints], list[Any]]:
-    """How to read rows of a map-style `datasets.Dataset` as they are stored: nothing is decoded or transformed, and a
+    """Return a reader of the stored rows of a map-style `datasets.Dataset`: nothing is decoded or transformed, and a
     file beside the data is named without its folder, so a row is the same wherever it lies and costs next to nothing.
     """
     stored = dataset.with_format("arrow")
@@ -106,7 +106,7 @@ _MANY = 64  # entries of a list that are looked at
 
 
 def _told(thing: Any) -> Any:
-    """What tells a stream of Hugging Face's from another one: the steps, their numbers, the states of their generators,
+    """Return the identity of a Hugging Face stream: the steps, their numbers, the states of their generators,
     and some rows or the names of what is read.
     """
     kind = type(cast(object, thing))
@@ -130,7 +130,7 @@ def _told(thing: Any) -> Any:
 
 
 def _opaque(thing: Any) -> bool:
-    """Whether a stream of Hugging Face's reads from a function of the user's somewhere."""
+    """Return whether a Hugging Face stream reads from a function of the user."""
     below = [getattr(thing, "ex_iterable", None), *(getattr(thing, "ex_iterables", None) or ())]
     made: Any = getattr(thing, "generate_examples_fn", None)
     module = getattr(made, "__module__", "") or ""

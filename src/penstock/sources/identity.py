@@ -67,7 +67,7 @@ class Opaque(Protocol):
 
 
 def is_unidentified(source: object) -> bool:
-    """Whether nothing tells what a source gives, or in which order: a function of the user's.
+    """Return whether the samples of a source cannot be identified: a function of the user.
 
     >>> is_unidentified([1, 2])
     False
@@ -249,7 +249,7 @@ def _has_slots(kind: type) -> bool:
 
 
 def same_sample(one: object, other: object) -> bool | None:
-    """Whether two samples of rows are of the same data; None where they have no row that both could read."""
+    """Return whether two row samples are of equal data; None if no row was readable in both."""
     ours, theirs = str(one).split(), str(other).split()
     if len(ours) != len(theirs):
         return False

@@ -109,7 +109,7 @@ class Memory:
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:
-        """What the first rows hold; nothing of objects that say themselves what they hold."""
+        """Return the contents of the first rows; nothing for objects that describe themselves."""
         if callable(getattr(self._seq, "digest", None)):
             return {}
         return {"values": content(self._seq[:rows]) or ""} if self.digest() else self._rows_digest(rows)
@@ -279,12 +279,12 @@ class Iterable:
         return samples
 
     def digest(self) -> Digest:
-        """What the user says that the samples are."""
+        """The identity that the user gave."""
         return {"shards": content(self.names()) or ""} if self.identity is None else {"identity": str(self.identity)}
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing tells in which order the function gives its samples."""
+        """True if nothing identifies the order of the function's samples."""
         return self.identity is None
 
     def describe(self) -> Json:

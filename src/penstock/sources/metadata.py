@@ -38,7 +38,7 @@ _IN_FOLDER = re.compile(_FOLDERS, re.IGNORECASE).fullmatch
 
 
 def is_metadata(path: PurePath, asked: str = "") -> bool:
-    """Whether a file is called as one that a known tool leaves beside data, or lies in such a folder.
+    """Return whether a file is named, or lies in a folder named, like metadata of a known tool.
 
     A file with the name that was `asked` for counts as data.
 

@@ -142,7 +142,7 @@ def none_of(wanted: Sequence[str], parts: Sequence[str], where: str) -> DataErro
 
 
 MERGED = "merged keys"
-"""What is said once of a source."""
+"""Notices that a source gives once."""
 
 
 def warn_of_merged(name: str, key: str, parts: Sequence[str]) -> None:

@@ -63,7 +63,7 @@ class Places(NamedTuple):
 
 
 def merges(parts: Iterable[str], alone: Container[str] = ()) -> bool:
-    """Whether the parts of a sample look like files of several, whose names have more dots than were meant.
+    """Return whether the parts of a sample look like several samples with dotted names.
 
     So they do where a part begins with a number (`23.0.jpg` and `23.1.jpg` are the parts `0.jpg` and `1.jpg` of the
     sample `23`), or where a part that no other sample has (`alone`) comes beside one with the same ending.

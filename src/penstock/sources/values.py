@@ -97,7 +97,7 @@ class Speller:
         return self._limited(self._plain(thing), depth)
 
     def _plain(self, thing: Any) -> Any:
-        """What JSON lacks, as something it has or as something plainer."""
+        """Return a value that JSON lacks as one that it has, or as a plainer one."""
         kind = type(cast(object, thing))
         if isinstance(thing, np.generic):
             value = cast(Any, thing).item()
@@ -174,7 +174,7 @@ def kinds(thing: Any, depth: int = 3) -> Any:
 
 
 def _is_flat(thing: Any) -> bool:
-    """Whether a value is plain, or a set or tuple of plain values."""
+    """Return whether a value is plain, or a set or tuple of plain values."""
     if isinstance(thing, Set | tuple):
         return all(map(_is_flat, cast("Iterable[Any]", thing)))
     return thing is None or isinstance(thing, _PLAIN | Enum)
@@ -217,7 +217,7 @@ def _tensor(thing: Any) -> Any:
 
 
 def _outside(thing: Any) -> str:
-    """Of an object of which nothing is known: its type, and its length if it has one."""
+    """Return the type of an unknown object, and its length if it has one."""
     kind = type(cast(object, thing))
     length: int | str = ""
     with suppress(Exception):

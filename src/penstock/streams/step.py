@@ -60,7 +60,7 @@ class Leaf:
 
 
 def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
-    """What a sample failed by; bad data names the file and the row of the sample, where it has them."""
+    """Return the error of a failed sample; a `DataError` names its file and row."""
     cause = failure.cause
     if isinstance(cause, DataError) and not failure.grouped:
         if (lies := row_of(leaves[failure.leaf].source, failure.index)) is not None:

@@ -167,7 +167,7 @@ def _row(value: Any) -> Array | None:
 
 
 def _may_become(row: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether numbers keep their kind in a dtype: no fractions are cut off, and 0 and 1 alone are truth values."""
+    """Return whether numbers keep their kind in a dtype: no fraction is cut, and only 0 and 1 become truth values."""
     if not row.size or np.can_cast(row.dtype, dtype, "same_kind") or {row.dtype.kind, dtype.kind} <= set("iu"):
         return True
     return dtype.kind == "b" and row.dtype.kind in "iu" and bool(row.min() >= 0 and row.max() <= 1)

@@ -1,4 +1,4 @@
-"""What becomes of every key of a foreign file: carried over, known to be harmless, or reported with the reason.
+"""The account of every key of a foreign file: carried over, known to be harmless, or reported with the reason.
 
 Converters read files through `Section`, which marks each key that it hands out. `Account.close` then walks over the
 files and reports every key without a mark: a converter cannot drop one in silence, and a key that nobody knows is
@@ -160,7 +160,7 @@ class Section:
         return Path(self.node.file).absolute().parent
 
     def has(self, key: str) -> bool:
-        """Whether a key is there and has a value. It is not marked."""
+        """Return whether a key has a value, without marking it as read."""
         return key in self.table and self.table[key].value is not None
 
     def peek(self, key: str) -> Any:
@@ -330,7 +330,7 @@ class Section:
         return not any(letter in path for letter in "*?[{") and not Path(self.path(path)).expanduser().exists()
 
     def hub(self, key: str, name: str, place: Hub) -> tuple[str, ...]:
-        """Where a dataset of the Hugging Face hub lies: as the caller says, or on the hub; never a folder beside it."""
+        """Return the place of a hub dataset: the caller's, or the hub; never a folder beside the file."""
         known = self.account.files.of(name) or self.account.files.of(place.name)
         if known is not None:
             return (known,)

@@ -183,7 +183,7 @@ def is_mine(tree: Node) -> bool:
 
 
 def lists_paths(tree: Node, key: str) -> bool:
-    """Whether a key at the top is a list of datasets with their paths, as several formats have it."""
+    """Return whether a top-level key is a list of datasets with paths, as in several formats."""
     items = tree.value[key].value if isinstance(tree.value, dict) and key in tree.value else None
     first = items[0].value if isinstance(items, tuple) and items else None
     return isinstance(first, dict) and "path" in first

@@ -23,7 +23,7 @@ _LOADING = frozenset(
     "predownload cache_limit keep_zip download_retry download_timeout validate_hash allow_unsafe_types keep_raw "
     "stream_name stream_config".split()
 )
-"""How shards are fetched and kept."""
+"""Keys that say how shards are fetched and cached."""
 _ORDER: Reasons = {
     "another order within a pass: every source is shuffled fully here": (
         "partition_algo", "num_canonical_nodes", "batch_size", "shuffle_algo", "shuffle_block_size", "batching_method",
@@ -75,7 +75,7 @@ def is_mine(tree: Node) -> bool:
 
 
 def _place(tree: Node) -> tuple[str, ...] | None:
-    """Where it says what is read: at the top, in `dataset`, in a train loader, or in parameters around it."""
+    """Return the section that names the data: the top level, `dataset`, a train loader, or parameters around it."""
     for place in _PLACES:
         node: Node | None = tree
         for key in place:

@@ -1,4 +1,4 @@
-"""Where the data of a foreign file lies here, and what its sources are called."""
+"""Local places of the data of a foreign file, and the names of its sources."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Hub:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where it lies on the hub."""
+        """The URL on the hub."""
         if self.files:
             return tuple(f"hf://datasets/{self.name}/{file}" for file in self.files)
         return (f"hf://datasets/{self.name}{self.part}",)
 
     @property
     def short(self) -> str:
-        """What a source of it is called."""
+        """The name of a source made of it."""
         own = self.split if self.split != "train" else None
         return "-".join(filter(None, (self.name.rsplit("/", 1)[-1], self.config, own)))
 
 
 class Files:
-    """Where data lies here: by the name of a source, of a dataset on a hub, or by how a path or URL begins (`FROM/`).
+    """Local places of data: by the name of a source, of a dataset on a hub, or by how a path or URL begins (`FROM/`).
 
     >>> files = Files({"code": "/data/code", "gs://bucket/": "/mnt/bucket", "*": "/data/{name}"})
     >>> files.of("code"), files.of("web"), files.moved("gs://bucket/a/*.parquet"), files.moved("a.jsonl")
@@ -56,7 +56,7 @@ class Files:
         return None if (to := self._found(key)) is None else _absolute(to.replace("{name}", name))
 
     def moved(self, path: str) -> str | None:
-        """Where a path or URL lies here, by its longest beginning that is known."""
+        """Return the local place of a path or URL, by its longest known prefix."""
         known = [key for key in self._rules if key == path or (key.endswith("/") and path.startswith(key))]
         if not known:
             return None

@@ -1,4 +1,4 @@
-"""What the files of trainers have in common: how long a run is, its batches, and the arguments of transformers."""
+"""Keys that the files of trainers share: how long a run is, its batches, and the arguments of transformers."""
 
 from __future__ import annotations
 

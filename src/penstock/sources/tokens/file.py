@@ -193,7 +193,7 @@ def open_tokens(
 
 
 def _differ(ends: Ints, recorded: Ints) -> bool:
-    """Whether documents end elsewhere; of very many a part is looked at."""
+    """Return whether document ends differ; of very many, a part is compared."""
     step = 1 + len(ends) // _LOOKED_AT
     return len(ends) != len(recorded) or bool((ends[::step] != recorded[::step]).any())
 
