@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
 from penstock.errors import ConfigError, IndexedError
+from penstock.ops.op import Op
+from penstock.ops.pack import PackOp
 from penstock.plan import Exhaustion
 from relative_time import clocked
 from trees import begun, delivered, documents, numbers, trees
@@ -91,10 +93,16 @@ def test_counts_are_a_tally_of_all_positions_before(ds: ps.Dataset, position: in
         assert found == {name: n for name, n in zip(plan.sources, tokens.tolist(), strict=True) if name in found}
 
 
+def plans_whole_passes(op: Op) -> bool:
+    """True for trees that count rows pass by pass, which takes for ever where passes never end."""
+    return isinstance(op, PackOp) or any(map(plans_whole_passes, op.inputs))
+
+
 @given(ds=trees(), horizon=st.sampled_from([None, 25]))
 @examples(60)
 def test_exhaustions_are_the_first_repeat_and_the_last_sample(ds: ps.Dataset, horizon: int | None) -> None:
     plan = ds.plan
+    assume(plan.size is not None or not plans_whole_passes(plan._op))
     found = plan.exhausts(horizon)
     stop = plan.size if plan.size is not None else 400
     seen = plan.at(slice(0, stop))
