@@ -13,7 +13,9 @@ from helpers import through_json
 from penstock.base.columns import MANY, folded, unfolded
 from penstock.errors import StateError
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3)
+)
 NAMES = st.integers(MANY - 2, MANY + 2).map(lambda n: [*map(str, range(n))]) | st.lists(
     st.text(max_size=3) | st.just("@names"), max_size=4, unique=True
 )
