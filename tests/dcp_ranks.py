@@ -85,7 +85,7 @@ def saving(rank: int, checkpoint: Path, asynchronous: bool = False) -> Any:
 
 
 def apart(rank: int, checkpoint: Path) -> Any:
-    """What comes of a checkpoint of ranks of which each made a step more than the one before, and that of all."""
+    """Load checkpoints of ranks at different steps, and of ranks at one step; return the outcomes."""
     of, found = {name: each for name, each in loaders(rank, 2).items() if name != "weights"}, dict[str, str]()
     run(of, STEPS + rank)
     for name, loader in of.items():

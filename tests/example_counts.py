@@ -1,4 +1,4 @@
-"""How many examples a property test takes, how many rounds a soak, and how many were run."""
+"""Numbers of examples of property tests and of rounds of a soak, and counts of what was run."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def is_soak() -> bool:
 
 
 def rounds(usual: int, soak: int) -> int:
-    """How often to repeat something: `soak` times in `make soak`."""
+    """Return how often to repeat something: `soak` times in `make soak`."""
     return soak if is_soak() else usual

@@ -174,4 +174,4 @@ TOOLS: dict[str, Callable[[Path], Made]] = {
     "Zarr 2, by zarr": zarr2,
     "Parquet, by datasets": hub_parquet,
 }
-"""What foreign_formats.FORMATS does not have from their own tools already."""
+"""Formats that foreign_formats.FORMATS does not write by their own tools."""

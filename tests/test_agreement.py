@@ -1,4 +1,4 @@
-"""Whatever happens to a run, every question about it names what its ranks were given: samples, steps, ranks and rows.
+"""Every answer about a run names the samples, steps, ranks and rows that its ranks received, after any changes.
 
 A run is several lives: each has its number of ranks, its batches and what becomes of a last, short step; between two of
 them the state goes through JSON, and steps are skipped, samples excluded or weights set. The judge is what the loaders
@@ -90,7 +90,7 @@ ROWS: dict[str, Callable[[], ps.Dataset]] = {
 
 @dataclass
 class Run:
-    """What was given so far, and the state after it."""
+    """Return the items delivered so far, and the state after them."""
 
     rows: Callable[[], ps.Dataset]
     given: list[Step]
@@ -319,7 +319,7 @@ def said(*arguments: Any) -> Any:
     ranks=st.integers(1, 4),
 )
 def test_the_command_line_answers_for_the_run(kind: str, its: list[Life], size: int, ranks: int, folder: Path) -> None:
-    """Whatever batches and ranks the file tells of by now."""
+    """Answer by the run, for files that name other batches and ranks."""
     note(f"{kind}: {its}, then size {size}, ranks {ranks}")
     rows = mixture(folder, "rows.yaml", kind)
     run = Run(lambda: ps.load(rows), [])

@@ -326,7 +326,7 @@ ANY_OBJECT = {("from_sequence", "seq")}
 
 
 def place(value: Any) -> str:
-    """Where a public name is defined."""
+    """Return the file and line that define a public name."""
     value = inspect.unwrap(getattr(value, "fget", value))
     try:
         return f"{Path(inspect.getfile(value)).relative_to(SOURCE)}:{inspect.getsourcelines(value)[1]}"

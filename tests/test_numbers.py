@@ -52,7 +52,7 @@ def plain(value: Any) -> Any:
 
 
 def may_be_refused(values: Sequence[Any]) -> bool:
-    """Whether no dtype holds these numbers together."""
+    """Return whether no dtype holds these numbers together."""
     whole = [value for value in map(plain, values) if type(value) is int]
     if any(type(value) is float for value in map(plain, values)):
         return any(abs(value) > EXACT for value in whole)

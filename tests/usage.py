@@ -1,4 +1,4 @@
-"""What people do with a dataset between two steps of its description, and everything that a dataset answers."""
+"""Uses of a dataset between two steps of its description, and all its answers."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def extend_otherwise(ds: ps.Dataset) -> ps.Dataset:
 
 
 def join_with_itself(ds: ps.Dataset) -> ps.Dataset:
-    """The same description comes up twice in another tree, which is used."""
+    """Use another tree in which the description occurs twice."""
     for both in (ds.concat(ds), ds.zip(ds), ps.mix({"a": ds, "b": ds}, stop="all_exhausted")):
         iterate(both)
     return ds
@@ -139,7 +139,7 @@ class Use:
         return ds
 
     def rest(self) -> list[tuple[int, Answer]]:
-        """What the iterators that were left open give next."""
+        """Return the next items of the iterators that were left open."""
         return [(number, [*first, *answer(partial(_items, it))]) for number, it, first in self.begun]
 
 

@@ -31,7 +31,7 @@ _DATA = re.compile(
 
 @dataclass
 class Tally:
-    """What became of the files and keys of a folder."""
+    """Counts of the files and keys of a folder, by outcome."""
 
     files: int = 0
     training: int = 0
@@ -62,7 +62,7 @@ def _entries(value: Any, at: str) -> Iterator[str]:
 
 
 def fate_of(key: str, fates: dict[str, str]) -> str | None:
-    """What the converter says of a key: of itself, or of something around it that is harmless or reported whole."""
+    """Return the outcome of a key: its own, or that of an enclosing key that is harmless or reported."""
     if key in fates:
         return fates[key]
     around = key

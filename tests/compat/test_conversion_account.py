@@ -1,4 +1,4 @@
-"""What a converter says of every key of a file: carried over, harmless, or reported; and how formats are told apart."""
+"""Accounts of converters: every key is carried over, harmless or reported; formats are told apart."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ VALID: dict[str, Any] = {
 
 
 def mappings(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where the mappings of a file lie."""
+    """Yield the paths of the mappings in a file."""
     if isinstance(value, dict):
         yield at
         for name, child in value.items():

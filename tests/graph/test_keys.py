@@ -48,7 +48,7 @@ class Rolled:
 
 
 class Turned(Rolled):
-    """The same under another name."""
+    """A copy of a function under another name."""
 
 
 class Keyed(Rolled):

@@ -305,17 +305,17 @@ def never_others(found: list[int] | str, *right: Sequence[int]) -> None:
 
 
 def copied(source: Path, target: Path) -> None:
-    """As `cp -r` does: the times are new."""
+    """Copy like `cp -r`: the times are new."""
     shutil.copytree(source, target, copy_function=shutil.copyfile)
 
 
 def synced(source: Path, target: Path) -> None:
-    """As `rsync -a` does: the times are those of the files."""
+    """Copy like `rsync -a`: the times are kept."""
     shutil.copytree(source, target)
 
 
 def hard_linked(source: Path, target: Path) -> None:
-    """As `cp -al` does."""
+    """Make hard links like `cp -al`."""
     shutil.copytree(source, target, copy_function=os.link)
 
 
@@ -324,7 +324,7 @@ def moved(source: Path, target: Path) -> None:
 
 
 def of_the_hub(source: Path, target: Path) -> None:
-    """As the cache of the hub is laid out: links in a snapshot to blobs that are called by their digests."""
+    """Lay files out like the hub cache: links in a snapshot to blobs named by digest."""
     (target.parent / "blobs").mkdir()
     for each in files(source):
         link = target / each.relative_to(source)
@@ -390,7 +390,7 @@ def replaced(tool: Tool, folder: Path) -> Sequence[int]:
 
 
 def replaced_alike(tool: Tool, folder: Path) -> Sequence[int]:
-    """The same, of one size and time."""
+    """Rewrite files, keeping size and time."""
     made(tool, folder.parent / "new", SAME_SIZE)
     for each in files(folder.parent / "new"):
         os.replace(each, folder / each.relative_to(folder.parent / "new"))

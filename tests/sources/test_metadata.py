@@ -1,4 +1,4 @@
-"""What other tools keep beside data is no data: left out of folders and globs, said once, read where it is named."""
+"""Metadata files of other tools are left out of folders and globs, logged once, and read if named."""
 
 from __future__ import annotations
 
