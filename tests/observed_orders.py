@@ -50,7 +50,7 @@ class Orders:
     """
 
     def __init__(self, recipe: Any) -> None:
-        self._seed = recipe[2] if recipe[0] == "seed" else None
+        self._seed = _seed(recipe)
         self._above: dict[Any, tuple[tuple[str, int], ...]] = {}
         self._known: dict[Any, tuple[list[Any], bool]] = {}
         self._climb(recipe, ())
@@ -93,6 +93,15 @@ class Orders:
         length = None if endless(child) else sum(1 for _ in passes(child, 0, self))
         counts.append(Count(length))
         return ("map", child, counts[-1])
+
+
+def _seed(recipe: Any) -> int | None:
+    """The seed of a recipe, whose step stands at the top or below steps with one input."""
+    while recipe[0] != "seed":
+        if leaf(recipe) or recipe[0] in ("mix", "concat", "zip"):
+            return None
+        recipe = recipe[1]
+    return recipe[2]
 
 
 def run(ds: ps.Dataset, k: int, most: int, restart: Iterable[Count] = (), **options: Any) -> tuple[list[Any], bool]:

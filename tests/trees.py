@@ -17,6 +17,7 @@ from example_counts import done
 from helpers import numbers
 from penstock.folds import BatchByTokens
 from penstock.graph.ends import endless
+from penstock.graph.indexed import why_not
 from penstock.plan import Plan
 
 Key = tuple[str, int, int]
@@ -203,6 +204,10 @@ class Grown:
 
     tree: Tree
     ds: ps.Dataset
+
+    def is_empty(self) -> bool:
+        """Whether it is known to give nothing: such a flow is neither mixed nor repeated for ever."""
+        return why_not(self.ds.flow) is None and not endless(self.ds.flow) and len(self.ds) == 0
 
     def then(self, method: str, *args: Any, **options: Any) -> Grown:
         return Grown((method, self.tree, args, tuple(options.items())), getattr(self.ds, method)(*args, **options))
@@ -442,7 +447,8 @@ def streamed(draw: Draw) -> Grown:
         kind, flows = draw(st.sampled_from(["mix", "interleave", "concat", "zip"])), [flow, *others]
         if kind == "mix":
             stop = draw(st.sampled_from(["all_exhausted", "first_exhausted", "restart"]))
-            inputs = tuple((f"m{i}", each.tree, draw(st.integers(1, 3))) for i, each in enumerate(flows))
+            full = [each for each in flows if not each.is_empty()] or [of(("numbers", 5, next(names)))]
+            inputs = tuple((f"m{i}", each.tree, draw(st.integers(1, 3))) for i, each in enumerate(full))
             flow = of(("mix", inputs, 0, (("stop", stop),)))
         else:
             flow = of((kind, tuple(each.tree for each in flows)))
@@ -495,7 +501,7 @@ def _step(draw: Draw, flow: Grown) -> Grown:
             return flow.then("skip", draw(st.integers(0, 3)))
         case "repeat":
             return flow if endless(flow.ds.flow) else flow.then("repeat", draw(st.integers(1, 3)))
-        case "for_ever" if not endless(flow.ds.flow):
+        case "for_ever" if not endless(flow.ds.flow) and not flow.is_empty():
             return flow.then("repeat")
         case "batch":
             return flow.then("batch", draw(st.integers(1, 4)), draw(st.booleans()), collate=list)
