@@ -78,6 +78,12 @@ def one_lane() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def few_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flows in lanes have six by default instead of 48, each of which costs time when a run begins or resumes."""
+    monkeypatch.setattr("penstock.runtime.opened.LANES", 6)
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: no collection of garbage looks at it again, of which tests and the interpreter do many."""
     gc.collect()

@@ -123,7 +123,8 @@ class Machine(RuleBasedStateMachine):
         recipe=pipelines(3), lanes=st.sampled_from((1, 1, 2, 4, 6)), topology=topologies, turns=uses, top=st.booleans()
     )
     def start(self, recipe: Any, lanes: int, topology: Topology, turns: Any, top: bool) -> None:
-        if top and not (recipe[0] == "pack" and recipe[3] != "concat_split"):  # nothing may follow these
+        below = recipe[1] if recipe[0] == "seed" else recipe
+        if top and not (below[0] == "pack" and below[3] != "concat_split"):  # nothing may follow these
             recipe = ("map", ("batch", recipe, 2, False), recipes.double)
         note(show(recipe))
         done["machine runs"] += 1

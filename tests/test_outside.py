@@ -33,6 +33,8 @@ from penstock.testing import (
 
 Make = Callable[[], ps.Dataset]
 
+pytestmark = pytest.mark.usefixtures("few_lanes")
+
 
 # ---------------------------------------------------------------- a source
 

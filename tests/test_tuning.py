@@ -66,6 +66,7 @@ def test_next_to_nothing_is_computed_inline() -> None:
     assert len(choice.trials) == 1 and "which nobody notices" in str(choice)
 
 
+@pytest.mark.slow  # measures for seconds
 def test_waiting_is_done_by_many_threads() -> None:
     before = alive()
     choice = ps.autotune(numbers(waits), seconds=10, max_workers=8)
@@ -77,6 +78,7 @@ def test_waiting_is_done_by_many_threads() -> None:
     assert alive() == before
 
 
+@pytest.mark.slow  # measures for seconds
 def test_functions_that_hold_the_interpreter_get_processes() -> None:
     before = alive()
     choice = chosen({"executor": "processes", "workers": 2}, dataset=numbers(holds), seconds=4, max_workers=2)
@@ -85,6 +87,7 @@ def test_functions_that_hold_the_interpreter_get_processes() -> None:
     assert alive() == before
 
 
+@pytest.mark.slow  # measures for seconds
 def test_what_takes_more_memory_than_there_is_for_it_is_not_chosen() -> None:
     options = {"executor": "threads", "workers": 1, "prefetch_bytes": 10 << 20}
     choice = chosen(options, dataset=numbers(holds), seconds=4, max_workers=2, ram_budget=20 << 20)

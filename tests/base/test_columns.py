@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from example_counts import examples
 from helpers import through_json
 from penstock.base.columns import MANY, folded, unfolded
 from penstock.errors import StateError
@@ -45,6 +46,7 @@ def spelled(tree: Any) -> str:
     return json.dumps(tree)  # tells True from 1, and keeps the order of names
 
 
+@examples(40)
 @given(TREES)
 def test_nothing_is_lost(tree: Any) -> None:
     tables = list[list[str]]()

@@ -16,7 +16,7 @@ from datasets import Dataset, IterableDataset
 from datasets.distributed import split_dataset_by_node
 
 import penstock as ps
-from helpers import through_json
+from helpers import slow_if, through_json
 from penstock.compat.easydata import (
     HFDatasetShardedSource,
     MixedShardedSource,
@@ -259,13 +259,21 @@ class Iterated:
         return Owner(self.make())
 
 
+INPUTS = {"tables": TABLES, "streams": STREAMS, "both": {"a": STREAMS["a"], "b": TABLES["b"]}}
+QUICK = [("tables", "restart"), ("streams", "all_exhausted"), ("both", "restart")]
+
+
 @pytest.mark.parametrize(
-    "inputs", [TABLES, STREAMS, {"a": STREAMS["a"], "b": TABLES["b"]}], ids=["tables", "streams", "both"]
+    "inputs,stop",
+    [
+        pytest.param(INPUTS[name], stop, id=f"{name}-{stop}", marks=slow_if((name, stop) not in QUICK))
+        for name in INPUTS
+        for stop in ("restart", "all_exhausted")
+    ],
 )
-@pytest.mark.parametrize("stop", ["restart", "all_exhausted"])
 def test_resumes_at_every_position(inputs: Any, stop: str) -> None:
     small = {n: d.take(9) if isinstance(d, IterableDataset) else d.select(range(9)) for n, d in inputs.items()}
-    assert_resumes(lambda: Iterated(lambda: mixed(small, stop=stop)), steps=20, every=3)
+    assert_resumes(lambda: Iterated(lambda: mixed(small, stop=stop)), steps=20, at_most=3)
 
 
 def test_a_state_is_loaded_into_a_new_process() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from helpers import pairwise_first, through_json
+from helpers import pairwise_first, slow_if, through_json
 from penstock.testing import recipes
 
 Make = Callable[..., ps.Dataset]
@@ -587,7 +587,14 @@ WRAPPED: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "nested"), [*((name, False) for name in WRAPPED), ("indexed", True), ("batch", True)])
+@pytest.mark.parametrize(
+    ("name", "nested"),
+    [
+        *(pytest.param(name, False, marks=slow_if(name in ("filter", "batch"))) for name in WRAPPED),
+        pytest.param("indexed", True, marks=pytest.mark.slow),
+        ("batch", True),
+    ],
+)
 def test_a_light_source_in_another_order_is_not_adopted_either(name: str, nested: bool) -> None:
     """Wherever the run stands, and whichever source came last."""
 

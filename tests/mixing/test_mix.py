@@ -184,7 +184,7 @@ def test_counts_keep_to_their_weights_while_sources_run_out(n: int, kind: str) -
         assert worst(source, [Piece(0, weights)], most=sizes) <= 2
 
 
-@pytest.mark.parametrize("n", [2, 3, 10, 50, 500])
+@pytest.mark.parametrize("n", [2, 3, 10, 50, pytest.param(500, marks=pytest.mark.slow)])
 def test_counts_keep_to_their_weights_with_caps(n: int) -> None:
     rng = np.random.default_rng(n)
     weights, sizes, epochs = rng.random(n) + 0.01, rng.integers(2, 40, n), rng.choice([0.5, 1, 1.3, 2.75], n)

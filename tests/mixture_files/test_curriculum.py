@@ -168,6 +168,7 @@ def test_asked_is_the_integral_of_what_was_asked(target: Target) -> None:
     assert max(abs(gap) for gap in off.values()) < 0.012, off
 
 
+@pytest.mark.slow  # plans 60 sources
 def test_loading_and_planning_read_no_sample(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("a sample was read")

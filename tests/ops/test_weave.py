@@ -314,8 +314,8 @@ def test_a_woven_mixture_resumes_at_every_position(stop: Any, block: int) -> Non
         return ps.mix(flows, {"a": 3, "b": 2, "c": 1}, stop=stop, block_size=block, seed=1)
 
     steps = 30 if stop == "restart" else None
-    assert_resumes(make, steps=steps, at_most=32)
-    assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=5)
+    assert_resumes(make, steps=steps, at_most=12)
+    assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=3)
 
 
 def test_capped_scheduled_and_nested_mixtures_resume_at_every_position() -> None:

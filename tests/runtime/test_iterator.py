@@ -61,6 +61,7 @@ def test_c4_iterating_in_several_workers_of_a_torch_dataloader_is_refused(give: 
         through(give, 2)
 
 
+@pytest.mark.slow  # workers of torch
 def test_c4_what_gives_each_worker_its_own_share_goes_on() -> None:
     assert through(lambda: numbers, 1) == list(numbers)
     assert sorted(through(share, 2)) == list(range(12))

@@ -114,20 +114,20 @@ STAGES: list[tuple[str, Stage]] = [
 ENDLESS = {"repeat for ever", "skip of what never ends", "mix, restart"}
 
 
+@pytest.mark.usefixtures("few_lanes")
 @pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
 def test_every_step_resumes(name: str, make: Stage) -> None:
-    assert_resumes(make, steps=24 if name in ENDLESS else None)
+    steps = 24 if name in ENDLESS else None
+    assert_resumes(make, steps=steps, at_most=8)
+    assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=3)  # over two passes
 
 
+@pytest.mark.slow  # at every position, in 48 lanes
 @pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
-def test_every_step_resumes_in_a_loader_over_two_passes(name: str, make: Stage) -> None:
-    assert_resumes(lambda: ps.Loader(make()), steps=24 if name in ENDLESS else None, at_most=6)
-
-
-@pytest.mark.slow  # every position
-@pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
-def test_every_step_resumes_at_every_position_of_a_loader(name: str, make: Stage) -> None:
-    assert_resumes(lambda: ps.Loader(make()), steps=24 if name in ENDLESS else None, at_most=24)
+def test_every_step_resumes_at_every_position(name: str, make: Stage) -> None:
+    steps = 24 if name in ENDLESS else None
+    assert_resumes(make, steps=steps)
+    assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=24)
 
 
 @examples(300)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import done, examples
+from helpers import pairwise_first
 from killed_writer import documents
 from penstock.base.seams import pretend
 from penstock.runtime.executors import EXECUTORS
@@ -309,8 +310,7 @@ def test_the_writer_killed_at_its_effects(seed: int, format: Any, tmp_path_facto
     done["writers killed"] += int(told.stdout)
 
 
-@pytest.mark.parametrize("format", ["tar", "arrow"])
-@pytest.mark.parametrize("how", ["kill", "error", "full"])
+@pytest.mark.parametrize("how,format", pairwise_first(["kill", "error", "full"], ["tar", "arrow"]))
 def test_every_effect_of_the_disk_may_fail(how: Any, format: Any) -> None:
     ds, place = documents(10), Path("/out")
 

@@ -15,6 +15,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples, rounds
-from helpers import as_lists
+from helpers import as_lists, slow_if
 from penstock.errors import ConfigError
 from penstock.runtime.executors.processes import Processes
 from penstock.runtime.executors.worker import Arena
@@ -90,12 +91,15 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
 
 
 ALL = [("processes", 1), ("processes", 3), *(("threads", n) for n in (1, 2, 3, 4)), ("processes", 2), ("processes", 4)]
-EVERY = ALL[: rounds(2, len(ALL))]
+QUICK = ("rows", "ragged batches", "shuffle buffer", "packed as it comes", "mixture")
+EVERY = [
+    pytest.param(name, executor, workers, marks=slow_if(workers == 1 or name not in QUICK))
+    for name, (executor, workers) in product(PIPELINES, ALL[: rounds(2, len(ALL))])
+]
 """Executors and workers: all of them in `make soak`; random runs draw threads and processes alike."""
 
 
-@pytest.mark.parametrize(("executor", "workers"), EVERY)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(("name", "executor", "workers"), EVERY)
 def test_the_stream_and_its_states_are_those_without_workers(name: str, executor: Any, workers: int) -> None:
     def run(**options: Any) -> tuple[list[Any], list[Any], list[Any]]:
         items, keys, states = list[Any](), list[Any](), list[Any]()
@@ -308,6 +312,7 @@ def slow(x: int) -> dict[str, Any]:
     return {"x": x, "many": np.full(5000, x)}
 
 
+@pytest.mark.slow  # processes that are killed
 def test_workers_may_be_killed_at_any_moment(caplog: pytest.LogCaptureFixture) -> None:
     dice = random.Random(5)
     ds = ps.from_sequence(range(600)).shuffle(seed=3).map(slow).batch(3)
@@ -323,6 +328,7 @@ def test_workers_may_be_killed_at_any_moment(caplog: pytest.LogCaptureFixture) -
     assert "does its work again" in caplog.text
 
 
+@pytest.mark.slow  # processes that are stopped
 def test_a_stopped_worker_is_replaced() -> None:
     ds = ps.from_sequence(range(200)).map(slow)
     with ps.Loader(ds, workers=2, executor="processes") as loader:
@@ -350,6 +356,7 @@ def test_a_sample_that_kills_its_worker_is_reported_by_key() -> None:
         assert "web[11]" in str(caught.value.__notes__)
 
 
+@pytest.mark.slow  # processes that are killed
 def test_a_sample_that_kills_its_worker_can_be_replaced() -> None:
     ds = ps.from_sequence(range(30), name="web").map(deadly).batch(5)
     with ps.Loader(ds, workers=2, executor="processes", on_error="quarantine") as loader:
@@ -358,6 +365,7 @@ def test_a_sample_that_kills_its_worker_can_be_replaced() -> None:
     assert [x for item in items for x in item if x not in items[2]] == [*range(10), *range(15, 30)]
 
 
+@pytest.mark.slow  # waits for a function that hangs
 def test_a_function_that_hangs_is_named(caplog: pytest.LogCaptureFixture) -> None:
     def hangs(x: int) -> int:
         if x == 4:
@@ -401,6 +409,7 @@ def test_close_does_not_wait_for_functions() -> None:
     assert time.monotonic() - began < 10  # what it would wait for never ends
 
 
+@pytest.mark.slow  # starts a process
 def test_what_is_dropped_ends() -> None:
     for _ in range(5):
         loader = ps.Loader(ps.from_sequence(range(50)).map(slow), workers=2, executor="processes")
@@ -436,10 +445,12 @@ def gone(pids: list[int]) -> bool:
     return all(map(dead, pids))
 
 
+@pytest.mark.slow  # processes that are killed
 def test_a_worker_that_holds_the_interpreter_ends_with_its_parent() -> None:
     test_nothing_outlives_its_parent(signal.SIGKILL, 're.match("(a+)+$", "a" * 60 + "b")')
 
 
+@pytest.mark.slow  # processes that are killed
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
 def test_nothing_outlives_its_parent(end: signal.Signals | None, held: str = "pass") -> None:
     code = PARENT.replace("while True: pass", f"while True: {held}").format(
@@ -459,6 +470,7 @@ def test_nothing_outlives_its_parent(end: signal.Signals | None, held: str = "pa
     assert gone(pids)
 
 
+@pytest.mark.slow  # interrupts a process
 def test_ctrl_c_is_for_the_parent_alone() -> None:
     code = PARENT.format(
         end="""
@@ -564,6 +576,7 @@ def test_a_function_that_workers_cannot_import_is_named(monkeypatch: pytest.Monk
         next(iter(loader))
 
 
+@pytest.mark.slow  # runs scripts
 def test_objects_of_the_script_itself_come_back_as_its_own() -> None:
     """Also tensors of kinds that NumPy does not have, with a gradient, and of classes that have no module."""
     code = """
