@@ -929,12 +929,12 @@ def test_c1_the_ranks_of_jax_are_found() -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("endless", [False, True])
 def test_a_loader_goes_to_any_step_of_its_run(ranks: int, endless: bool) -> None:
-    """The items from there, and the state there, are those of the run that went all the way."""
+    """The items from there, and the place in the state, are those of the run that went all the way."""
     ds = ps.from_sequence(range(23), name="a").shuffle(seed=1)
     ds = (ds.repeat() if endless else ds).batch(3, collate=list)
     for rank in range(ranks):
         options: Any = {"rank": rank, "world_size": ranks, "epoch_length": 5 * ranks if endless else None}
-        items, states, parts = list[Any](), list[Any](), ("at", "epoch", "last", "records")
+        items, states, parts = list[Any](), list[Any](), ("at", "epoch", "last", "step")
         with ps.Loader(ds, **options) as loader:
             for _ in range(3):
                 for item in loader:

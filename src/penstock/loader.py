@@ -341,6 +341,9 @@ class Loader(Shows):
         """Go to a global step of the run, counted over all passes: its item on this rank comes next. Takes no reading,
         and is the same call on every rank; changes made to the run hold where they held.
 
+        Steps that are jumped over count as not given, and those that the run goes back over as given twice
+        (`plan.after(state).seen()`). Where the model goes back too, load a state that was saved there.
+
         An `epoch_length` is counted anew from there. `IndexedError` where steps depend on the data (filter and the
         like): only a state that was saved there leads back.
 
@@ -357,6 +360,10 @@ class Loader(Shows):
         >>> list(loader)
         [[6, 7], [8, 9]]
         """
+        self._seek(step)
+
+    def _seek(self, step: int, counted: bool = True) -> None:
+        """Go to a step. Without `counted` the log does not tell of it: for random access, where no state is saved."""
         step = whole(step, "seek({})", 0)
 
         def change() -> None:
@@ -367,7 +374,7 @@ class Loader(Shows):
                 )
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
             rows = rows_of(rows_op(session.compiled.op), session.records, step)
-            session.go(step, rows.start)
+            session.go(step, rows.start, counted)
 
         self._alone(change)
 

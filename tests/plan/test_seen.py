@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +69,82 @@ def test_by_a_step_and_by_a_state() -> None:
     at = plan.after(state).seen()
     assert sum(at.samples.values()) == 56
     assert at.samples == plan.seen(step=7, world_size=2).samples == plan.after(state).seen(step=7).samples
+
+
+def test_steps_that_were_jumped_over_are_not_seen() -> None:
+    ds = both().batch(4)
+    with ps.Loader(ds, rank=0, world_size=2) as loader:
+        next(iter(loader))
+        loader.seek(1_000_000_000)
+        next(iter(loader))
+        state = loader.state_dict()
+    plan = ds.plan.after(state)
+    given = Counter((s.source, s.index) for step in (0, 1_000_000_000) for s in plan.at(step=step))
+    assert sum(given.values()) == 16 and documents_seen(plan.seen()) == given
+    assert sum(plan.counts(step=1_000_000_000).values()) == 8 == len(plan.audit(range(1000)).table())
+    assert plan.at(step=5) == () and plan.find("a", 3, steps=range(1, 1000)) == []
+    with ps.Loader(ds) as other:  # the log goes on
+        other.load_state_dict(state)
+        next(iter(other))
+        assert sum(ds.plan.after(other.state_dict()).seen().samples.values()) == 20
+
+
+def test_what_was_given_before_a_run_went_back_is_seen_twice() -> None:
+    """By the changes that it had then, through states, with other batches."""
+    ds = both().batch(4, collate=list)
+    with ps.Loader(ds) as loader:
+        keys = [key for _ in zip(range(6), loader, strict=False) for key in loader.keys()]
+        loader.seek(2)
+        loader.set_weights({"a": 0, "b": 1})
+        state = loader.state_dict()
+    again = both().batch(3, collate=list)
+    with ps.Loader(again) as loader:
+        loader.load_state_dict(state)
+        keys += [key for _ in zip(range(5), loader, strict=False) for key in loader.keys()]
+        loader.seek(1)
+        plan = again.plan.after(loader.state_dict())
+    given = Counter((source, index) for source, _, index in keys)
+    assert documents_seen(plan.seen()) == documents_seen(plan.seen(step=1)) == given
+    by_source = Counter(source for source, _, _ in keys)
+    assert plan.seen().samples == plan.counts(step=1) == by_source
+    assert plan.seen(step=0).samples == {"a": 0, "b": 0}
+
+
+def test_an_iterator_that_goes_to_an_item_has_not_given_those_before() -> None:
+    ds = both()
+    it = iter(ds)
+    keys = [key for _ in zip(range(9), it, strict=False) for key in it.keys()]
+    for item in (4, 40):
+        it.seek(item)
+        next(it)
+        keys += it.keys()
+    assert documents_seen(ds.plan.after(it.state_dict()).seen()) == Counter((name, index) for name, _, index in keys)
+
+
+@pytest.mark.parametrize("remainder", ["drop", "keep"])
+def test_short_items_that_were_taken_stay_seen_after_a_load(remainder: Any) -> None:
+    ds = ps.from_sequence(range(11), name="a").batch(4, collate=list)
+
+    def taken(states: Any) -> Any:
+        ranks = [ps.Loader(ds, rank=rank, world_size=2, remainder=remainder) for rank in range(2)]
+        for loader in ranks:
+            if states:
+                loader.load_state_dict(states)
+        for loader in ranks if states is None else ():
+            while items := loader.take(2):
+                for item in items:
+                    loader.settle(item.uid, "trained")
+        return [loader.state_dict() for loader in ranks]
+
+    states = taken(None)
+    for _ in range(3):
+        assert ds.plan.after(states).seen().repeats() == {1: 11}
+        states = taken(states)
+
+
+def documents_seen(seen: Any) -> Counter[tuple[str, int]]:
+    columns = zip(seen.names, seen.times, strict=True)
+    return Counter({(name, i): n for name, times in columns for i, n in enumerate(times.tolist()) if n})
 
 
 def test_what_is_found_comes_one_after_the_other() -> None:

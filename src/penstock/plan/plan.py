@@ -19,14 +19,14 @@ from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_jso
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow
 from ..graph.recipe import difference
-from ..graph.tail import rows_given, tail_of
+from ..graph.tail import tail_of
 from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
 from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
 from ..runtime.settling import StandingOf
 from ..runtime.states import entries_of, merged
-from ..runtime.step_log import StepRecord, records_from_json
+from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
 from ..types import Ints, Json
 from .edit import by_source, reached
@@ -195,10 +195,16 @@ class Plan(Questions, Generic[D]):
         rows = (firsts[:, None] + np.arange(group)).ravel()
         if not size:
             return rows
-        rows = rows[rows // size == np.repeat(firsts // size, group)]  # the last item of a pass may be short
-        kept = rows_given(self.records[-1].batches, size)
-        ends = np.arange(self._row // size)[:, None] * size + np.arange(kept, size)  # in no item
-        return np.concatenate([rows, ends.ravel()])
+        return rows[rows // size == np.repeat(firsts // size, group)]  # the last item of a pass may be short
+
+    def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven]]:
+        found = list[tuple[Questions, RowsGiven]]()
+        for given in given_before_from_json(entries_of(self._body or {}, "given_before")):
+            if step is None or given.step <= step:
+                there = {**(self._body or {}), "epoch": given.epoch, "at": given.at}
+                plan = Plan(self._base, self._wrap, self._edits[: given.changes], there)
+                found.append((plan, given.rows_given(plan._rows_op.size)))
+        return found
 
     def _rows_at(self, item: int) -> range:
         """The rows of an item."""

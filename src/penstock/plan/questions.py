@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,28 +18,19 @@ from ..graph.tokens import stored_dtypes
 from ..ops.op import Op
 from ..ops.pack import passes_of
 from ..ops.tally import Tally
-from ..runtime.step_log import StepRecord, left_out_and_repeated, record_of, steps_of_row
+from ..runtime.step_log import RowsGiven, StepRecord, record_of, rows_given_in, steps_of_row
 from ..schedule import COUNTED, Counted
 from ..types import Ints, is_source
 from .ends import exhaustions, far
 from .located import Located, packs_of
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
-from .seen import Seen, seen
+from .seen import Seen, seen, seen_in_all
 from .steps import log_of, rows_of, told_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
-
-
-class RowsBefore(NamedTuple):
-    """The positions of an op before one, but for those that were `left_out`, and with some `repeated`."""
-
-    op: Op
-    stop: int
-    left_out: Ints
-    repeated: Ints
 
 
 @guided
@@ -147,8 +137,9 @@ class Questions(Located):
         Args:
             position: how many positions are looked at; by default what the run delivered. Of items that were taken
                 (`Loader.take`) that is what was settled.
-            step: a global step instead: what all steps before it gave. Rows that fill no step count as often as they
-                were given: never ("drop"), or once more ("pad").
+            step: a global step instead: what was given before it was (the last time). Rows that fill no step count as
+                often as they were given: never ("drop"), or once more ("pad"); so do steps that `Loader.seek` jumped
+                over, and those that it went back over.
             world_size: on how many ranks, for a plan that is of no run.
 
         Raises:
@@ -159,25 +150,20 @@ class Questions(Located):
         >>> plan.seen(10).documents, plan.seen(10).repeats("b")
         ({'a': 4, 'b': 2}, {2: 1, 3: 1})
         """
-        none, open_rows = np.zeros(0, np.int64), self._open_rows
-        if position is None and step is None and open_rows is None:
+        if step is None and position is not None:
+            none = np.zeros(0, np.int64)
+            within_reach(stop := whole(position, "plan.seen({})", 0))
+            return self._seen(self._op, RowsGiven([range(stop)], none, none))
+        if step is None and self._open_rows is None:
             step, world_size = self.next_step, None
-        if step is None and position is None and open_rows is not None:
-            rows = RowsBefore(self._rows_op, self._row, open_rows, none)
-        elif step is not None:
-            rows = self._rows_before(step, world_size, "seen")
-        else:
-            rows = RowsBefore(self._op, whole(position or 0, "plan.seen({})", 0), none, none)
-            within_reach(rows.stop)
+        given = self._settled() if step is None else self._rows_before(step, world_size, "seen")
+        parts = [(self, given), *self._before(step)]
+        return seen_in_all([plan._seen(plan._rows_op, rows) for plan, rows in parts])
+
+    def _seen(self, op: Op, given: RowsGiven) -> Seen:
+        locate = self._replaced.locate
         return seen(
-            rows.op,
-            self._builder.leaves,
-            self._marks,
-            rows.stop,
-            lambda positions: self._replaced.locate(positions, rows.op),
-            bool(self._entries),
-            rows.left_out,
-            rows.repeated,
+            op, self._builder.leaves, self._marks, given, lambda places: locate(places, op), bool(self._entries)
         )
 
     # ------------------------------------------------------------ sums
@@ -199,7 +185,7 @@ class Questions(Located):
         Args:
             position: how many positions are counted.
             unit: "samples" or "tokens".
-            step: a global step instead: what all steps before it gave, as `seen` counts it.
+            step: a global step instead: what was given before it, as `seen` counts it.
             world_size: on how many ranks, for a plan that is of no run.
 
         Raises:
@@ -213,11 +199,15 @@ class Questions(Located):
         """
         chosen(unit, COUNTED, "plan.counts(unit={})")
         if step is not None and position is None:
-            tally = self._given_in_steps(self._rows_before(step, world_size, "counts"))
-        elif position is not None and step is None:
-            tally = self._given(position)
-        else:
-            raise ConfigError("plan.counts: give a position, or step=")
+            given = self._rows_before(step, world_size, "counts")
+            parts = [(self, given), *self._before(step)]
+            found = [plan._counted(plan._given_in_steps(rows), unit) for plan, rows in parts]
+            return {name: sum(counts.get(name, 0) for counts in found) for name in found[0]}
+        if position is not None and step is None:
+            return self._counted(self._given(position), unit)
+        raise ConfigError("plan.counts: give a position, or step=")
+
+    def _counted(self, tally: Tally, unit: Counted) -> dict[str, int]:
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
         return self._tokens(tally)
@@ -372,21 +362,30 @@ class Questions(Located):
         """The rows below the position that are not settled, of a run that is taken from; None of any other."""
         return None
 
-    def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsBefore:
+    def _settled(self) -> RowsGiven:
+        """Return what is settled of a run that is taken from."""
+        given = rows_given_in(log_of(self.flow, self._records, None), range(self._row), self._rows_op.size)
+        open_rows = np.zeros(0, np.int64) if self._open_rows is None else self._open_rows
+        return given._replace(left_out=np.concatenate([given.left_out, open_rows]))
+
+    def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven]]:
+        """Return what was given before a step was, before the run went back there or farther; and by which plan."""
+        return []
+
+    def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsGiven:
         """The rows that were given in the steps before one."""
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, f"{asked}(step=)")
         step = whole(step, f"plan.{asked}(step={{}})", 0)
         if step:
             rows_of(op, log, step - 1)  # refuses what cannot be told
-        return RowsBefore(
-            op, record_of(log, step).first_row(step, op.size) if step else 0, *left_out_and_repeated(log, step, op.size)
-        )
+        return rows_given_in(log, range(record_of(log, step).first_row(step, op.size) if step else 0), op.size)
 
-    def _given_in_steps(self, rows: RowsBefore) -> Tally:
+    def _given_in_steps(self, rows: RowsGiven) -> Tally:
         tally, replaced = Tally(len(self.sources), self._marks), self._replaced_rows
-        rows.op.count(tally, 0, rows.stop)
-        if self._entries:
-            tally.samples += replaced.more(rows.stop)
+        for stretch in rows.stretches:
+            self._rows_op.count(tally, stretch.start, stretch.stop)
+            if self._entries:
+                tally.samples += replaced.more(stretch.stop) - replaced.more(stretch.start)
         for places, many in ((rows.left_out, -1), (rows.repeated, 1)):
             tally.add(replaced.locate(places), many)
         return tally

@@ -13,6 +13,7 @@ from ..base.progress import Progress
 from ..base.rows import Rows
 from ..ops.op import Op
 from ..ops.tally import Located, Tally
+from ..runtime.step_log import RowsGiven
 from ..sources.rows import arrow
 from ..streams.step import Leaf
 from ..types import Ints, Sizes, is_source
@@ -138,17 +139,14 @@ def seen(
     op: Op,
     leaves: Sequence[Leaf],
     packs: Sequence[int],
-    position: int,
+    given: RowsGiven,
     located: Callable[[Ints], Rows],
     looked: bool,
-    left_out: Ints,
-    repeated: Ints,
 ) -> Seen:
-    """Count how often each document was delivered before a position of an op.
+    """Count how often each document was delivered.
 
     Args:
-        left_out: positions that were not delivered.
-        repeated: positions that were delivered once more.
+        given: the positions of the op that were delivered.
         located: finds what lies at positions.
         looked: whether only `located` tells what was delivered.
     """
@@ -156,14 +154,27 @@ def seen(
     times = [np.zeros(0 if source is None else len(source), np.int32) for source in known]
     tally = _Documents(times, packs)
     if packs or looked:
-        with Progress("count documents", position, "positions") as progress:
-            for start in range(0, position, _SCAN):
-                tally.add(located(np.arange(start, min(start + _SCAN, position))), 1)
-                progress.more(min(_SCAN, position - start))
+        with Progress("count documents", sum(map(len, given.stretches)), "positions") as progress:
+            for some in (
+                stretch[at : at + _SCAN] for stretch in given.stretches for at in range(0, len(stretch), _SCAN)
+            ):
+                tally.add(located(np.arange(some.start, some.stop)), 1)
+                progress.more(len(some))
     else:
-        op.count(tally, 0, position)
-    for positions, many in ((left_out, -1), (repeated, 1)):
+        for stretch in given.stretches:
+            op.count(tally, stretch.start, stretch.stop)
+    for positions, many in ((given.left_out, -1), (given.repeated, 1)):
         for start in range(0, len(positions), _SCAN):
             tally.add(located(positions[start : start + _SCAN]), many)
     lengths = [None if source is None else source.lengths() for source in known]
     return Seen(tuple(leaf.name for leaf in leaves), tuple(times), tuple(lengths))
+
+
+def seen_in_all(parts: Sequence[Seen]) -> Seen:
+    """Add up what was seen in parts of a run; sources have the names of the first."""
+    first, *others = parts
+    times = [
+        sum((other.times[other.names.index(name)] for other in others if name in other.names), start=own)
+        for name, own in zip(first.names, first.times, strict=True)
+    ]
+    return Seen(first.names, tuple(times), first.lengths)

@@ -57,10 +57,15 @@ def rows_of(op: Op, log: tuple[StepRecord, ...], step: int) -> range:
 
 
 def rows_given(op: Op, log: tuple[StepRecord, ...], step: int) -> Ints:
-    """The rows that all ranks are given in a step, in their order; those that fill it up come last."""
+    """Return the rows that all ranks are given in a step, in their order; those that fill it up come last. None of a
+    step that was jumped over.
+    """
     rows_of(op, log, step)  # refuses what cannot be told
-    (dealt,) = dealt_steps(log, range(step, step + 1), op.size)
-    return wrapped(np.sort(dealt.rows[0]), dealt.starts, op.size)
+    found = [
+        wrapped(np.sort(dealt.rows[0]), dealt.starts, op.size)
+        for dealt in dealt_steps(log, range(step, step + 1), op.size)
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
 
 
 def rows_dealt(op: Op, log: tuple[StepRecord, ...], steps: range) -> Iterator[DealtSteps]:

@@ -137,6 +137,10 @@ class Delivery:
         given = self._chunk.rows.slice(0, used)
         return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
 
+    def forget(self) -> None:
+        """Count as not given what was given so far."""
+        self._counts, self._items = self._counts - self.given(), -self.used
+
     @property
     def items(self) -> int:
         """Items given out, since this was opened."""

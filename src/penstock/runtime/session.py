@@ -44,7 +44,17 @@ from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions, sa
 from .setting import Setting
 from .settling import Ledger
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another
-from .step_log import StepRecord, first_record, logged, records_from_json
+from .step_log import (
+    GivenBefore,
+    StepRecord,
+    first_record,
+    given_before_from_json,
+    log_beyond,
+    log_from,
+    logged,
+    records_from_json,
+    records_within,
+)
 
 T = TypeVar("T")
 
@@ -65,6 +75,7 @@ class Session:
             raise ConfigError(misfit)
         self._record = first_record(self.spread, tail_of(self.flow))
         self.records: tuple[StepRecord, ...] = (self._record,)
+        self.given_before: tuple[GivenBefore, ...] = ()
         self.epoch = self.given = self._before = 0  # given: items of a loader's epoch that is shorter than a pass
         self.ended = 0  # passes that ended here
         self.changes: tuple[Edit, ...] = ()
@@ -189,7 +200,12 @@ class Session:
         """The rows of a pass of an indexed flow."""
         return self._run.rows
 
-    def seek(self, item: int) -> None:
+    @property
+    def row(self) -> int:
+        """The first row that was not given yet, counted over all passes, of an indexed flow."""
+        return self.epoch * (self.rows() or 0) + as_int(self.out.cursor())
+
+    def seek(self, item: int, counted: bool = True) -> None:
         """Go to an item of the pass: at once where positions are items, else by reading up to it."""
         item = whole(item, "seek({})", 0)
         within_reach(item, self.group or 1)
@@ -197,28 +213,56 @@ class Session:
         row = row if rows is None else min(row, rows)
         check_reach(row, f"seek({item})")
 
-        def change() -> None:
-            self._go_on(*self._reached(row if self.group else None))
+        def reads_up_to_it() -> None:
+            self._go_on(*self._reached(None))
             with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
-                for _ in progress.each(range(0 if self.group else item)):
+                for _ in progress.each(range(item)):
                     self.out.next()
+            self.out.forget()
             self._before = item - self.items
 
-        self._change(change)
+        self._change((lambda: self._go(self.epoch, row, counted)) if self.group else reads_up_to_it)
 
-    def go(self, step: int, row: int) -> None:
+    def go(self, step: int, row: int, counted: bool) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
         rows = self.rows()
         epoch, place = divmod(row, rows) if rows else (0, row)
         check_reach(max(epoch, place), f"seek({step})")
 
         def change() -> None:
-            self.epoch, self.flow, self.given = epoch, changed(self.base, self.changes, epoch), 0
-            self.records = logged([one for one in self.records if one.step <= step], row, self._record, rows)
-            self._go_on(*self._reached(place))
-            self._before = step - self.items
+            self.given = 0
+            self._go(epoch, place, counted)
 
         self._change(change)
+
+    def _go(self, epoch: int, place: int, counted: bool) -> None:
+        """Go to a row of a pass; `counted` tells the log of it. Part of a change."""
+        rows = self.rows()
+        row = epoch * (rows or 0) + place
+        if counted:
+            self._log_jump(row, rows)
+        self.epoch, self.flow = epoch, changed(self.base, self.changes, epoch)
+        self._go_on(*self._reached(place))
+        self._before = self.records[-1].steps_to(row, rows) - self.items
+
+    def _log_jump(self, row: int, rows: int | None) -> None:
+        """Note which rows are jumped over on the way to one, or are given again."""
+        now, log = self.row, self.records
+        if row > now:
+            self.records = log_beyond(log, now, row, self._record, rows)
+        if row >= now:
+            return
+        self.records = log_from(log, row, self._record, rows)
+        step = self.records[-1].steps_to(row, rows)
+        before = [replace(one, step=min(one.step, step)) for one in self.given_before]
+        if records := records_within(log, row, now):
+            at = now - self.epoch * (rows or 0)
+            before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
+        self.given_before = tuple(before)
+
+    def begin_items(self) -> None:
+        """Note in the log that whole items are taken from here on, where they were shared out by steps before."""
+        self.records = logged(self.records, self.row, replace(self._record, gives="items"), self.rows())
 
     def state(self) -> dict[str, Any]:
         """Where the run stands: small, plain JSON, after the last item given out."""
@@ -232,6 +276,7 @@ class Session:
             return session.moment()
         cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
         journal, given, records, lanes = dict(self.journal.entries), self.given, self.records, self.lanes
+        given_before = [one.to_json() for one in self.given_before]
         step, before, base = self.step, self.adopted, self._base
         items = self.compiled.size if self.ledger.used and self.group else None
         told = {"settling": self.ledger.told(self.spread, self.rows(), items)} if self.ledger.used else {}
@@ -254,6 +299,8 @@ class Session:
                 "journal": journal_to_json(journal),
             }
             body |= told | ({"records": [record.to_json() for record in records]} if self.group else {"lanes": lanes})
+            if given_before:
+                body["given_before"] = given_before
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
                 body["journal_of"] = [self.setting.rank, self.setting.world_size]
             return seal(body)
@@ -311,6 +358,10 @@ class Session:
         if self.group:
             position = self.epoch * (opened.rows or 0) + as_int(cursor)
             self.records = logged(records_from_json(body["records"]), position, self._record, opened.rows)
+            self.given_before = given_before_from_json(entries_of(body, "given_before"))
+            if self.given_before and self.adopted != tuple(body["adopted"]):
+                self.given_before = ()
+                notes.append("steps that were given before the run went back are no longer counted, as it was adopted")
         self.notes, self.ledger = logged_notes(notes), ledger_in(body, self.spread, self.setting, self.lanes, takes)
         self._go_on(opened, out)
         self._before = as_int(body["step"]) - self.items

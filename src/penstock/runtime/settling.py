@@ -179,10 +179,9 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     left = Ledger(sorted(address for each in told for address in [*each.open, *each.not_taken(epoch, at)]))
     left.lost = sorted({item for each in told for item in each.lost})
     settling = left.told(Spread(0, 1, one.spread.group), one.rows, one.items)
-    return [
-        {**body, "epoch": epoch, "at": at, "last": last["last"], "latest": last["latest"], "settling": settling}
-        for body in bodies
-    ]
+    records = next(body["records"] for body in bodies if "settling" in body)  # which tell that items are taken
+    furthest = {"epoch": epoch, "at": at, "last": last["last"], "latest": last["latest"], "records": records}
+    return [{**body, **furthest, "settling": settling} for body in bodies]
 
 
 def ledger_from(body: Mapping[str, Any], spread: Spread, takes: bool) -> Ledger:

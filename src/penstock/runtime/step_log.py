@@ -1,8 +1,10 @@
 """The log of a run's global steps: which rows each took, and which rank had which of them.
 
 Ranks, batches and what becomes of a last, short step may change while a run goes on. The state keeps a list of
-records, one for each stretch of steps of one kind, and every answer about a step comes from it. Rows are counted over
-all passes.
+records, one for each stretch of steps of one kind, and every answer about a step comes from it. So it says which steps
+a `seek` jumped over, and which rows `take` gave item by item. Rows are counted over all passes.
+
+A run that goes back numbers its steps anew from there. What it gave before is kept as a `GivenBefore`.
 """
 
 from __future__ import annotations
@@ -10,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import numpy as np
 
+from ..base.cursors import as_int
 from ..errors import StateError
 from ..graph.nodes import Batch
 from ..graph.tail import Tail, least_rows, rows_given
 from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
 from ..types import Ints, Json
+
+Gives: TypeAlias = Literal["steps", "items", "nothing"]
 
 _ROWS = 1 << 16  # rows that are dealt out together
 
@@ -29,6 +34,9 @@ class StepRecord:
 
     `batches` are those that a rank makes of its rows, innermost first. What is left at the end of a pass and fills no
     step is left out ("drop"), filled up from the beginning of the pass ("pad"), or dealt out as it is ("keep").
+
+    `gives` is "steps" of a `for`; "items" where `take` gave all items of a pass, whole; "nothing" of steps that a
+    `seek` jumped over.
     """
 
     step: int
@@ -37,6 +45,7 @@ class StepRecord:
     ranks: int
     remainder: Remainder
     batches: tuple[Batch, ...] = ()
+    gives: Gives = "steps"
 
     @property
     def group(self) -> int:
@@ -61,6 +70,7 @@ class StepRecord:
             "ranks": self.ranks,
             "remainder": self.remainder,
             "batches": [[batch.n, batch.drop_remainder] for batch in self.batches],
+            **({} if self.gives == "steps" else {"gives": self.gives}),
         }
 
     # ------------------------------------------------------------ steps and rows
@@ -119,7 +129,10 @@ def logged(log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | Non
         return tuple(log)
     row = max(row, last.row)  # passes may have got shorter: then no step is told any more
     if last.row == row:
-        return (*log[:-1], replace(now, step=last.step, row=row))
+        before = tuple(log[:-1])
+        if before and before[-1].is_of(now) and logged(before, row, now, rows) == before:
+            return before
+        return (*before, replace(now, step=last.step, row=row))
     return (*log, replace(now, step=last.steps_to(row, rows), row=row))
 
 
@@ -146,10 +159,10 @@ def rows_of_step(log: Sequence[StepRecord], step: int, rows: int | None) -> rang
     if rows is not None and not record.in_pass(rows):
         raise IndexError(f"step {step}: a pass of {rows} rows gives no step of {record.rows}")
     first = record.first_row(step, rows)
-    if rows is None or not record.least:
+    if rows is not None and not record.least:
         return range(first, first + record.rows)
     then = next((later.row for later in log if later.step > step), first + record.rows)
-    return range(first, min(first + record.rows, (first // rows + 1) * rows, then))
+    return range(first, min(first + record.rows, then if rows is None else (first // rows + 1) * rows, then))
 
 
 def rows_of_steps(log: Sequence[StepRecord], steps: range, rows: int | None) -> tuple[Ints, Ints, Ints]:
@@ -173,8 +186,8 @@ def _rows_of_steps(log: Sequence[StepRecord], number: int, steps: range, rows: i
         later_passes = record.row + here + passes * rows + place * record.rows
         first = np.where(after < record.in_pass(here), first, later_passes)
     stop = first + record.rows
-    if rows is not None and record.least:
-        stop = np.minimum(stop, (first // rows + 1) * rows)
+    if rows is None or record.least:
+        stop = stop if rows is None else np.minimum(stop, (first // rows + 1) * rows)
         stop = stop if later is None else np.minimum(stop, later.row)
     return first, stop, np.full(len(first), number)
 
@@ -197,13 +210,15 @@ class DealtSteps(NamedTuple):
 
 
 def dealt_steps(log: Sequence[StepRecord], steps: range, rows: int | None) -> Iterator[DealtSteps]:
-    """The rows of steps as they are given to the ranks, some steps at a time."""
+    """Yield the rows of steps as they are given to the ranks, some steps at a time; none of steps that gave nothing."""
     most = max(1, _ROWS // max(record.rows for record in log))
     for low in range(steps.start, steps.stop, most):
         starts, stops, records = rows_of_steps(log, range(low, min(low + most, steps.stop)), rows)
         sizes = stops - starts
         kinds = np.flatnonzero(np.diff(records) | np.diff(sizes)) + 1
         for some in np.split(np.arange(len(starts)), kinds):
+            if log[int(records[some[0]])].gives == "nothing":
+                continue
             offsets, ranks = log[int(records[some[0]])].dealt(starts[some], int(sizes[some[0]]))
             yield DealtSteps(low + some, starts[some], starts[some, None] + offsets, ranks, _within(ranks))
 
@@ -221,17 +236,32 @@ def wrapped(dealt: Ints, starts: Ints, rows: int | None) -> Ints:
     return (dealt - begin) % rows + begin
 
 
-def left_out_and_repeated(log: Sequence[StepRecord], step: int, rows: int | None) -> tuple[Ints, Ints]:
-    """The rows before a step that were given to nobody, and those that were given once more to fill up a step."""
-    left_out, repeated = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    last = record_of(log, step)
-    end = last.first_row(step, rows)
+class RowsGiven(NamedTuple):
+    """The rows that a stretch of a run gave: some stretches of rows, but for those that were `left_out`, and with some
+    `repeated`.
+    """
+
+    stretches: list[range]
+    left_out: Ints
+    repeated: Ints
+
+
+def rows_given_in(log: Sequence[StepRecord], within: range, rows: int | None) -> RowsGiven:
+    """Return what was given of the rows in a range, which begins with a step."""
+    stretches, left_out, repeated = list[range](), [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for record, later in zip(log, [*log[1:], None], strict=True):
-        if rows is None or record.step > step:
-            break
-        stop = end if later is None else min(end, later.row)
-        # The ends of passes up to there, and what lies before each and fills no step.
-        for over in range((record.row // rows + 1) * rows, stop + 1, rows):
+        stop = within.stop if later is None else min(within.stop, later.row)
+        stretch = range(max(within.start, record.row), stop)
+        if not stretch or record.gives == "nothing":
+            continue
+        stretches.append(stretch)
+        if rows is None:
+            continue
+        # The ends of passes up to there, and what lies before each and fills no step or item.
+        for over in range((stretch.start // rows + 1) * rows, stop + 1, rows):
+            if record.gives == "items":
+                left_out.append(np.arange(max(over - rows + rows_given(record.batches, rows), stretch.start), over))
+                continue
             short = (over - max(record.row, over - rows)) % record.rows
             first = np.asarray([over - short])
             if not short:
@@ -244,11 +274,13 @@ def left_out_and_repeated(log: Sequence[StepRecord], step: int, rows: int | None
             else:
                 offsets, _ = record.dealt(first, short)
                 left_out.append(np.setdiff1d(np.arange(short), offsets[0]) + over - short)
-    return np.concatenate(left_out), np.concatenate(repeated)
+    return RowsGiven(stretches, np.concatenate(left_out), np.concatenate(repeated))
 
 
 def steps_of_row(log: Sequence[StepRecord], row: int, rows: int | None) -> list[int]:
-    """The steps that gave a row: none where it was left out, two where it filled up the last step of its pass."""
+    """Return the steps that gave a row: none where it was left out or jumped over, two where it filled up the last step
+    of its pass.
+    """
     record = next(record for record in reversed(log) if record.row <= row)
     asked = [record.steps_to(row + 1, rows) - 1]
     if rows is not None:
@@ -261,10 +293,59 @@ def steps_of_row(log: Sequence[StepRecord], row: int, rows: int | None) -> list[
 
 def _holds(log: Sequence[StepRecord], step: int, row: int, rows: int | None) -> bool:
     taken = rows_of_step(log, step, rows)
+    if record_of(log, step).gives == "nothing":
+        return False
     if row in taken and len(taken) == record_of(log, step).rows:
         return True
     (dealt,) = dealt_steps(log, range(step, step + 1), rows)
     return bool(np.isin(row, wrapped(dealt.rows, dealt.starts[:, None], rows)))
+
+
+# ------------------------------------------------------------ a run that is sent elsewhere
+
+
+@dataclass(frozen=True)
+class GivenBefore:
+    """What a run had given from a row on before it went back there.
+
+    It stood at row `at` of pass `epoch`, with its first `changes` made. `records` are the steps it took. It was given
+    before `step` was, and before every later step.
+    """
+
+    step: int
+    row: int
+    epoch: int
+    at: int
+    changes: int
+    records: tuple[StepRecord, ...]
+
+    def rows_given(self, rows: int | None) -> RowsGiven:
+        """Return what was given."""
+        return rows_given_in(self.records, range(self.row, self.epoch * (rows or 0) + self.at), rows)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as it lies in a state."""
+        numbers: dict[str, Json] = {name: getattr(self, name) for name in _NUMBERS}
+        return {**numbers, "records": [record.to_json() for record in self.records]}
+
+
+def log_from(log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | None) -> tuple[StepRecord, ...]:
+    """Return the log of a run that goes back to a row, at which a step begins."""
+    return logged([record for record in log if record.row <= row], row, now, rows)
+
+
+def log_beyond(
+    log: Sequence[StepRecord], start: int, stop: int, now: StepRecord, rows: int | None
+) -> tuple[StepRecord, ...]:
+    """Return the log of a run that stands at a row and goes on from a later one."""
+    return logged(logged(log, start, replace(now, gives="nothing"), rows), stop, now, rows)
+
+
+def records_within(log: Sequence[StepRecord], start: int, stop: int) -> tuple[StepRecord, ...]:
+    """Return the records of the steps in a range of rows; none where they gave nothing."""
+    laters = [*(record.row for record in log[1:]), stop]
+    found = tuple(record for record, later in zip(log, laters, strict=True) if record.row < stop and later > start)
+    return found if any(record.gives != "nothing" for record in found) else ()
 
 
 # ------------------------------------------------------------ in a state
@@ -273,9 +354,8 @@ def _holds(log: Sequence[StepRecord], step: int, row: int, rows: int | None) -> 
 def records_from_json(saved: Any) -> tuple[StepRecord, ...]:
     """The log that a state tells."""
     try:
-        log = tuple(map(_record_from_json, saved))
-        steps, rows = [record.step for record in log], [record.row for record in log]
-        fit = steps[:1] == rows[:1] == [0] and steps == sorted(steps) and rows == sorted(rows)
+        log = _log_from_json(saved)
+        fit = log[:1] and log[0].step == log[0].row == 0
     except (TypeError, ValueError, KeyError):
         fit, log = False, ()
     if not fit:
@@ -283,13 +363,42 @@ def records_from_json(saved: Any) -> tuple[StepRecord, ...]:
     return log
 
 
+def given_before_from_json(saved: Any) -> tuple[GivenBefore, ...]:
+    """Return what a state tells of steps that were given before the run went back."""
+    try:
+        found = list[GivenBefore]()
+        for entry in saved:
+            step, row, epoch, at, changes = (as_int(entry[name]) for name in _NUMBERS)
+            found.append(GivenBefore(step, row, epoch, at, changes, _log_from_json(entry["records"])))
+    except (TypeError, ValueError, KeyError, StateError) as error:
+        raise StateError(f"the state's 'given_before' cannot be read ({str(saved)[:80]}); it is damaged") from error
+    return tuple(found)
+
+
+_NUMBERS = ("step", "row", "epoch", "at", "changes")
+
+
+def _log_from_json(saved: Any) -> tuple[StepRecord, ...]:
+    log = tuple(map(_record_from_json, saved))
+    steps, rows = [record.step for record in log], [record.row for record in log]
+    if not log or steps != sorted(steps) or rows != sorted(rows):
+        raise ValueError(saved)
+    return log
+
+
 def _record_from_json(saved: Any) -> StepRecord:
     step, row, rows, ranks = numbers = [saved[name] for name in ("step", "row", "rows", "ranks")]
     batches = tuple(Batch(n, drop) for n, drop in saved["batches"])
-    remainder = saved["remainder"]
+    remainder, gives = saved["remainder"], saved.get("gives", "steps")
     sizes = [batch.n for batch in batches]
     fit = all(type(n) is int and n >= 0 for n in numbers) and all(type(n) is int and n > 0 for n in sizes)
     fit = fit and all(type(batch.drop_remainder) is bool for batch in batches) and remainder in REMAINDERS
-    if not fit or not ranks or rows != ranks * int(np.prod(sizes, dtype=object)) or len(saved) != len(numbers) + 2:
+    fit = fit and gives in get_args(Gives)
+    if (
+        not fit
+        or not ranks
+        or rows != ranks * int(np.prod(sizes, dtype=object))
+        or len(saved) != len(numbers) + 2 + ("gives" in saved)
+    ):
         raise ValueError(saved)
-    return StepRecord(step, row, rows, ranks, cast("Remainder", remainder), batches)
+    return StepRecord(step, row, rows, ranks, cast("Remainder", remainder), batches, cast("Gives", gives))

@@ -58,6 +58,7 @@ class Taking:
         except BaseException:
             session.spread = before
             raise
+        session.begin_items()
         session.ledger.used = True
 
     def take(self, k: int) -> list[TakenItem]:

@@ -54,7 +54,7 @@ class ShardedSource(ABC):
     def open_shard_at_row(self, name: str, row: int) -> DatasetIterator:
         """The rows of a shard from a row on; none where the shard has no such row."""
         rows = self.open_shard(name)
-        rows.seek(row)
+        rows._session.seek(row, counted=False)  # pyright: ignore[reportPrivateUsage]  # a resume by a number alone
         return rows
 
     def _named(self, name: str) -> Dataset:

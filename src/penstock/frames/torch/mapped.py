@@ -89,7 +89,7 @@ class MapDataset(_Mapped):
         items = iter(loader)
         for step in steps:
             if step != expected:
-                loader.seek(step)
+                loader._seek(step, counted=False)  # pyright: ignore[reportPrivateUsage]
             found.append(next(items))
             expected = -1 if (step + 1) % len(self) == 0 else step + 1
         return found
