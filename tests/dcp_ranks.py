@@ -101,6 +101,24 @@ def apart(rank: int, checkpoint: Path) -> Any:
     return found
 
 
+def peers(process: int) -> Any:
+    """Save on processes of which two are each rank, at one step, and where one process is a step ahead."""
+    found = dict[str, str]()
+    for ranks in (1, 2):
+        for ahead in (0, 1):
+            of = {name: each for name, each in loaders(process // 2 % ranks, ranks).items() if name != "weights"}
+            run(of, STEPS + ahead * (process == 3))
+            for name, loader in of.items():
+                for how, place in (("dcp", LoaderState(loader)), ("all ranks", AllRanks(loader))):
+                    try:
+                        place.state_dict()
+                        told = "saved"
+                    except ps.StateError as error:
+                        told = str(error)
+                    found[f"{ranks} ranks, {ahead} ahead, {name}, {how}"] = told
+    return found
+
+
 def loading(rank: int, size: int, checkpoint: Path) -> Any:
     of = loaders(rank, size)
     state = {"model": {"weight": torch.zeros(4)}, **states(of, checkpoint)}
@@ -164,6 +182,7 @@ def main(folder: Path) -> None:
         for size in (1, 3):
             told[name][size] = ranks(size, folder, lambda rank, at=at, size=size: loading(rank, size, at))
     told["apart"] = ranks(2, folder, lambda rank: apart(rank, folder / "apart"))
+    told["peers"] = ranks(4, folder, peers)
     names = list[str]()
     for dead in (0, 1):
         names += (name for name in takewhile(bool, (torn(folder, dead, fatal) for fatal in count(1))) if name)

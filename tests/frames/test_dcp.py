@@ -83,6 +83,16 @@ def test_ranks_at_different_steps_are_refused_by_all_of_them(told: dict[str, Any
             )
 
 
+def test_peers_of_one_rank_at_different_steps_are_refused_by_all_processes(told: dict[str, Any]) -> None:
+    for process in told["peers"]:
+        assert len(process) == 32
+        for name, outcome in process.items():
+            if "1 ahead" in name:
+                assert f"process 2 at step {STEPS}, process 3 at step {STEPS + 1}; save on all processes" in outcome
+            else:
+                assert outcome == "saved", name
+
+
 # ---------------------------------------------------------------- in one process
 
 

@@ -147,7 +147,7 @@ def test_processes_at_different_steps_are_refused_with_each_of_them(tmp_path: Pa
             pass
         (tmp_path / f"process_{rank}-of-3.json").write_text(json.dumps(loader.state_dict()))
     with pytest.raises(
-        StateError, match="rank 0 stood at step 4, rank 1 at step 4, rank 2 at step 5; save on all ranks"
+        StateError, match="process 0 stood at step 4, process 1 at step 4, process 2 at step 5; save on all"
     ):
         states(tmp_path)
     (tmp_path / "process_2-of-3.json").write_bytes((tmp_path / "process_1-of-3.json").read_bytes())

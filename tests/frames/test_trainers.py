@@ -14,7 +14,9 @@ import pytest
 
 import penstock as ps
 from example_counts import is_soak
-from penstock.frames.trainers import AllRanks, require_ranks, rest_or_next, states_of_all
+from penstock.frames.trainers import AllRanks, require_one_step, require_ranks, rest_or_next, states_of_all
+from penstock.runtime.cursor import unseal
+from penstock.runtime.states import stand_of
 
 pytest.importorskip("torch")
 
@@ -145,6 +147,26 @@ def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
     taken.take(3)
     with pytest.raises(ps.ConfigError, match="what it took"):
         AllRanks(taken).state_dict()
+
+
+def test_processes_of_one_share_that_stand_apart_are_refused() -> None:
+    """In lanes that have ended, and where items were taken, no place tells; merged, one state won silently."""
+    rows = ps.from_sequence(range(40), name="n")
+    lanes, taken = [list[Any](), list[Any]()]
+    for items in (36, 37):
+        loader = ps.Loader(rows.filter(lambda x: x != 7), lanes=4)
+        _ = list(zip(range(items), loader, strict=False))
+        lanes.append(loader.state_dict())
+        loader = ps.Loader(rows.repeat(), rank=0, world_size=2)
+        loader.take(items)
+        taken.append(loader.state_dict())
+    for states in (lanes, taken):
+        stands = [stand_of(unseal(state)) for state in states]
+        require_one_step([stands[0], stands[0]], 1)
+        with pytest.raises(ps.StateError, match="process 0 stood at step .*, process 1 at step"):
+            require_one_step(stands, 1)
+        with pytest.raises(ps.StateError, match="of different moments"):
+            ps.Loader(rows).load_state_dict(states)
 
 
 def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:

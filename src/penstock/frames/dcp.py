@@ -2,14 +2,13 @@
 
 Its planner writes what stands under one key on several ranks once, and reads a key only for who names it. So ranks that
 stand alike share a key, those that differ have one each, and who loads on another number of ranks is told by the
-checkpoint which keys there are. Ranks agree, before they share a key, that they stand at one step.
+checkpoint which keys there are. All processes agree, before they share a key, that they stand at one step.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,16 +16,18 @@ from typing import Any, NoReturn
 from ..errors import ConfigError, StateError, missing_extra
 from ..runtime.cursor import unseal
 from ..runtime.saves import Savable
-from ..runtime.states import OnMismatch, ranks_differ, require_equal_stands, stand_of
-from .trainers import gathered
+from ..runtime.states import OnMismatch, ranks_differ, stand_of
+from .trainers import gathered, require_one_step
 
 _KEY = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
 
 
 class LoaderState:
     """A `Stateful` for `dcp.save`, `dcp.async_save` and `dcp.load`: one opaque text where all ranks stand alike, one
-    for each where they have lanes or journals of their own, or cannot agree because the ranks are not all processes of
-    torch.distributed (tensor parallelism). Saving is refused where ranks stand at different steps.
+    for each where they have lanes or journals of their own, or cannot agree as torch.distributed does not run.
+
+    Saving is refused where processes stand at different steps, also those that are one rank (tensor parallelism).
+    Like `dcp.save`, it is a call of all processes that have a loader.
 
     Args:
         run: a loader, or an iterator of a dataset.
@@ -34,6 +35,7 @@ class LoaderState:
             `StorageReader`. What was made with it is loaded before it is saved.
         name: under which it lies in what is saved, where a checkpoint holds several ("data", "app.data").
         on_mismatch: "error" refuses the state of another pipeline, "adopt" goes on with this one.
+        process_group: the processes that have a loader, where these are not all.
 
     Raises:
         StateError: for a checkpoint that holds no state, or several without `name`.
@@ -57,8 +59,9 @@ class LoaderState:
         *,
         name: str | None = None,
         on_mismatch: OnMismatch = "error",
+        process_group: Any = None,
     ) -> None:
-        self._run = run
+        self._run, self._group = run, process_group
         self._on_mismatch: OnMismatch = on_mismatch
         self._awaited = [] if checkpoint is None else _keys(checkpoint, name)
 
@@ -66,16 +69,16 @@ class LoaderState:
         """Return the state of the run as text; before it is loaded from a checkpoint, the keys that are wanted of that.
 
         Raises:
-            StateError: where the ranks stand at different steps, or read different data; on all of them.
+            StateError: where processes stand at different steps, or read different data; on all of them.
         """
         if self._awaited:
             return {key: _Awaited() for key in self._awaited}
         state, run = self._run.state_dict(), self._run
-        told = _stands(state, run.world_size)
+        told = gathered(stand_of(unseal(state)), self._group)
         own = ranks_differ(state, run.world_size) or (run.world_size > 1 and told is None)
         key = f"penstock-rank-{run.rank}-of-{run.world_size}" if own else "penstock"
         try:
-            require_equal_stands(dict(enumerate(told or [])))
+            require_one_step(told or [], run.world_size)
         except StateError as error:
             error.add_note("penstock: to load a checkpoint from here, name it: LoaderState(loader, checkpoint)")
             raise
@@ -106,16 +109,6 @@ class _Awaited:
         raise ConfigError(
             "this LoaderState was made to load a checkpoint: load it first, or save one that was made without"
         )
-
-
-def _stands(state: Mapping[str, Any], ranks: int) -> list[Any] | None:
-    """Return the positions of all ranks; None where the processes with a loader cannot be asked: not all processes of
-    torch.distributed are ranks of their own, or there is none.
-    """
-    distributed = sys.modules.get("torch.distributed")
-    if ranks == 1 or distributed is None or not (distributed.is_available() and distributed.is_initialized()):
-        return None
-    return gathered(stand_of(unseal(state))) if distributed.get_world_size() == ranks else None
 
 
 def _keys(checkpoint: Any, name: str | None) -> list[str]:

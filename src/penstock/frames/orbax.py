@@ -148,7 +148,7 @@ def states(directory: Any) -> list[dict[str, Any]]:
         found = ", ".join(names[:4]) or "nothing"
         raise StateError(f"{directory}: there is no {missing[0]}, but {found}; every process writes a file of its own")
     found = [_read(directory / name) for name in wanted]
-    require_equal_stands({rank: stand_of(unseal(state)) for rank, state in enumerate(found)})
+    require_equal_stands({process: stand_of(unseal(state)) for process, state in enumerate(found)}, "process")
     return [*{json.dumps(state): state for state in found}.values()]  # processes may hold the same rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError
@@ -17,7 +17,7 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
     """The states of all ranks, for `Loader.load_state_dict`: one where it says everything, else each of them.
 
     Ranks differ in the cursors of lanes, in journals of bad samples and in what they took. torch.distributed gathers
-    what they say, so all ranks call this together.
+    what they say, so all its processes call this together, peers of one rank (tensor parallelism) too.
 
     Args:
         state: what `state_dict()` of this rank's loader gave.
@@ -25,34 +25,47 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
 
     Raises:
         ConfigError: where ranks differ and torch.distributed is not initialised.
-        StateError: where ranks stand at different steps, or read different data.
+        StateError: where processes stand at different steps, or read different data.
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(10)), rank=0, world_size=2)
     >>> len(states_of_all(loader.state_dict(), loader.world_size))
     1
     """
-    if ranks == 1:
-        return [state]
     differ = ranks_differ(state, ranks)
-    found = gathered(state if differ else stand_of(unseal(state)))
-    if found is None and differ:
+    told = gathered([differ, stand_of(unseal(state))])
+    if told is None and differ:
         raise ConfigError(
             "every rank has a state of its own (lanes, a journal, what it took), and torch.distributed, which would "
             "gather them, is not initialised: keep the state_dict() of each rank's loader, and load the list of them"
         )
-    if not differ:
-        require_equal_stands(dict(enumerate(found or [])))
+    require_one_step([stand for _, stand in told or []], ranks)
+    if told is None or not any(differ for differ, _ in told):
         return [state]
-    require_equal_stands({rank: stand_of(unseal(each)) for rank, each in enumerate(found or [])})
-    return list({json.dumps(each): each for each in found or []}.values())
+    return list({json.dumps(each): each for each in gathered(state) or []}.values())
 
 
-def gathered(told: Any) -> list[Any] | None:
+def require_one_step(stands: Sequence[Mapping[str, Any]], ranks: int) -> None:
+    """Refuse processes that stand at different steps, also those that are one rank, or read different data.
+
+    Args:
+        stands: what each process says of itself.
+        ranks: how many ranks they are.
+
+    Raises:
+        StateError: on all processes.
+
+    >>> require_one_step([{"place": [0, 4], "step": 1, "data": {}}] * 2, ranks=1)
+    """
+    require_equal_stands(dict(enumerate(stands)), "rank" if len(stands) == ranks else "process")
+
+
+def gathered(told: Any, group: Any = None) -> list[Any] | None:
     """Gather an object from every process of torch.distributed (collective); None if not initialised.
 
     Args:
         told: what this process says, plain JSON.
+        group: the `ProcessGroup` of those that are asked; all processes by default.
 
     >>> gathered({"step": 5}) is None
     True
@@ -60,16 +73,16 @@ def gathered(told: Any) -> list[Any] | None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
-    found: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(found, told)
+    found: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(found, told, group=group)
     return found
 
 
 class AllRanks:
     """The place of a run on all ranks together, for trainers that keep what one object says of itself.
 
-    Saving and loading are calls of all ranks; a state loads on any number of them. For Accelerate:
-    `accelerator.register_for_checkpointing(AllRanks(loader))`.
+    Saving and loading are calls of all processes, peers of one rank too; a state loads on any number of ranks. For
+    Accelerate: `accelerator.register_for_checkpointing(AllRanks(loader))`.
 
     Args:
         loader: of this rank.

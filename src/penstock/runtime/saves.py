@@ -294,7 +294,7 @@ def _require_equal_data(folder: Path, files: Mapping[int, str], body: Mapping[st
     """Refuse to complete a state of ranks that read different data, as far as the first of them that wrote it tells."""
     if others := sorted(files.keys() - {rank}):
         bodies = {rank: body, others[0]: unseal(_read(folder / files[others[0]]))}
-        require_equal_stands({number: {**stand_of(bodies[number]), "place": None} for number in sorted(bodies)})
+        require_equal_stands({number: {**stand_of(bodies[number]), "place": 0} for number in sorted(bodies)})
 
 
 def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ..base.cursors import as_int, lane_number
 from ..base.hints import few
@@ -51,19 +51,31 @@ def ranks_differ(state: Any, ranks: int) -> bool:
 
 def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
     """Return the position and data of a rank as small JSON, equal for all ranks of one step.
-    The place is None where ranks may stand apart: items were taken, or lanes have ended.
+
+    The place is None where ranks may stand apart: items were taken, or lanes have ended. Where ranks differ, `share`
+    says which share of the run it is, and `own` where that stands: processes of one share stand alike.
     """
     apart = "settling" in body or bool(body.get("ended"))
     place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]
     data = {name: fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
-    return {"place": place, "step": body.get("step"), "data": data}
+    stand: dict[str, Json] = {"place": place, "step": body.get("step"), "data": data}
+    if "lanes" not in body and "settling" not in body:
+        return stand
+    at, settling = cast("Json", body.get("at")), cast("Json", body.get("settling"))
+    share = sorted(at) if isinstance(at, dict) else settling.get("of") if isinstance(settling, dict) else None
+    return {
+        **stand,
+        "share": fingerprint(share),
+        "own": fingerprint([body.get("epoch"), body.get("turn"), at, settling]),
+    }
 
 
-def require_equal_stands(stands: Mapping[int, Mapping[str, Any]]) -> None:
+def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
     """Refuse the ranks of a checkpoint that stand at different steps, or read different data.
 
     All checkpoints of several ranks ask this, of what each rank says of itself (`stand_of`): when they are saved, where
-    ranks can be asked, and when they are loaded.
+    ranks can be asked, and when they are loaded. Where several processes are one rank (tensor parallelism), all
+    processes are asked, and `unit` is "process".
 
     >>> place = {"place": [0, 16], "step": 4, "data": {}}
     >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
@@ -72,32 +84,35 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]]) -> None:
     penstock.errors.StateError: the states are of different moments: rank 0 stood at step 4, rank 1 at step 5; save ...
     """
     placed = [rank for rank, one in stands.items() if one["place"] is not None]
-    if len({canonical(stands[rank]["place"]) for rank in placed}) > 1:
-        steps = [f"rank {rank} {'stood ' * (rank == placed[0])}at step {stands[rank]['step']}" for rank in placed]
+    shares = {(one["share"], one["own"]) for one in stands.values() if "share" in one}
+    apart = len(shares) > len(dict(shares))
+    if apart or len({canonical(stands[rank]["place"]) for rank in placed}) > 1:
+        shown = [*stands] if apart else placed
+        steps = [f"{unit} {rank} {'stood ' * (rank == shown[0])}at step {stands[rank]['step']}" for rank in shown]
         told = ", ".join(steps[:_SHOWN]) + (f" and {len(steps) - _SHOWN} more" if len(steps) > _SHOWN else "")
         raise StateError(
-            f"the states are of different moments: {told}; save on all ranks after the same step, or use an earlier "
-            "checkpoint"
+            f"the states are of different moments: {told}; save on all {_PLURAL[unit]} after the same step, or use an "
+            "earlier checkpoint"
         )
     for (first, one), (rank, other) in pairwise(stands.items()):
         ours, theirs = one["data"], other["data"]
         if differ := sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]):
             raise StateError(
-                f"ranks {first} and {rank} read different data under the same names, {few(differ)}: where each rank "
-                "shuffles for itself, give all the same seed, as in .shuffle(seed=0)"
+                f"{_PLURAL[unit]} {first} and {rank} read different data under the same names, {few(differ)}: where "
+                "each rank shuffles for itself, give all the same seed, as in .shuffle(seed=0)"
             )
 
 
 _SHOWN = 8  # ranks that are named
+_PLURAL = {"rank": "ranks", "process": "processes"}
 
 
 def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
     """One state out of those of all ranks."""
-    taken = any("settling" in body for body in bodies)
-    if taken:
-        bodies = (lanes_levelled if "lanes" in bodies[0] else levelled)(bodies)
     if len(bodies) > 1:
         require_equal_stands({rank: stand_of(body) for rank, body in enumerate(bodies)})
+    if any("settling" in body for body in bodies):
+        bodies = (lanes_levelled if "lanes" in bodies[0] else levelled)(bodies)
     body = bodies[0]
     cursors, last, latest = dict[int, Json](), dict[str, Json](), dict[str, Json]()
     for other in bodies:
