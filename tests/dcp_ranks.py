@@ -119,6 +119,19 @@ def peers(process: int) -> Any:
     return found
 
 
+def group(process: int) -> Any:
+    """Save where the last process has no loader; the first two are peers of one rank, the second a step ahead."""
+    of = dist.new_group([0, 1])
+    if process == 2:
+        return "no loader"
+    loader = loaders(0, 1)["indexed"]
+    list(islice(loader, STEPS + process))
+    try:
+        return list(LoaderState(loader, process_group=of).state_dict())
+    except ps.StateError as error:
+        return str(error)
+
+
 def loading(rank: int, size: int, checkpoint: Path) -> Any:
     of = loaders(rank, size)
     state = {"model": {"weight": torch.zeros(4)}, **states(of, checkpoint)}
@@ -183,6 +196,7 @@ def main(folder: Path) -> None:
             told[name][size] = ranks(size, folder, lambda rank, at=at, size=size: loading(rank, size, at))
     told["apart"] = ranks(2, folder, lambda rank: apart(rank, folder / "apart"))
     told["peers"] = ranks(4, folder, peers)
+    told["group"] = ranks(3, folder, group)
     names = list[str]()
     for dead in (0, 1):
         names += (name for name in takewhile(bool, (torn(folder, dead, fatal) for fatal in count(1))) if name)

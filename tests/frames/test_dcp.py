@@ -93,6 +93,12 @@ def test_peers_of_one_rank_at_different_steps_are_refused_by_all_processes(told:
                 assert outcome == "saved", name
 
 
+def test_only_the_processes_of_a_group_are_asked(told: dict[str, Any]) -> None:
+    *refused, without = told["group"]
+    assert without == "no loader"
+    assert all(f"process 0 stood at step {STEPS}, process 1 at step {STEPS + 1}" in error for error in refused)
+
+
 # ---------------------------------------------------------------- in one process
 
 

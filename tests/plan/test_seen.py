@@ -110,6 +110,18 @@ def test_what_was_given_before_a_run_went_back_is_seen_twice() -> None:
     assert plan.seen(step=0).samples == {"a": 0, "b": 0}
 
 
+def test_what_was_given_before_a_run_went_back_is_forgotten_by_an_adopting_load() -> None:
+    with ps.Loader(both().batch(4)) as loader:
+        _ = list(zip(range(6), loader, strict=False))
+        loader.seek(2)
+        state = loader.state_dict()
+    other = ps.mix({"a": letters("a", 50).shuffle(), "b": letters("b", 9).shuffle()}, {"a": 1, "b": 3}, seed=4).batch(4)
+    with ps.Loader(other) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        assert "given before the run went back are no longer counted" in loader.notes[-1]
+        assert sum(other.plan.after(loader.state_dict()).seen().samples.values()) == 8
+
+
 def test_an_iterator_that_goes_to_an_item_has_not_given_those_before() -> None:
     ds = both()
     it = iter(ds)
