@@ -132,6 +132,7 @@ class BatchOp(Groups):
         if flow.steady and not tally.by_document:
             flow.count(tally, 0, size * n, times * (last - first - 1))
         else:
+            tally.look_at_passes(last - first, below)
             for epoch in range(first + 1, last):
                 flow.count(tally, epoch * below, epoch * below + size * n, times)
         flow.count(tally, last * below, self.begins(stop), times)

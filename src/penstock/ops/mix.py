@@ -218,6 +218,7 @@ class MixOp(Op):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         schedule, size = self.schedule, self._pass
         if not isinstance(schedule, Invertible):
+            tally.look_at(stop - start)
             return tally.one_by_one(self, start, stop, times)
 
         def part(a: int, b: int, epoch: int, times: int) -> None:
@@ -245,6 +246,7 @@ class MixOp(Op):
             elif flow.steady and not tally.by_document:
                 flow.count(tally, 0, drawn, times * (last - first))
             else:
+                tally.look_at_passes(last - first, drawn)
                 for epoch in range(first, last):
                     flow.count(tally, base + epoch * step, base + epoch * step + drawn, times)
 

@@ -205,6 +205,7 @@ class PackOp(PackedOp):
         if isinstance(inner_of(self.fold), FirstFit | BestFit) and self.flow.alike:
             part(0, size, 0, times * (last - first - 1))  # documents stay whole: every pass has as many of each
         else:
+            tally.look_at_passes(last - first, self.flow.size or 0)
             for epoch in range(first + 1, last):
                 part(0, size, epoch)
         if stop > last * size:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..orders import RepeatEach
 from ..types import Ints
-from .op import Before
+from .op import UNKNOWN, Before
 from .order import OrderOp
 from .seek import At
 from .tally import Tally
@@ -29,6 +29,8 @@ class RepeatEachOp(OrderOp):
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         if self.leaf is not None:
             return number
+        if self.depth:  # the copies of a group lie behind it, not behind each of its samples
+            return np.full(len(leaf), UNKNOWN)
         found = self.flow.nth(leaf, number // self.order.n)
         return np.where(found < 0, found, found * self.order.n + number % self.order.n)
 

@@ -14,6 +14,7 @@ from ..base.rows import Rows
 from ..types import Ints
 
 _SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead
+_SHORT, _LONG = 1 << 12, 1 << 17  # samples: shorter passes take as long, and of longer ones some are looked at anyway
 
 
 class Located(Protocol):
@@ -22,19 +23,40 @@ class Located(Protocol):
     def locate(self, positions: Ints, laps: Ints) -> Rows: ...
 
 
+class Uncountable(Exception):
+    """More samples would be looked at, one after the other, than a tally may."""
+
+
 class Tally:
     """Samples by leaf, and the tokens of those that are packed, added up stretch by stretch. `packs` are the nodes that
     mark where the parts of samples begin and end; a sample counts where its first part is.
 
     A subclass that asks `by_document` is told of stretches of single sources instead (`documents`), each where it lies:
     stretches that hold as many samples, but others, are then not counted in the place of each other.
+
+    Where arithmetic does not tell what endless stretches hold, it looks at about `most` samples of them, no more.
     """
 
     by_document = False
 
-    def __init__(self, leaves: int, packs: Sequence[int] = ()) -> None:
+    def __init__(self, leaves: int, packs: Sequence[int] = (), most: int | None = None) -> None:
         self.samples, self.tokens = np.zeros((2, leaves), np.int64)
-        self.packs = packs
+        self.packs, self._left = packs, most
+
+    def look_at(self, samples: int) -> None:
+        """Note that so many samples are about to be looked at, one after the other.
+
+        Raises:
+            Uncountable: if that is more than the tally may.
+        """
+        if self._left is not None:
+            self._left -= samples
+            if self._left < 0:
+                raise Uncountable
+
+    def look_at_passes(self, passes: int, samples: int) -> None:
+        """Note that so many passes of so many samples are about to be looked at, one after the other."""
+        self.look_at(passes * min(max(samples, _SHORT), _LONG))
 
     def documents(self, op: Located, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)` of an op of a single source."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
+from ..errors import ConfigError
 from ..ops.batch import BatchOp
 from ..ops.fit import FitOp
 from ..ops.op import UNKNOWN, Op
-from ..ops.tally import Tally
+from ..ops.tally import Tally, Uncountable
 from ..types import Ints
 from .records import Exhaustion
 
@@ -18,8 +20,12 @@ FAR = 1 << 52  # samples: a source with any weight is drawn again long before as
 _SOME = 1 << 10  # positions that tell how much one holds
 _TRIES = 4  # guesses before the middle is taken
 
-Sums = Callable[[int], Ints]
-"""Two rows, by leaf: the samples that begin before a position, and what lies there of them (tokens, where packed)."""
+_LOOKED_AT = 1 << 20  # samples that can only be counted one after the other: 256 short passes, or 8 long ones
+
+Sums = Callable[[int, int | None], Ints]
+"""Two rows, by leaf: the samples that begin before a position, and what lies there of them (tokens, where packed).
+`Uncountable` where more samples than so many are to be looked at for that.
+"""
 
 
 def far(given: Callable[[int], Ints]) -> int:
@@ -31,12 +37,20 @@ def far(given: Callable[[int], Ints]) -> int:
     return FAR // max(1, int(given(_SOME).sum()) // _SOME)
 
 
-def exhaustions(op: Op, sums: Sums, once: Ints, horizon: int | None) -> list[Exhaustion]:
+def exhaustions(op: Op, sums: Sums, once: Ints, horizon: int | None, names: Sequence[str]) -> list[Exhaustion]:
     """For every leaf, when it repeats and when it ends; `once` is how many different samples each has."""
     size, known = op.size, _Known(sums)
-    stop = size if size is not None else far(lambda position: known(position)[1])
+    stop, counted = (size, True) if size is not None else known.stretch()
+    if not counted and horizon is not None:
+        stop = max(stop, horizon)
     begun, given = known(stop)
     on = known(2 * stop)[1] > given if size is None else np.zeros(len(given), np.bool_)
+    late = [name for name, goes, count, n in zip(names, on, begun, once, strict=True) if goes and count <= n]
+    if late and not counted and horizon is None:
+        raise ConfigError(
+            f"plan.exhausts(): {', '.join(map(repr, late[:5]))}: no repeat in the first {stop:,} positions, and those "
+            "after them can only be counted one by one; say how far to look, such as exhausts(horizon=1_000_000)"
+        )
     bound = stop if horizon is None else min(stop, horizon)
 
     def place(which: int, numbers: Ints) -> list[int | None]:
@@ -88,9 +102,24 @@ class _Known:
         self._places = list[int]()
         self(0)
 
-    def __call__(self, position: int) -> Ints:
+    def stretch(self) -> tuple[int, bool]:
+        """A position of what never ends such that those before it, and as many again, can be counted; whether these
+        are more than any run has.
+        """
+        try:
+            self(2 * (stop := far(lambda position: self(position, _LOOKED_AT)[1])), _LOOKED_AT)
+            return stop, True
+        except Uncountable:
+            stop = 1
+        with suppress(Uncountable):
+            while True:
+                self(4 * stop, _LOOKED_AT)
+                stop *= 2
+        return stop, False
+
+    def __call__(self, position: int, most: int | None = None) -> Ints:
         if position not in self._at:
-            self._at[position] = self._sums(position)
+            self._at[position] = self._sums(position, most)
             insort(self._places, position)
         return self._at[position]
 

@@ -260,17 +260,21 @@ class Questions(Located):
         Args:
             horizon: the position up to which it is looked; for endless datasets.
 
+        Raises:
+            ConfigError: for an endless dataset that arithmetic does not count (each pass is packed on its own, a rule
+                tells no counts), if a source does not repeat in the first positions; a horizon says how far to look.
+
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("bb")}
         >>> ps.mix(flows, {"a": 1, "b": 1}, max_epochs={"b": 2}).plan.exhausts()
         {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=4, ends=8)}
         """
 
-        def sums(position: int) -> Ints:
-            tally = self._tally(position)
+        def sums(position: int, most: int | None) -> Ints:
+            tally = self._tally(position, most)
             return np.stack((tally.samples, tally.tokens if self._marks else tally.samples))
 
-        return dict(zip(self.sources, exhaustions(self._op, sums, self._once, horizon), strict=True))
+        return dict(zip(self.sources, exhaustions(self._op, sums, self._once, horizon, self.sources), strict=True))
 
     # ------------------------------------------------------------ two plans
 
@@ -405,12 +409,12 @@ class Questions(Located):
             tally.samples += self._replaced.more(position)
         return tally
 
-    def _tally(self, position: int) -> Tally:
+    def _tally(self, position: int, most: int | None = None) -> Tally:
         position = whole(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
             raise IndexError(f"position {position} of a plan of {self.size}: positions count from 0")
         within_reach(position)
-        tally = Tally(len(self.sources), self._marks)
+        tally = Tally(len(self.sources), self._marks, most)
         self._op.count(tally, 0, position)
         return tally
 
