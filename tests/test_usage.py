@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,14 +32,6 @@ def jittered(ds: ps.Dataset) -> ps.Dataset:
 
 def first(ds: ps.Dataset) -> ps.Dataset:
     return ds.limit(7)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def early_error_for_empty_streams() -> Iterator[None]:
-    """An endless stream that gives nothing is an error after 2,048 samples instead of 131,072."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.streams.work._AT_LEAST", 2048)
-        yield
 
 
 uses = st.lists(st.sampled_from(USES), min_size=1, max_size=4)

@@ -470,8 +470,6 @@ def _stream(draw: Draw, names: Any) -> Grown:
 
 def _step(draw: Draw, flow: Grown) -> Grown:
     match draw(st.sampled_from(STREAMED)):
-        case "filter" | "may_skip" | "flat" if endless(flow.ds.flow):
-            return flow  # a lane that is dealt the same few samples of a stream in every pass may search for ever
         case "filter":
             return flow.then("filter", draw(st.sampled_from([odd, few])))
         case "may_skip":

@@ -19,14 +19,29 @@ from .base.tree import leading
 from .errors import ConfigError, DataError, IndexedError
 from .folds import BatchByTokens, BucketByLength, ShuffleBuffer
 from .graph.batched import Batched, Collated, in_columns
-from .graph.build import COUNTER, name_of
+from .graph.build import name_of
 from .graph.compiled import Compiled
 from .graph.costs import tell_of_shuffle
 from .graph.ends import endless
 from .graph.functions import OfPair, Renamed
 from .graph.halves import SplitBy, keyed, placed
 from .graph.indexed import STEP, require_indexed, why_not
-from .graph.nodes import Again, Batch, Each, Flow, Head, Hold, Kind, Mix, Read, Reorder, Rest, Rule, Sizer, step_names
+from .graph.nodes import (
+    Again,
+    Batch,
+    Each,
+    Flow,
+    Head,
+    Hold,
+    Kind,
+    Mix,
+    Reorder,
+    Rest,
+    Rule,
+    Sizer,
+    counter,
+    step_names,
+)
 from .graph.seeds import seeded
 from .graph.show import length, shown
 from .graph.shown import Shown, Shows
@@ -39,7 +54,6 @@ from .pack import DType, Long, Method, Missing, Overflow, Packing, Rebatch, feat
 from .plan import Plan
 from .runtime.iterator import DatasetIterator
 from .sources.filed import file_and_row
-from .sources.memory import Memory
 from .streams.step import Failed, cause_of, listed
 from .types import Fold, Indices, Ints, Order, Part
 
@@ -610,8 +624,7 @@ class Dataset(Shows):
         """
         if why_not(self.flow) is None:
             return self._each("index", fn)
-        numbers = Dataset(Read(Memory(range(1 << 48)), COUNTER))
-        return numbers.zip(self).map(OfPair(_function(fn, "map_with_index")))
+        return Dataset(counter()).zip(self).map(OfPair(_function(fn, "map_with_index")))
 
     def random_map(
         self, fn: Callable[[Any, np.random.Generator], Any], seed: int | None = None, *, name: str | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import islice
+
 import numpy as np
 
 import penstock as ps
@@ -29,3 +32,11 @@ def test_what_never_ends_is_known() -> None:
     ):
         assert endless(ds.flow) is expected, ds
         assert (ds.plan.size is None) is expected
+
+
+def test_numbered_samples_of_what_never_ends_never_end() -> None:
+    """The numbers are a source of 2^48 samples: several ranks refused to run them as something that ends."""
+    stream = ps.from_iterable(partial(range, 7), name="s", identity="v1").map_with_index(lambda i, x: (i, x))
+    assert endless(stream.repeat().map_with_index(lambda i, x: x).flow) and not endless(stream.flow)
+    with ps.Loader(stream.repeat().map_with_index(lambda i, x: (i, x[1])), world_size=2, rank=1, lanes=2) as loader:
+        assert list(islice(loader, 3)) == [(1, 1), (3, 3), (5, 5)]

@@ -38,14 +38,16 @@ from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
 from ..pack import Apart, ConcatSplit, by_sums
+from ..streams.barren import EndlessSearch
 from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
 from ..types import Ints, Order, is_source
 from .draws import draws_of
-from .ends import endless
+from .ends import alike, endless
 from .history import History, MixtureOp, history, mixture_op
 from .indexed import require_indexed, why_not
 from .nodes import (
+    NUMBERS,
     Again,
     Batch,
     Each,
@@ -59,6 +61,7 @@ from .nodes import (
     Rest,
     Without,
     inputs_of,
+    is_counter,
     keyed_by,
     numbered,
     random_key,
@@ -72,9 +75,6 @@ _Place: TypeAlias = tuple[int, int, Path]
 
 _key = lru_cache(maxsize=1 << 14)(key_of)
 """Keys of the same names are asked for again whenever a tree is compiled."""
-
-COUNTER = "index"
-"""The source that numbers the samples of a stream; it is in no key, as nothing numbers those that are indexed."""
 
 
 class Timing(NamedTuple):
@@ -207,7 +207,10 @@ class Builder:
             case Mix():
                 return self._mix(flow, seed, path)
             case Each(below):
-                return EachOp(self.op(below, seed, path), self.step(flow, seed, path), self.mark(flow, path))
+                inner, step, mark = self.op(below, seed, path), self.step(flow, seed, path), self.mark(flow, path)
+                if step.drops and endless(below):
+                    return EachOp(inner, step, mark, self._search(below, inner))
+                return EachOp(inner, step, mark)
             case Hold(below, Batch(n, drop)):
                 tuples = isinstance(below, Mix) and isinstance(below.rule, Turns)
                 return BatchOp(self.op(below, seed, path), n, drop, tuples)
@@ -226,6 +229,14 @@ class Builder:
                         return CutOp(inner, fold.length, counted, mark)
                     return FitOp(inner, fold, key, counted, mark, names)
                 return PackOp(inner, fold, key, counted, mark, names)
+
+    def _search(self, flow: Flow, op: Op) -> Callable[[int], EndlessSearch]:
+        """Make what a lane of so many notes where a step drops samples of an endless flow."""
+        sources = np.zeros(len(self.leaves), np.bool_)
+        sources[[*op.leaves]] = True
+        for leaf in self.leaves:
+            sources[leaf.number] &= not is_source(leaf.source) or len(leaf.source) < NUMBERS
+        return partial(EndlessSearch, sources.tolist(), alike(flow))
 
     def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
         if isinstance(order, Without):
@@ -281,7 +292,7 @@ class Builder:
                 return (name,)
             case Mix(_, names, Weighted() | By()):
                 return names
-            case Mix((Read(_, name), counted), _, Turns()) if name == COUNTER:
+            case Mix((counter, counted), _, Turns()) if is_counter(counter):
                 return self.names_below(counted)
             case Mix(flows):
                 return tuple(name for child in flows for name in self.names_below(child))

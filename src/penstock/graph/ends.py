@@ -1,15 +1,18 @@
-"""Whether a flow ends."""
+"""Whether a flow ends, and whether its passes differ."""
 
 from __future__ import annotations
 
+from ..mixing.rules import Turns
 from ..orders import FixedSet, Repeat, Replay
-from .nodes import Again, Each, Flow, Hold, Mix, Reorder, Rest, fact
+from .nodes import Again, Each, Flow, Hold, Mix, Read, Reorder, Rest, fact, is_counter
 
 
 @fact
 def endless(flow: Flow) -> bool:
     """Whether a flow is known never to end."""
     match flow:
+        case Mix((numbers, counted), _, Turns()) if is_counter(numbers):
+            return endless(counted)
         case Mix(flows, names, rule):
             return rule.endless(names, [*map(endless, flows)])
         case Again(_, epochs):
@@ -20,5 +23,19 @@ def endless(flow: Flow) -> bool:
             return False
         case Reorder(below) | Each(below) | Hold(below) | Rest(below):
             return endless(below)
+        case _:
+            return False
+
+
+@fact
+def alike(flow: Flow) -> bool:
+    """Whether a flow gives the samples of one source, again and again in its order."""
+    match flow:
+        case Read():
+            return True
+        case Again(below) | Reorder(below, Repeat() | Replay()):
+            return alike(below)
+        case Each(below, kind):
+            return kind not in ("random", "index") and alike(below)
         case _:
             return False

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..mixing.rules import By, Rule, Weighted
 from ..orders import FixedSet
-from ..types import Fold, Json, Order, Path, Shards, Sizer, Source
+from ..sources.memory import Memory
+from ..types import Fold, Json, Order, Path, Shards, Sizer, Source, is_source
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,20 @@ def random_key(flow: Flow) -> str | None:
 def leaf_of(flow: Flow) -> Read | None:
     """The leaf that a flow is, None where there are steps on it."""
     return flow if isinstance(flow, Read) else None
+
+
+NUMBERS = 1 << 48
+"""How many samples of a stream can be numbered: no run sees the end."""
+
+
+def counter() -> Read:
+    """The source that numbers the samples of a stream. It is in no key, as nothing numbers those that are indexed."""
+    return Read(Memory(range(NUMBERS)), "index")
+
+
+def is_counter(flow: Flow) -> bool:
+    """Return whether a flow is a `counter`."""
+    return isinstance(flow, Read) and is_source(flow.source) and len(flow.source) == NUMBERS and flow.name == "index"
 
 
 _SLICE = -1

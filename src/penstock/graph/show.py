@@ -28,11 +28,10 @@ from ..orders import (
 from ..pack import PackedBatches, Packing
 from ..schedule import Schedule
 from ..types import Sizer, is_source
-from .build import COUNTER
 from .compiled import Compiled
 from .ends import endless
 from .indexed import STEP, why_not
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, Without
+from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, Without, is_counter
 from .recipe import called
 from .shown import Shown, attempt, counted
 
@@ -125,7 +124,7 @@ def _step(flow: Flow) -> tuple[str, Flow] | None:
             return _call("skip", n), below
         case Again(below, epochs):
             return _call("repeat", epochs), below
-        case Each(Hold(Mix((Read(_, name), below), _, Turns())), "map") if name == COUNTER:
+        case Each(Hold(Mix((numbers, below), _, Turns())), "map") if is_counter(numbers):
             return "zip(index)", below
         case Each(Hold(Mix(_, _, Turns()), Batch()), "map", fn) if fn is tuple:
             return None

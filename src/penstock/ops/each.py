@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..base.rows import Rows
+from ..streams.barren import EndlessSearch
 from ..streams.feed import Upstream
 from ..streams.opening import Opening
 from ..streams.reader import Laps
@@ -20,12 +21,14 @@ from .tokens import At, Lengths
 
 
 class EachOp(OneInput):
-    """A step at work. `node` numbers it among the ops that leave marks."""
+    """A step at work. `node` numbers it among the ops that leave marks; `search` makes what a lane of so many notes
+    where the step drops samples of a flow that never ends.
+    """
 
-    def __init__(self, flow: Op, step: Step, node: int) -> None:
+    def __init__(self, flow: Op, step: Step, node: int, search: Callable[[int], EndlessSearch] | None = None) -> None:
         super().__init__(flow)
-        self.step, self.node = step, node
-        self.indexed = flow.indexed and step.kind not in ("filter", "may_skip", "flat")
+        self.step, self.node, self.search = step, node, search
+        self.indexed = flow.indexed and not step.drops
 
     @property
     def plain(self) -> bool:
@@ -40,10 +43,11 @@ class EachOp(OneInput):
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
         below = opening.open(self.flow, laps)
-        if isinstance(below, Work):
-            return below.then(self.step)
-        work = Work(Upstream(below), None, [self.step], opening.hired)
-        if self.step.kind == "flat":
+        joins = isinstance(below, Work)
+        work = below.then(self.step) if joins else Work(Upstream(below), None, [self.step], opening.hired)
+        if self.search is not None:
+            work.search = self.search(opening.share.lanes)
+        if self.step.kind == "flat" and not joins:
             for place, drawn in opening.drawn.items():
                 opening.drawn[place] = lambda epoch, drawn=drawn: drawn(epoch) + work.inside
         return work

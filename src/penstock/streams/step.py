@@ -92,6 +92,11 @@ class Step:
         if self.kind in ("flat", "may_skip"):
             self.fn = _Listed(self.fn) if self.kind == "flat" else _AtMostOne(self.fn)
 
+    @property
+    def drops(self) -> bool:
+        """True if it may give nothing for a sample."""
+        return self.kind in ("filter", "may_skip", "flat")
+
     def apply(self, values: Sequence[Any], rows: Rows, index: Ints | None = None) -> Sequence[Any]:
         """`fn` on every value: lists of what they give where that may be none or several. An exception names the
         sample.

@@ -10,8 +10,8 @@ from typing import Protocol
 from ..base.cursors import as_int, as_list, bad_cursor
 from ..base.rows import empty_rows
 from ..base.seams import world
-from ..errors import DataError
-from ..types import Json, is_source
+from ..types import Json
+from .barren import EndlessSearch
 from .budget import Budget
 from .clock import Clock
 from .feed import Feed, Indexed, Positions, Unit
@@ -22,8 +22,6 @@ from .quarantine import Placed, Quarantine
 from .step import Failed, Leaf, Step
 from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 
-_PASSES = 64  # over all samples, of which nothing comes: who is dealt others in every pass would have had one by then
-_AT_LEAST = 1 << 17  # whatever weight those have that give something
 SINGLE = 1 << 11  # items of one sample that are made at a time at most; of others 256
 
 
@@ -72,7 +70,7 @@ class Work:
         self.pace, self._pulled = Pace(SINGLE if isinstance(feed, Positions) else 256), 0.0
         reach = "process" if hired.executor is None else hired.executor.reach
         self._foreseeing = foreseeing(hired.leaves, reach)
-        self._idle, self._endless = 0, op is not None and op.size is None
+        self.search: EndlessSearch | None = None
 
     def then(self, step: Step | Grouping) -> Work:
         """One more step, in the same piece of work."""
@@ -118,7 +116,9 @@ class Work:
         self.feed.seek(epoch, below)
         self._epoch, self._taken = epoch, (Fixed(self.feed.cursor()), 0)
         self._given = self._taken
-        self._start, self._idle = self._own(self.feed.cursor(), self._skip), 0
+        self._start = self._own(self.feed.cursor(), self._skip)
+        if self.search is not None:
+            self.search.begin()
 
     def _drop(self) -> None:
         self._cancel()
@@ -150,22 +150,19 @@ class Work:
                     raise bad_cursor(self._skip, "the number of pieces of a sample that were given already")
                 skip, self._skip = self._skip, 0
                 chunk = Chunk(chunk.values[skip:], chunk.rows.slice(skip, len(chunk.values)), Offset(trail, skip))
-            self._idle = 0 if chunk.values else self._idle + len(unit)
             if chunk.values:
+                if self.search is not None:
+                    self.search.begin()
                 return chunk
-            if self._endless and self._idle > _AT_LEAST and self._idle > _patience(self.hired.leaves):
-                raise DataError(
-                    f"{self._idle:,} samples in a row gave nothing, and there is no end to them: a lane is dealt every "
-                    "n-th position, which without a shuffle are the same samples in every pass; shuffle before the "
-                    "filter, or filter before repeat()"
-                )
+            if self.search is not None:
+                self.search.nothing_in(unit.rows)
         return Chunk([], empty_rows(0), Fixed(None))
 
     def _compute(self, n: int) -> tuple[Unit, Done] | None:
         """The next unit and what it came to; None at the end."""
         budget = self.hired.budget
         if self.hired.executor is None:
-            unit = self._next(n * self._grain)
+            unit = self._next_here(n * self._grain)
             return None if unit is None else self._again(unit)
         self._stuck = self._stuck and bool(self._ahead)
         while not self._stuck and len(self._ahead) < self.hired.window and (room := self._room()) > 0:
@@ -178,8 +175,7 @@ class Work:
             try:
                 unit = self._next(n)
             except Exception:
-                trail, count = self._taken
-                self.feed.seek(self._epoch, trail.at(count))
+                self._untake()
                 if not self._ahead and self.pace.size == 1:
                     raise
                 # What precedes the failure is delivered before it.
@@ -212,6 +208,21 @@ class Work:
         """How many more items may be computed ahead."""
         most = self.hired.most
         return self.pace.size if most is None else most - sum(len(unit) for unit, *_ in self._ahead)
+
+    def _next_here(self, n: int) -> Unit | None:
+        """The next unit where nothing is computed ahead: a larger one after many samples of which nothing came."""
+        more = 0 if self.search is None else min(self.search.samples, 256)
+        if more > n:
+            try:
+                return self._next(more)
+            except Exception:  # perhaps behind what was asked for
+                self._untake()
+        return self._next(n)
+
+    def _untake(self) -> None:
+        """Go back to behind the last unit, where taking the next one failed."""
+        trail, count = self._taken
+        self.feed.seek(self._epoch, trail.at(count))
 
     def _next(self, n: int) -> Unit | None:
         if self._queue:
@@ -254,11 +265,6 @@ class Work:
         if self.hired.executor is None:
             return self.job(unit.values, unit.rows)
         return self.hired.executor.submit(self.job, unit.values, unit.rows).result()
-
-
-def _patience(leaves: Sequence[Leaf]) -> int:
-    """Of how many samples in a row nothing may come, where they do not end."""
-    return _PASSES * sum(len(leaf.source) for leaf in leaves if is_source(leaf.source))
 
 
 class Pace:
