@@ -211,7 +211,7 @@ class Work:
 
     def _next_here(self, n: int) -> Unit | None:
         """The next unit where nothing is computed ahead: a larger one after many samples of which nothing came."""
-        more = 0 if self.search is None else min(self.search.samples, 256)
+        more = 0 if self.search is None else min(self.search.samples, self.hired.wide(1))
         if more > n:
             try:
                 return self._next(more)
