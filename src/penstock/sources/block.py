@@ -101,16 +101,15 @@ class Form:
         self.lists = [numbers_in_lists(kind) for kind in schema.types]
         self.texts = [place for place, kind in enumerate(kinds) if kind in ("string", "large_string")]
         self.listed = [kind in _TEXTS for kind in kinds]
+        self.bare = [kind in _STACKED or kind in _TEXTS for kind in kinds]
         # Values of other types may fail to become Python's, so they are made where an error still names their file.
-        self.plain = [
-            kind in _STACKED or kind in _TEXTS or lists for kind, lists in zip(kinds, self.lists, strict=True)
-        ]
+        self.plain = [bare or lists for bare, lists in zip(self.bare, self.lists, strict=True)]
 
     def row(self, batch: Any, row: int, views: bool) -> dict[str, Any]:
         """One row of a record batch, or of a table."""
         return {
-            name: values_of(column.slice(row, 1), None, views)[0] if lists else column[row].as_py()
-            for name, column, lists in zip(self.names, batch.columns, self.lists, strict=True)
+            name: column[row].as_py() if bare else values_of(column.slice(row, 1), None, views)[0]
+            for name, column, bare in zip(self.names, batch.columns, self.bare, strict=True)
         }
 
 

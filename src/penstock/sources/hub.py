@@ -9,6 +9,7 @@ import numpy as np
 
 from ..types import Ints, Json
 from .identity import Digest, keyed, sampled, value_digest
+from .rows import python_values
 
 _BATCH = 256  # rows converted at a time
 _LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")  # what only reads, so that shards can be read one by one
@@ -149,7 +150,7 @@ def _by_column(columns: Any) -> list[Any] | None:
 
 def _rows(table: Any) -> list[Any]:
     names = table.column_names
-    return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, table.columns), strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(python_values, table.columns), strict=True)]
 
 
 def _batches(part: Any) -> Iterator[Any]:
@@ -163,10 +164,6 @@ def _singles(batches: Any) -> Iterator[Any]:
             yield {name: column[0] for name, column in cast("Mapping[str, Any]", batch).items()}
         else:
             yield batch  # a table of one row, where the format is tables
-
-
-def _values(column: Any) -> list[Any]:
-    return column.to_pylist()
 
 
 def _is_plain(feature: Any) -> bool:

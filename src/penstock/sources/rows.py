@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base import seams
+from ..errors import DataError
 from ..stores import FarFile, is_far
 from ..types import Ints
 
@@ -85,11 +86,12 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
     kind = column.type
     if not numbers_in_lists(kind):
         if indices is None:
-            return column.to_pylist()
+            return python_values(column)
         try:
-            return column.take(arrow().array(indices)).to_pylist()
+            rows = column.take(arrow().array(indices))
         except arrow().ArrowNotImplementedError:  # views of texts, as polars writes them, cannot be taken from
-            return [column[index].as_py() for index in indices.tolist()]
+            return [python_values(column.slice(index, 1))[0] for index in indices.tolist()]
+        return python_values(rows)
     chunked = isinstance(column, arrow().ChunkedArray)
     some = indices is not None
     if chunked or (some and (not views or str(kind.value_type) == "bool" or column.values.null_count)):
@@ -113,6 +115,55 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
         for row in np.flatnonzero(gone if indices is None else gone[indices]).tolist():
             out[row] = None
     return out
+
+
+def python_values(column: Any) -> list[Any]:
+    """Return the values of a column in the types of Python; a `DataError` for those that these would cut off.
+
+    >>> import pyarrow as pa
+    >>> python_values(pa.array([5_000], pa.time64("ns")))
+    [datetime.time(0, 0, 0, 5)]
+    """
+    if any(name in str(column.type) for name in _CUT_OFF):
+        _require_exact(column)
+    return column.to_pylist()
+
+
+_CUT_OFF = ("time64[ns]", "date64", "extension")
+"""Types of which Python's own hold less than Arrow's; the name of an extension does not tell how it is stored."""
+
+
+def _require_exact(column: Any) -> None:
+    """Raise `DataError` for times of day with nanoseconds, and for dates with a time of day."""
+    pa, types, kind = arrow(), arrow("pyarrow.types"), column.type
+    if isinstance(column, pa.ChunkedArray):
+        below = column.chunks
+    elif isinstance(column, pa.ExtensionArray):
+        below = [column.storage]
+    elif types.is_dictionary(kind):
+        below = [column.dictionary_decode()]
+    elif types.is_run_end_encoded(kind):
+        below = [arrow("pyarrow.compute").run_end_decode(column)]
+    elif types.is_union(kind):
+        below = [column.field(place) for place in range(kind.num_fields)]
+    elif types.is_struct(kind):
+        below = column.flatten()
+    elif types.is_map(kind):  # whose keys and items are those of the array that it is a slice of
+        start, stop = (column.offsets[place].as_py() for place in (0, len(column)))
+        below = [child.slice(start, stop - start) for child in (column.keys, column.items)]
+    else:
+        below = [column.flatten()] if types.is_nested(kind) else []
+    for part in below:
+        _require_exact(part)
+    unit = {"time64[ns]": 1_000, "date64[ms]": 86_400_000}.get(str(kind))
+    if unit and not isinstance(column, pa.ChunkedArray):
+        numbers = column.cast(pa.int64()).drop_null().to_numpy()
+        if (cut := numbers[numbers % unit != 0]).size:
+            lost = "nanoseconds" if unit == 1_000 else "time of day"
+            raise DataError(
+                f"the value {int(cut[0]):,} of {kind} would lose its {lost} in Python's type: store the column as "
+                "int64, or leave it out (columns=)"
+            )
 
 
 def _bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:

@@ -1,0 +1,68 @@
+"""Tests of rows made of Arrow columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.sources.rows import python_values
+
+TIME = 3_723_123_456_789
+KINDS = {
+    "plain": pa.time64("ns"),
+    "list": pa.list_(pa.time64("ns")),
+    "fixed": pa.list_(pa.time64("ns"), 1),
+    "struct": pa.struct([("t", pa.time64("ns"))]),
+    "map": pa.map_(pa.string(), pa.time64("ns")),
+    "dictionary": pa.dictionary(pa.int32(), pa.time64("ns")),
+}
+
+
+def column(kind: str, *times: int) -> Any:
+    shaped = {"list": lambda t: [t], "fixed": lambda t: [t], "struct": lambda t: {"t": t}, "map": lambda t: [("a", t)]}
+    if kind == "dictionary":
+        return pa.DictionaryArray.from_arrays(pa.array([*range(len(times))], pa.int32()), pa.array(times, "time64[ns]"))
+    return pa.array([shaped.get(kind, lambda t: t)(time) for time in times], KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_times_of_day_with_nanoseconds_are_refused(kind: str, tmp_path: Path) -> None:
+    """`datetime.time` has microseconds: the rest was cut off without a word."""
+    table = pa.table({"x": column(kind, 5_000, TIME, 7_000)})
+    feather.write_feather(table, tmp_path / "a.feather")
+    sources = {"memory": ps.from_sequence(table), "arrow": ps.read(tmp_path / "a.feather")}
+    if kind != "dictionary":
+        pq.write_table(table, tmp_path / "a.parquet")
+        sources["parquet"] = ps.read(tmp_path / "a.parquet")
+        sources["columns"] = ps.read(tmp_path / "a.parquet", rows="columns")
+    for ds in sources.values():
+        for use in (list, lambda ds: ds[1], lambda ds: ds[[2, 1]], lambda ds: ds.batch(3)[0]):
+            with pytest.raises(ps.DataError, match=r"nanoseconds.* int64, or leave it out"):
+                use(ds)
+        assert ds[2]["x"] == ps.from_sequence(table.slice(2))[0]["x"]
+
+
+def test_a_time_with_nanoseconds_is_a_bad_sample_of_its_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": column("plain", 5_000, TIME, 7_000)}), tmp_path / "a.parquet")
+    ds = ps.read(tmp_path / "a.parquet")
+    with pytest.raises(ps.DataError, match=r"a\.parquet, row 1"):
+        ds[1]
+    assert {row["x"].microsecond for row in ps.Loader(ds, on_error="quarantine")} == {5, 7}
+
+
+def test_values_are_not_cut_off_by_the_types_of_python() -> None:
+    """An extension is looked at as it is stored; null values, and rows beside those asked for, count nowhere."""
+    with pytest.raises(ps.DataError, match="its time of day"):
+        python_values(pa.array([86_400_005], pa.date64()))
+    with pytest.raises(ps.DataError, match="nanoseconds"):
+        python_values(pa.ExtensionArray.from_storage(pa.opaque(pa.time64("ns"), "t", "v"), column("plain", TIME)))
+    for kind in KINDS:
+        held = column(kind, TIME, 5_000, TIME).slice(1, 1)
+        assert python_values(held) == held.to_pylist()
+    assert python_values(pa.array([None, 86_400_000], pa.date64()))[0] is None
