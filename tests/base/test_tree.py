@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.base.tree import collate, cut, grown, join, leading, leaves, map_leaves
 from penstock.errors import DataError
 
@@ -293,3 +294,43 @@ def test_grown_appends_and_changes_nothing(width: int, count: int) -> None:
         chunks = after
     assert [x for chunk in chunks for x in chunk] == list(range(count))
     assert all(len(chunk) == width for chunk in chunks[:-1])
+
+
+MASKED = np.ma.masked_equal([1, 0, 3], 0)
+
+
+@pytest.mark.parametrize("value", [MASKED, MASKED[1], np.ma.masked_equal(0, 0), [MASKED]])
+def test_masked_arrays_do_not_lose_their_mask_in_a_batch(value: Any) -> None:
+    """Their masked values came as if they were given."""
+    plain = np.asarray(value) if isinstance(value, np.ndarray) else [np.asarray(each) for each in value]
+    for samples in ([value, value], [{"x": plain}, {"x": value}]):
+        with pytest.raises(ps.DataError, match=r"sample [01] in the batch: a masked array would lose its mask"):
+            collate(samples)
+    with pytest.raises(ps.DataError, match="lose its mask"):
+        join([{"x": np.ma.stack([MASKED, MASKED])}, {"x": np.zeros((1, 3), np.int64)}])
+
+
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
+def test_masked_numbers_of_a_list_do_not_become_nan() -> None:
+    for numbers in ([1.5, np.ma.masked], [1, np.ma.masked]):
+        with pytest.raises(ps.DataError, match="lose its mask"):
+            collate([{"x": numbers}, {"x": [1.5, 2.5]}])
+
+
+def test_masked_arrays_do_not_lose_their_mask_elsewhere() -> None:
+    documents = ps.from_sequence([np.arange(3), MASKED])
+    for ds in (documents.pack(8), documents.pack(8, "best_fit"), documents.map(named).pack_features({"x": 8})):
+        with pytest.raises(ps.DataError, match=r"segment 1 .*lose its mask"):
+            list(ds)
+    for collate_rows in (ps.pad({"x": 0}), ps.jagged("x")):
+        with pytest.raises(ps.DataError, match="lose its mask"):
+            list(documents.map(named).batch(2, collate=collate_rows))
+    for make in (ps.from_sequence, lambda array: ps.from_tokens(array, [0, 3])):
+        with pytest.raises(ps.ConfigError, match="lose its mask"):
+            make(MASKED)
+    kept = next(iter(documents.skip(1).batch(1, collate=list)))[0]
+    assert kept.mask.tolist() == [False, True, False]
+
+
+def named(array: Any) -> dict[str, Any]:
+    return {"x": array}

@@ -37,6 +37,18 @@ class InexactError(ValueError):
         self.place = place
 
 
+def require_unmasked(values: Any, place: int = 0) -> None:
+    """Raise `InexactError` for a masked array: what joins arrays would give what is below its mask as values.
+
+    >>> require_unmasked(np.ma.masked_equal([1, 0], 0))
+    Traceback (most recent call last):
+    ...
+    penstock.base.dtypes.InexactError: a masked array would lose its mask: give its `filled()` values and, apart, its mask
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise InexactError("a masked array would lose its mask: give its `filled()` values and, apart, its mask", place)
+
+
 def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     """Return the dtype that holds the values of all arrays unchanged; empty arrays count only among themselves.
 
@@ -45,7 +57,7 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     represents each of them.
 
     Raises:
-        InexactError: if a value changes in the common dtype, or the types have none.
+        InexactError: if a value changes in the common dtype, or the types have none; for masked arrays.
 
     >>> common_dtype([np.array([1], np.uint64), np.array([-1])]), common_dtype([np.array([]), np.array([1])])
     (dtype('int64'), dtype('int64'))
@@ -54,6 +66,8 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     ...
     penstock.base.dtypes.InexactError: 9007199254740993 beside float64 is no float64
     """
+    for place, array in enumerate(arrays):
+        require_unmasked(array, place)
     dtypes = {array.dtype for array in arrays if array.size}
     if not dtypes:
         return next((array for array in arrays if not is_untyped(array)), arrays[0]).dtype
@@ -118,13 +132,21 @@ def exact_array(values: Any) -> Array:
 
     Raises:
         ValueError: for ragged lists.
-        InexactError: if no dtype holds all numbers; `place` is the index in the outermost list.
+        InexactError: if no dtype holds all numbers, and for masked arrays; `place` is the index in the outermost list.
 
     >>> exact_array([2**63 + 1, 5]), exact_array([])
     (array([9223372036854775809,                   5], dtype=uint64), array([], dtype=int64))
     """
+    require_unmasked(values)
     found = np.asarray(values)
     kind = found.dtype.kind
+    if isinstance(values, list | tuple) and (
+        isinstance(next(_leaves(cast("Any", values)), None), np.ndarray)
+        or (kind == "f" and bool(np.isnan(found).any()))
+    ):  # of numbers, a masked one becomes NaN
+        for place, value in enumerate(cast("Sequence[Any]", values)):
+            for leaf in _leaves([value]):
+                require_unmasked(leaf, place)
     if kind in "biuO" or not isinstance(values, list | tuple):
         return found
     if not found.size:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError
 from .columnar import Columnar
-from .dtypes import NUMERIC, InexactError, concatenate, exact_array, exact_arrays
+from .dtypes import NUMERIC, InexactError, concatenate, exact_array, exact_arrays, require_unmasked
 from .room import room_for
 
 T = TypeVar("T")
@@ -194,6 +194,12 @@ def _collate(values: Sequence[Any], path: str) -> Any:
         if numbers is not None and numbers.ndim == 1 and numbers.dtype.kind in NUMERIC:
             return numbers
     kinds: set[type[Any]] = set(map(type, values))
+    if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+        try:
+            for place, value in enumerate(values):
+                require_unmasked(value, place)
+        except InexactError as error:
+            raise _inexact(path, error) from None
     families = {_family(kind) for kind in kinds}
     if len(families) > 1:
         names = " and ".join(sorted(kind.__name__ for kind in kinds))
@@ -249,7 +255,7 @@ def _numbers(values: Sequence[Any], path: str) -> Any:
 def _inexact(path: str, error: InexactError) -> DataError:
     sample = f"sample {error.place} in the batch"
     at = f"{_field(path)} of {sample}" if path else sample
-    message = f"{at}: {error}; give all samples one type in a map before, or use collate=list"
+    message = f"{at}: {error}; change that in a map before, or use collate=list"
     return DataError(message, part=(error.place,))
 
 

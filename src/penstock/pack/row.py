@@ -178,7 +178,7 @@ def _packed(
     """One feature of the row: its pieces of all documents behind each other, and the padding."""
     try:
         lead = ends[0] is not None
-        pieces = [_piece(value, span, size, lead) for value, span, size in zip(values, spans, sizes, strict=True)]
+        pieces = [_piece(name, i, value, spans[i], sizes[i], lead) for i, value in enumerate(values)]
         told = pieces if any(map(len, pieces)) else [exact_array(value[:1]) for value in values]
         kind = packed_dtype(told, dtype)
         if kind.kind not in "biufc":
@@ -201,10 +201,13 @@ def _packed(
     return out
 
 
-def _piece(value: Any, span: Span, size: int, lead: bool) -> Array:
+def _piece(name: str, segment: int, value: Any, span: Span, size: int, lead: bool) -> Array:
     """Return the part of a row that is a document's, without BOS (`lead`: it comes before the document) and EOS."""
     start, stop = max(span[0] - lead, 0), min(span[1] - lead, size)
-    return exact_array(value if stop - start >= size else value[start:stop] if start < stop else value[:0])
+    try:
+        return exact_array(value if stop - start >= size else value[start:stop] if start < stop else value[:0])
+    except InexactError as error:
+        raise _error(f"feature {name!r}: {error}", segment) from None
 
 
 def _narrowed(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:

@@ -53,6 +53,7 @@ class Memory:
         if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
             reason = "its keys are names or labels. For columns give pyarrow.table(columns), for a series its to_list()"
             raise ConfigError(f"{_name(seq)} is no sequence of samples: {reason}")
+        _refuse_mask(seq)
         self._seq = seq
         self._read = _reader(seq)
         self._rows = len(seq)
@@ -155,6 +156,7 @@ class Tokens:
     """
 
     def __init__(self, tokens: npt.NDArray[Any], offsets: npt.ArrayLike) -> None:
+        _refuse_mask(tokens)
         self._kept = (tokens, offsets)
         self._digest: Digest | None = None
         self._ids: tuple[int, int] | None = None
@@ -290,6 +292,11 @@ class Iterable:
     def describe(self) -> Json:
         """That it is a stream: nothing more is known of it."""
         return {"type": "iterable"}
+
+
+def _refuse_mask(array: Any) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ConfigError("a masked array would lose its mask: give its `filled()` values, zipped with its mask")
 
 
 # ---------------------------------------------------------------- ways to read, one chosen per object
