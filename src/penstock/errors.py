@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 _HEAD, _TAIL = 1400, 600
 
 
@@ -56,6 +58,18 @@ class GivenUpError(StorageError):
 
 class IndexedError(PenstockError, TypeError):
     """`len(ds)` or `ds[i]` was asked of a pipeline that only a run can measure; the message names the step."""
+
+
+def is_missing_file(error: BaseException) -> bool:
+    """Return whether a path leads to no file: the fault of the sample that names it, not of the storage.
+
+    >>> is_missing_file(FileNotFoundError(errno.ENOENT, "")), is_missing_file(PermissionError(errno.EACCES, ""))
+    (True, False)
+    """
+    return isinstance(error, OSError) and error.errno in _NO_FILE
+
+
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def no_end(error: Exception) -> Exception:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import json
 import pickle
+import re
 import struct
 import sys
 import zlib
@@ -76,8 +79,63 @@ def test_fields_hold_bytes_paths_or_both(tmp_path: Path) -> None:
         Lazy({"y": "image"})({"x": 1})
     with pytest.raises(DataError, match="7.x: a int is no media"):
         Lazy({"x": "image"})({"x": 1, "__key__": "7"})
-    with pytest.raises(StorageError, match="none.png"):
-        Image(Blob(None, str(tmp_path / "none.png"))).decode()
+
+
+def opened(row: dict[str, Any]) -> int:
+    with open(row["path"], "rb") as file:
+        return len(file.read())
+
+
+def decoded(row: dict[str, Any]) -> int:
+    return Lazy({"path": "image"})(row)["path"].decode("l8").size
+
+
+class Pictures:
+    """A sequence whose items open files of their own, as a dataset of torch does."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> int:
+        return opened({"path": self.names[index]})
+
+
+@pytest.mark.parametrize("make", ["decoded", "opened", "items"])
+@pytest.mark.parametrize("name", ["none.png", "a.png/b.png", "folder", "long" * 99])
+def test_a_missing_file_of_one_sample_is_the_fault_of_that_sample(tmp_path: Path, make: str, name: str) -> None:
+    """It was a failure of storage, tried three times and never exchanged."""
+    (tmp_path / "a.png").write_bytes(stored(smooth(4, 6), "png"))
+    names = [str(tmp_path / each) for each in ("a.png", "a.png", name, "a.png")]
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"path": each}) + "\n" for each in names))
+    rows = ps.read(tmp_path / "rows.jsonl")
+    ds = ps.from_sequence(Pictures(names)) if make == "items" else rows.map(decoded if make == "decoded" else opened)
+    where = "" if make == "items" else r"rows\.jsonl, row 2: "
+    with pytest.raises(DataError, match=f"(?s){where}.*{re.escape(name)}"):
+        list(ps.Loader(ds))
+    assert len(list(ps.Loader(ds, on_error="quarantine"))) == 4
+
+
+def test_a_missing_object_is_the_fault_of_its_sample_and_a_refused_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://pictures/a.png", "wb") as file:
+        file.write(stored(smooth(4, 6), "png"))
+    names = [f"memory://pictures/{name}.png" for name in "aanaaa"]
+    ds = ps.from_sequence([{"path": name} for name in names]).map(decoded)
+    with pytest.raises(DataError, match=r"memory://pictures/n\.png: there is no such file"):
+        list(ps.Loader(ds))
+    assert len(list(ps.Loader(ds, on_error="quarantine"))) == 6
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "_open", refuse)
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", refuse)
+    with pytest.raises(StorageError):
+        list(ps.Loader(ds, on_error="quarantine"))
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise PermissionError(errno.EACCES, "permission denied")
 
 
 @pytest.mark.parametrize("kind", ["rgb8", "rgb", "l8", "torchrgb8", "pilrgb"])

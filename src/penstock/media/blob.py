@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.seams import world
 from ..base.urls import is_url
-from ..errors import DataError, PenstockError, StorageError
+from ..errors import DataError, PenstockError, StorageError, is_missing_file
 from ..stores import is_far, located
 
 _BLOCK = 1 << 18  # bytes read at a time
@@ -80,7 +80,7 @@ class Blob:
         try:
             return world.store.stat(self.path).size - self.start
         except OSError as error:
-            raise StorageError(f"{self.path}: {error.strerror or error}") from error
+            raise _failure(self.path, error) from error
 
     def read(self, at: int = 0, length: int | None = None) -> bytes:
         """So many of them."""
@@ -90,7 +90,7 @@ class Blob:
         try:
             found = world.store.read(self.path, self.start + at, length)
         except OSError as error:
-            raise StorageError(f"{self.path}: {error.strerror or error}") from error
+            raise _failure(self.path, error) from error
         if len(found) < length:
             raise DataError(f"{len(found)} bytes at {self.start + at} where {length} were expected", where=self.path)
         return found
@@ -105,6 +105,13 @@ class Blob:
         if self.data is not None and not patches:
             return io.BytesIO(self.data)
         return io.BufferedReader(_Ranges(self, patches or {}), _BLOCK)
+
+
+def _failure(path: str, error: OSError) -> PenstockError:
+    """Return the error of a sample whose file is not there, or of storage that failed."""
+    if is_missing_file(error):
+        return DataError("there is no such file, which the sample names", where=path)
+    return StorageError(f"{path}: {error.strerror or error}")
 
 
 def _joined(path: str | Path, root: str | Path | None) -> str:

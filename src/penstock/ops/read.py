@@ -11,7 +11,7 @@ import numpy as np
 from ..base.rows import Rows
 from ..errors import DataError, GivenUpError
 from ..sources.memory import Memory
-from ..streams.step import Leaf, failed
+from ..streams.step import Leaf, failed, fault_of_sample
 from ..types import Ints, Source, is_blocks
 from .op import Before, Op, Standing
 from .seek import At
@@ -71,7 +71,7 @@ class ReadOp(Op):
             found = blocks_of(self.source, rows.index)
         except Exception as error:
             if len(rows) == 1 or isinstance(error, GivenUpError):
-                raise failed(rows, 0, error) from error
+                raise failed(rows, 0, self._cause(error)) from error
             return [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
         if len(found) != len(rows):
             raise DataError(f"read() gave {len(found)} samples for {len(rows)} indices", where=self.named.name)
@@ -82,7 +82,11 @@ class ReadOp(Op):
         try:
             return self.source.read(rows.index[i : i + 1])[0]
         except Exception as error:
-            raise failed(rows, i, error) from error
+            raise failed(rows, i, self._cause(error)) from error
+
+    def _cause(self, error: Exception) -> Exception:
+        """Return what an error is; items of an object, unlike rows of a file, may be files of their own."""
+        return fault_of_sample(error) if isinstance(self.source, Memory) else error
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
         return laps_of(index, self._size, low, high) if self.named.number == leaf else index[:0]

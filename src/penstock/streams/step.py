@@ -15,7 +15,7 @@ from ..base.random import generator
 from ..base.rows import Rows
 from ..base.seams import world
 from ..base.tree import collate
-from ..errors import ConfigError, DataError, Skip, no_end
+from ..errors import ConfigError, DataError, Skip, is_missing_file, no_end
 from ..sources.filed import row_of
 from ..types import Ints, Shards, Source, Transform, Vectorised
 from .clock import SEVERAL, Clock
@@ -57,6 +57,15 @@ class Leaf:
     name: str
     key: int
     source: Source | Shards
+
+
+def fault_of_sample(error: Exception) -> Exception:
+    """Return a `DataError` for a file that a sample names and that is not there; any other error as it is."""
+    if not is_missing_file(error):
+        return error
+    made = DataError(f"it names a file that is not there: {error}")
+    made.__cause__ = error
+    return made.with_traceback(error.__traceback__)
 
 
 def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
@@ -146,8 +155,7 @@ class Step:
         try:
             return self.many(values[i : i + 1])[0] if self.many and self._columnwise else call(values[i])
         except Exception as error:
-            if isinstance(error, Skip):
-                error = not_to_be_skipped(error)
+            error = not_to_be_skipped(error) if isinstance(error, Skip) else fault_of_sample(error)
             part = error.part if isinstance(error, DataError) else ()
             raise failed(rows, rows.first_of(i, part), error, self.grouped) from error
 
