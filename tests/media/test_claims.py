@@ -23,14 +23,16 @@ from penstock.media import Audio, Blob, Image, Lazy, Pdf, Video, decode_image, i
 CUTS = [*(tenth / 10 for tenth in range(1, 10)), 0.999]
 TONE = (np.sin(np.arange(24_000) / 20) / 2).astype(np.float32)
 SOUNDS = ("WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST", "FLAC", "OGG", "OPUS", "MP3")
+SOUNDS += ("AVR", "VOC", "MAT4", "MAT5", "MPC2K", "SVX", "WVE", "SDS")
 
 
-def sound(format: str, **options: Any) -> bytes:
+def sound(format: str, channels: int = 1, **options: Any) -> bytes:
     soundfile: Any = pytest.importorskip("soundfile")
     file = io.BytesIO()
     if format == "OPUS":
         format, options = "OGG", {"subtype": "OPUS"}
-    soundfile.write(file, TONE, 24_000, format=format, **options)
+    rate = 44_100 if format == "MPC2K" else 24_000
+    soundfile.write(file, np.stack([TONE] * channels, 1), rate, format=format, **options)
     return file.getvalue()
 
 
@@ -45,6 +47,25 @@ def test_a_sound_that_was_cut_off_is_refused(format: str) -> None:
     for part in cuts(body):
         with pytest.raises(DataError, match="^7.a: the sound cannot be decoded"):
             Audio(Blob(part), "7.a").samples()
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype", "endian"),
+    [
+        ("AVR", "PCM_S8", "FILE"),
+        ("VOC", "PCM_U8", "FILE"),
+        ("MAT4", "PCM_16", "BIG"),
+        ("MAT4", "FLOAT", "LITTLE"),
+        ("MAT5", "PCM_U8", "BIG"),
+        ("MAT5", "PCM_32", "LITTLE"),
+        ("MPC2K", "PCM_16", "FILE"),
+    ],
+)
+def test_a_sound_claims_its_length_whatever_its_numbers_are(format: str, subtype: str, endian: str) -> None:
+    body = sound(format, 2, subtype=subtype, endian=endian)
+    assert Audio(Blob(body)).samples().shape == (2, 24_000)
+    with pytest.raises(DataError, match="it is cut off"):
+        Audio(Blob(body[:-3])).samples()
 
 
 @pytest.mark.parametrize("subtype", ["ULAW", "ALAW"])
@@ -165,6 +186,20 @@ def test_a_jpeg_that_ends_too_early_is_not_grey(kind: str) -> None:
             Image(Blob(body[: len(body) // 2] + b"\xff\xd9"), "7").decode(kind, least=least)
 
 
+@pytest.mark.parametrize("format", ["gif", "png", "webp"])
+def test_an_animated_picture_that_was_cut_off_is_refused(format: str) -> None:
+    """Its first picture was given; a later one was half there, or none at all."""
+    file, noise = io.BytesIO(), np.random.default_rng(0).integers(0, 255, (4, 20, 20, 3), np.uint8)
+    first, *others = map(Pillow.fromarray, noise)
+    first.save(file, format, save_all=True, append_images=others)
+    body = file.getvalue()
+    for whole in (body, body + bytes(3)):
+        assert decode_image(whole, "rgb8").shape == (20, 20, 3)
+    for size in range(len(body) - 1, len(body) // 8, -97):
+        with pytest.raises(DataError):
+            decode_image(body[:size], "rgb8")
+
+
 def test_a_png_with_a_hole_is_refused() -> None:
     body = bytearray(stored("png"))
     body[len(body) // 2 : -100] = bytes(len(body) - 100 - len(body) // 2)
@@ -178,6 +213,8 @@ EVEN = [number / 10 for number in range(24)]
 UNEVEN = [0, 0.1, 0.2, 0.3, 1.0, 1.1, 2.0, 2.05, 5.0, 5.1, 9.0]
 VIDEOS = {"mp4": "libx264", "mov": "libx264", "matroska": "libx264", "webm": "libvpx", "avi": "mpeg4"}
 VIDEOS |= {"flv": "libx264", "asf": "wmv2", "mpegts": "libx264"}
+CLAIMS = {"gif": "gif", "ivf": "libvpx", "nut": "mpeg4", "swf": "flv1", "apng": "apng"}
+CLAIMS |= {"mpeg": "mpeg2video", "vob": "mpeg2video"}
 _MADE: dict[Any, bytes] = {}
 
 
@@ -186,17 +223,18 @@ def video(format: str, times: Sequence[float] = EVEN, reordered: int = 0) -> byt
     av: Any = pytest.importorskip("av")
     if (key := (format, tuple(times), reordered)) in _MADE:
         return _MADE[key]
-    file, codec = io.BytesIO(), VIDEOS[format]
+    file, codec, rate = io.BytesIO(), (VIDEOS | CLAIMS)[format], 25 if format in CLAIMS else 10
     with av.open(file, "w", format=format) as container:
-        stream = container.add_stream(codec, rate=10, options={"bf": str(reordered)} if codec == "libx264" else {})
-        stream.width, stream.height, stream.pix_fmt = 48, 16, "yuv420p"
+        stream = container.add_stream(codec, rate=rate, options={"bf": str(reordered)} if codec == "libx264" else {})
+        stream.width, stream.height = 48, 16
+        stream.pix_fmt = {"gif": "rgb8", "apng": "rgb24"}.get(format, "yuv420p")
         stream.gop_size = 8
-        unit = fractions.Fraction(1, 10 if format in ("avi", "asf") else 1000)
+        unit = fractions.Fraction(1, rate if format in ("avi", "asf", *CLAIMS) else 1000)
         stream.codec_context.time_base = unit
         for number, time in enumerate(times):
             stripes = np.repeat([255 * (number >> bit & 1) for bit in range(6)], 8).astype(np.uint8)
             pixels = np.ascontiguousarray(np.broadcast_to(stripes[None, :, None], (16, 48, 3)))
-            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format=stream.pix_fmt)
             frame.pts, frame.time_base = round(time / unit), unit
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
@@ -234,6 +272,22 @@ def test_a_video_that_was_cut_off_gives_its_frames_or_is_refused(format: str) ->
                     assert read(ask()) == [number]
                 except DataError as error:
                     assert str(error).startswith("7.v: ")
+
+
+@pytest.mark.parametrize("format", CLAIMS)
+def test_a_video_without_its_end_is_refused(format: str) -> None:
+    """FFmpeg takes it for a shorter one."""
+    body = video(format, [number / 25 for number in range(24)])
+    assert read(Video(Blob(body), "7.v").numbered(range(24))) == list(range(24))
+    for part in (*(body[: int(len(body) * tenth / 10)] for tenth in range(2, 10)), body[:-1]):
+        with pytest.raises(DataError, match="^7.v: the video cannot be decoded: it is cut off"):
+            _ = Video(Blob(part), "7.v").seconds
+
+
+def test_a_program_stream_may_go_on_behind_its_last_packet() -> None:
+    body = video("vob", [number / 25 for number in range(24)])
+    for more in (bytes(2048), b"\x00\x00\x01\xb9"):
+        assert read(Video(Blob(body + more), "7.v").numbered([23])) == [23]
 
 
 # ---------------------------------------------------------------- documents

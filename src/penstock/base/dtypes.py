@@ -43,10 +43,10 @@ def require_unmasked(values: Any, place: int = 0) -> None:
     >>> require_unmasked(np.ma.masked_equal([1, 0], 0))
     Traceback (most recent call last):
     ...
-    penstock.base.dtypes.InexactError: a masked array would lose its mask: give its `filled()` values and, apart, its mask
+    penstock.base.dtypes.InexactError: a masked array would lose its mask: give its `filled()` values and the mask apart
     """
     if isinstance(values, np.ma.MaskedArray):
-        raise InexactError("a masked array would lose its mask: give its `filled()` values and, apart, its mask", place)
+        raise InexactError("a masked array would lose its mask: give its `filled()` values and the mask apart", place)
 
 
 def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:

@@ -17,7 +17,13 @@ _W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c"
 _ASF_FILE = b"\xa1\xdc\xab\x8c\x47\xa9\xcf\x11\x8e\xe4\x00\xc0\x0c\x20\x53\x65"
+_END_OF_PNG = b"IEND\xaeB\x60\x82"
 _PACKET = 188  # bytes, each time, of an MPEG transport stream
+_PACK = b"\x00\x00\x01\xba"  # which begins a pack of an MPEG program stream
+_TAIL = 1 << 18  # bytes at the end of a program stream, in which a pack begins
+_NUT_INDEX = b"NX\xddg/#\xe6N"
+_MAT4 = {struct.pack(f"{order}3i", kind, 1, 1): order for order, kind in (("<", 0), (">", 1000))}
+_MAT4_BYTES = (8, 4, 4, 2, 2, 1)  # of a number, by the type that a matrix names
 _BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp")
 
 
@@ -46,8 +52,8 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
         claimed, patches = _wave(file, size, head)
     elif head[:4] == b"RIFF":
         claimed = 8 + int.from_bytes(head[4:8], "little")
-    elif head[:4] == b"FORM" and head[8:11] == b"AIF":
-        ends = [part.start + part.size for part in _parts(file, 12, size, ">4sI") if part.name == b"SSND"]
+    elif head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC", b"8SVX", b"16SV"):
+        ends = [part.start + part.size for part in _parts(file, 12, size, ">4sI") if part.name in (b"SSND", b"BODY")]
         claimed = max(ends, default=0)
     elif head[:4] == b"caff":
         claimed = max((part.start + part.size for part in _parts(file, 8, size, ">4sq")), default=0)
@@ -58,6 +64,34 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
         claimed = start + length if length < _UNWRITTEN else 0
     elif head[:8] == b"NIST_1A\n":
         claimed = _sphere(_at(file, 0, 1024))
+    elif head[:4] == b"2BIT":
+        channels, bits, frames = struct.unpack(">HH10xI", _at(file, 12, 18))
+        claimed = 128 + frames * (2 if channels else 1) * (bits // 8)
+    elif head[:2] == b"\x01\x04":  # Akai MPC 2000
+        channels, frames = struct.unpack("<B8xI", _at(file, 21, 13))
+        claimed = 42 + frames * (channels + 1) * 2
+    elif head[:15] == b"ALawSoundFile**":
+        claimed = 32 + int.from_bytes(_at(file, 18, 4), "big")
+    elif head[:2] == b"\xf0\x7e":  # a MIDI sample dump: packets of 127 bytes
+        claimed = 21 + -(-(size - 21) // 127) * 127
+    elif head == b"Creative Voice F":
+        claimed = _voc(file, size)
+    elif head[:12] in _MAT4:
+        claimed = _mat4(file, size, _MAT4[head[:12]])
+    elif head[:10] == b"MATLAB 5.0":
+        claimed = _mat5(file, size)
+    elif head[:4] == b"GIF8":
+        require_end_of_gif(file, size)
+    elif head[:8] == b"\x89PNG\r\n\x1a\n" and _END_OF_PNG not in _at(file, max(size - _PAGE, 0), _PAGE):
+        raise ValueError("it is cut off: it does not end with the chunk that ends a PNG")
+    elif head[:3] == b"FWS":  # Flash
+        claimed = int.from_bytes(head[4:8], "little")
+    elif head[:4] == b"DKIF":
+        claimed = _ivf(file, size)
+    elif head == b"nut/multimedia c":
+        _require_index(file, size)
+    elif head[:4] == _PACK:
+        claimed = _program_stream(file, size)
     elif head[:4] == b"OggS":
         _require_last_page(file, size)
     elif head[:4] == _EBML:
@@ -187,3 +221,99 @@ def _flash(file: Any, size: int) -> int:
         raise ValueError("it is cut off: it does not end with a whole tag")
     told = _at(file, 0, 4 << 10).partition(b"filesize\0")[2][:8]
     return int(struct.unpack(">d", told)[0]) if len(told) == 8 else 0
+
+
+def _voc(file: Any, size: int) -> int:
+    """The end that the first block of sound of a VOC file claims."""
+    at = int.from_bytes(_at(file, 20, 2), "little")
+    while at + 4 <= size:
+        head = _at(file, at, 4)
+        end = at + 4 + int.from_bytes(head[1:], "little")
+        if head[0] in (1, 9):
+            return end
+        if not 0 < head[0] < 9:
+            break
+        at = end
+    return 0
+
+
+def _mat4(file: Any, size: int, order: str) -> int:
+    """The end that the last matrix of a MATLAB 4 file claims."""
+    at = 0
+    while at + 20 <= size:
+        kind, rows, columns, _, name = struct.unpack(f"{order}5i", _at(file, at, 20))
+        number = kind // 10 % 10
+        if min(rows, columns, name) < 0 or number >= len(_MAT4_BYTES):
+            return 0
+        at += 20 + name + rows * columns * _MAT4_BYTES[number]
+    return at
+
+
+def _mat5(file: Any, size: int) -> int:
+    """The end that the last element of a MATLAB 5 file claims; those of a matrix are looked at one by one."""
+    order = "<" if _at(file, 126, 2) == b"IM" else ">"
+    at, claimed = 128, 0
+    while at + 8 <= size:
+        kind, length = struct.unpack(f"{order}II", _at(file, at, 8))
+        at += 8
+        if kind != _MATRIX and not kind >> 16:  # a short element has its data in its header
+            claimed = at + length
+            at += -(-length // 8) * 8
+    return claimed
+
+
+_MATRIX = 14
+
+
+def require_end_of_gif(file: Any, size: int) -> None:
+    """Raise `ValueError` for a GIF whose blocks do not lead to the mark that ends it."""
+    at, end = 13 + _colours(_at(file, 10, 1)), b""
+    while at < size and end != b";":
+        end = _at(file, at, 1)
+        if end not in (b"!", b","):
+            at += 1
+            continue
+        at += 2 if end == b"!" else 11 + _colours(_at(file, at + 9, 1))
+        while length := int.from_bytes(_at(file, at, 1), "big"):
+            at += 1 + length
+        at += 1
+    if end != b";":
+        raise ValueError("it is cut off: it does not end with the mark that ends a GIF")
+
+
+def _colours(flags: bytes) -> int:
+    """The bytes of a table of colours."""
+    return 3 << (flags[0] & 7) + 1 if flags and flags[0] & 128 else 0
+
+
+def _ivf(file: Any, size: int) -> int:
+    """The end that the last frame of an IVF file claims."""
+    at = int.from_bytes(_at(file, 6, 2), "little")
+    while at < size:
+        at += 12 + int.from_bytes(_at(file, at, 4), "little")
+    return at
+
+
+def _require_index(file: Any, size: int) -> None:
+    """Refuse a NUT file without the index that ends it; the distance to it stands before its checksum."""
+    back = int.from_bytes(_at(file, size - 12, 8), "big")
+    if not 12 <= back <= size or _at(file, size - back, 8) != _NUT_INDEX:
+        raise ValueError("it is cut off: it has no index (of a live stream, `ffmpeg -i IN -c copy OUT` makes one)")
+
+
+def _program_stream(file: Any, size: int) -> int:
+    """The end that the last packet of an MPEG program stream claims."""
+    begin = max(size - _TAIL, 0)
+    tail = _at(file, begin, _TAIL)
+    at = tail.rfind(_PACK)
+    while 0 <= at < len(tail):
+        head = tail[at : at + 14]
+        if head[:3] != _PACK[:3]:
+            return begin + at
+        if head[:4] != _PACK:
+            at += 6 + int.from_bytes(head[4:6], "big") if head[3] != 0xB9 else 4
+        elif len(head) == 14 and head[4] >> 6 == 1:  # MPEG 2
+            at += 14 + (head[13] & 7)
+        else:
+            at += 12
+    return begin + at if at > 0 else 0

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, DataError, missing_extra
+from .claims import require_end_of_gif
 
 _MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
 KINDS: Mapping[str, tuple[str, str]] = {
@@ -208,14 +209,18 @@ def _require_whole(data: bytes) -> None:
                 raise
     elif data.startswith(_PCX) and data[65:66] == b"\x01" and data[-_PALETTE:][:1] != b"\x0c":
         raise ValueError("it is cut off: it does not end with its palette")
+    elif data.startswith(b"GIF8"):
+        require_end_of_gif(io.BytesIO(data), len(data))
     elif data.startswith(_PNG):
-        at, view = len(_PNG), memoryview(data)
-        while at + 12 <= len(data):
-            end = at + 8 + int.from_bytes(view[at : at + 4], "big")
-            critical = not view[at + 4] & 32  # a capital first letter
+        at, name, view = len(_PNG), b"", memoryview(data)
+        while at + 12 <= len(data) and name != b"IEND":
+            end, name = at + 8 + int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8])
+            critical = not name[0] & 32  # a capital first letter
             if critical and zlib.crc32(view[at + 4 : end]) != int.from_bytes(view[end : end + 4], "big"):
                 raise ValueError(f"the checksum of its chunk at byte {at:,} is wrong: it is damaged, or was cut off")
             at = end + 4
+        if name != b"IEND":
+            raise ValueError("it is cut off: it does not end with the chunk that ends a PNG")
 
 
 def _limit(width: int, height: int) -> None:
