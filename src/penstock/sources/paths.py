@@ -321,7 +321,7 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     named = zip(entries, pieces, out, strict=True)
     log_left_out(pattern, [str(path) for one, path, gone in named if gone and one.file])
     log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
-    require_current(pattern, [Path(one.path) for one in data if one.file and not is_far(one.path)], above)
+    require_current(pattern, [at(one.path) for one in data if one.file], above)
     return data
 
 
