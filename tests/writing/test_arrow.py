@@ -140,6 +140,8 @@ ODD: dict[str, tuple[list[Any], str]] = {
     "no name": ([{1: 1}], "1 is no name for a column"),
     "a later type": ([*({"x": 1} for _ in range(70)), {"x": "a"}], "sample 70: its field 'x' is no int64"),
     "a later field": ([*({"x": 1} for _ in range(70)), {"x": 1, "y": 1}], "sample 70: it has the field 'y'"),
+    "a map": ([{"x": [("a", 1)]}, {"x": []}], "sample 0: the field 'x' .* a list of pairs .*: make it two lists"),
+    "a map inside": ([{"x": 1, "y": {"m": [("a", [1])]}}], "sample 0: the field 'y' .* make it two lists"),
     "over 64 bits": ([{"x": 1}, {"x": 2**64}], "sample 1: the field 'x' cannot be one column"),
     "no UTF-8": ([{"x": None}, {"x": "a"}, {"x": "\ud800"}], "sample 2: the field 'x' cannot be one column"),
     "a name that is no UTF-8": ([{"\ud800": 1}], r"the field '\\ud800' cannot be one column"),

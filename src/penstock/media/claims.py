@@ -241,7 +241,8 @@ def _mat4(file: Any, size: int, order: str) -> int:
     """The end that the last matrix of a MATLAB 4 file claims."""
     at = 0
     while at + 20 <= size:
-        kind, rows, columns, _, name = struct.unpack(f"{order}5i", _at(file, at, 20))
+        numbers: tuple[int, ...] = struct.unpack(f"{order}5i", _at(file, at, 20))
+        kind, rows, columns, _, name = numbers
         number = kind // 10 % 10
         if min(rows, columns, name) < 0 or number >= len(_MAT4_BYTES):
             return 0

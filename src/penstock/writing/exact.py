@@ -49,9 +49,27 @@ def typed(values: Sequence[Any]) -> Any:
         found = pa.array(values)
     except OverflowError:
         found, kind = None, _with_all(values, pa.array([_small(value) for value in values]).type)
+    except (pa.ArrowException, TypeError) as error:
+        if any(map(_has_pairs, values)):
+            raise ValueError(
+                "it holds a list of pairs of two types, as a map column is read: make it two lists, or a mapping, in a "
+                "map before"
+            ) from error
+        raise
     else:
         kind = _with_all(values, found.type) if _any_within(found.type, ("is_timestamp", "is_duration")) else found.type
     return found if found is not None and found.type.equals(kind) else pa.array(values, kind)
+
+
+def _has_pairs(value: Any) -> bool:
+    """Return whether a value is, or holds, a list of pairs whose members have two types."""
+    if isinstance(value, Mapping):
+        return any(map(_has_pairs, cast("Mapping[Any, Any]", value).values()))
+    if not isinstance(value, list | tuple):
+        return False
+    held = cast("Sequence[Any]", value)
+    pairs = cast("list[tuple[Any, ...]]", [each for each in held if isinstance(each, tuple)])
+    return any(len(set(map(type, pair))) == len(pair) == 2 for pair in pairs) or any(map(_has_pairs, held))
 
 
 def _with_all(values: Iterable[Any], kind: Any) -> Any:
