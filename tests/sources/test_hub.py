@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -154,3 +155,11 @@ def test_a_stream_of_a_function_is_named_and_compared(caplog: pytest.LogCaptureF
     with pytest.raises(ps.StateError, match="'data' is not what it was"):
         resumed(lambda: ps.from_iterable(datasets.IterableDataset.from_generator(rows)))
     assert "nothing tells in which order ['data'] gives its samples" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [pa.time64("ns"), pa.date64(), pa.list_(pa.time64("ns"))])
+def test_columns_that_datasets_cuts_off_are_refused(kind: Any) -> None:
+    table = datasets.Dataset(pa.table({"x": pa.array([None, None], kind)}))
+    for make in (lambda: ps.from_sequence(table), lambda: ps.from_iterable(table.to_iterable_dataset())):
+        with pytest.raises(ps.ConfigError, match="'x' is .* would cut off"):
+            list(make())

@@ -62,6 +62,8 @@ def test_values_are_not_cut_off_by_the_types_of_python() -> None:
         python_values(pa.array([86_400_005], pa.date64()))
     with pytest.raises(ps.DataError, match="nanoseconds"):
         python_values(pa.ExtensionArray.from_storage(pa.opaque(pa.time64("ns"), "t", "v"), column("plain", TIME)))
+    with pytest.raises(ps.DataError, match="beyond those of Python's type"):
+        ps.from_sequence(pa.table({"x": pa.array([1 << 40], pa.timestamp("s"))}))[0]
     for kind in KINDS:
         held = column(kind, TIME, 5_000, TIME).slice(1, 1)
         assert python_values(held) == held.to_pylist()

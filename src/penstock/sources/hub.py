@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..errors import ConfigError
 from ..types import Ints, Json
 from .identity import Digest, keyed, sampled, value_digest
 from .rows import python_values
@@ -40,6 +41,7 @@ class HubStream:
         leaf = getattr(dataset, "_ex_iterable", None)
         plain = type(leaf).__name__ in _LEAVES and not dataset._distributed and not dataset._formatting
         self._shards = int(dataset.num_shards) if plain else 1
+        refuse_cut_off(dataset)
         self._tables = plain and bool(getattr(leaf, "iter_arrow", None)) and _is_plain(dataset.features)
 
     def names(self) -> Sequence[str]:
@@ -89,12 +91,24 @@ def _without_folders(value: Any) -> Any:
     return {name: _without_folders(each) for name, each in held.items()}
 
 
+def refuse_cut_off(dataset: Any) -> None:
+    """Raise `ConfigError` for columns of which `datasets` gives less than they hold: times of day in nanoseconds."""
+    schema: Any = getattr(dataset.features, "arrow_schema", ())
+    for field in schema:
+        if any(name in str(field.type) for name in ("time64[ns]", "date64")):
+            raise ConfigError(
+                f"the column {field.name!r} is {field.type}, of which `datasets` would cut off a part without a word: "
+                "store it as int64, or remove it (remove_columns)"
+            )
+
+
 def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
     """How to read neighbours of a map-style `datasets.Dataset`, `start` to `stop`.
 
     Plain columns without a format are taken from the Arrow table, anything else through the dataset's own slice; None
     where those are no mappings of columns, as with the formats that are tables.
     """
+    refuse_cut_off(dataset)
     form = dataset.format
     whole = form["type"] is None and set(form["columns"]) == set(dataset.column_names)
     if whole and dataset._indices is None and _is_plain(dataset.features):

@@ -118,7 +118,7 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
 
 
 def python_values(column: Any) -> list[Any]:
-    """Return the values of a column in the types of Python; a `DataError` for those that these would cut off.
+    """Return the values of a column in the types of Python; a `DataError` for those that do not fit.
 
     >>> import pyarrow as pa
     >>> python_values(pa.array([5_000], pa.time64("ns")))
@@ -126,7 +126,10 @@ def python_values(column: Any) -> list[Any]:
     """
     if any(name in str(column.type) for name in _CUT_OFF):
         _require_exact(column)
-    return column.to_pylist()
+    try:
+        return column.to_pylist()
+    except OverflowError as error:
+        raise DataError(f"a value of {column.type} is beyond those of Python's type: {error}") from error
 
 
 _CUT_OFF = ("time64[ns]", "date64", "extension")
