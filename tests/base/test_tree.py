@@ -328,6 +328,9 @@ def test_masked_arrays_do_not_lose_their_mask_elsewhere() -> None:
     for make in (ps.from_sequence, lambda array: ps.from_tokens(array, [0, 3])):
         with pytest.raises(ps.ConfigError, match="lose its mask"):
             make(MASKED)
+    for made in ({"x": MASKED}, MASKED):
+        with pytest.raises(ps.ConfigError, match="gave a masked array"):
+            ps.from_sequence(range(3)).map(lambda _, made=made: made, batched=3)[0:3].batch(3)[0]
     kept = next(iter(documents.skip(1).batch(1, collate=list)))[0]
     assert kept.mask.tolist() == [False, True, False]
 

@@ -106,6 +106,8 @@ class Batched(Columnwise):
         step = f"map(batched={self.n}): {name_of(self.fn)} gave"
         if not isinstance(given, Iterable) or isinstance(given, str | bytes):
             raise Miscounted(f"{step} a {type(given).__name__}{of}; a list of results, or columns: {{name: list, ...}}")
+        if isinstance(given, np.ma.MaskedArray):
+            raise Miscounted(f"{step} a masked array{of}: give its `filled()` values, and its mask as another column")
         array = isinstance(given, np.ndarray) and cast("npt.NDArray[Any]", given).ndim > 0
         found: Any = cast(Any, given) if array else list(cast("Iterable[Any]", given))
         if len(found) != count:
