@@ -8,10 +8,12 @@ line, the quickest first, as a run without a mutant has measured. The first fail
 timeout. Tests that fail without a mutant are named and left out. Each mutant prints a line, and its difference if it
 survived. Processes that a test starts anew import the sources as they are, so such tests kill few mutants here.
 
-`--suite test` runs what `make test` runs, `--suite test-all` everything. To compare them, write the mutants once
-(`--draw FILE`), judge both suites on them (`--drawn FILE --map FILE --table FILE`), and list the mutants that only the
-first table kills (`--compare ALL TEST`, which exits with 1 if there are any). `--seed` is also the seed of the property
-tests. With `--within SECONDS` a mutant that lives so long stays open; `--left FILE` keeps those for a longer run.
+`--suite test` runs what `make test` runs, `--suite test-all` everything, `--suite slow` what only the latter runs. To
+compare them, write the mutants once (`--draw FILE`), judge both suites on them (`--drawn FILE --map FILE --table FILE`),
+and list the mutants that only the first table kills (`--compare ALL TEST`, which exits with 1 if there are any). It is
+quicker to judge what `test` left (`--left FILE`: those that survived, too) by `--suite slow`: whatever that kills,
+`test` lost. `--seed` is also the seed of the property tests. With `--within SECONDS` a mutant that lives so long stays
+open.
 """
 
 from __future__ import annotations
@@ -41,12 +43,13 @@ from mutated import CORE, PACKAGE, ROOT, Mutant, drawn, modules, noted, read
 TESTS = """test_golden.py test_schedule.py mixing orders folds pack ops streams graph runtime plan test_loader.py
 test_semantics.py test_one_function.py test_machine.py""".split()
 OPTIONS = ("-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly")
+NOT_RUN = 70  # the exit status of a fork that could not become the mutant
 OPTIMIZED = 1  # the flag of the code of a function, which that of a class or a module has not
 
 
 def suite(options: argparse.Namespace) -> list[str]:
     """The options of pytest that choose the suite and the examples of its property tests."""
-    return ["-m", "not slow"] if options.suite == "test" else []
+    return {"test": ["-m", "not slow"], "slow": ["-m", "slow"], "test-all": []}[options.suite]
 
 
 # ---------------------------------------------------------------- which test executes which lines
@@ -162,7 +165,8 @@ def exchange(mutant: Mutant) -> bool:
     pairs = list(changed(*codes))
     if not all(was.co_flags & OPTIMIZED for was, _ in pairs):
         return False
-    functions = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
+    # Not isinstance(): some objects of torch warn when their __class__ is looked up.
+    functions = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == file]
     found = set[int]()
     for number, (was, now) in enumerate(pairs):
         for function in functions:
@@ -234,9 +238,13 @@ class Forks:
         with (folder / "said.txt").open("w") as out:
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
-        try:  # whatever happens, a fork ends here
+        try:
             if not exchange(mutant):
                 in_a_copy(mutant, tests, folder, self.options.seed)
+        except BaseException as error:
+            print("\nERROR", repr(error), flush=True)
+            os._exit(NOT_RUN)
+        try:  # whatever happens, a fork ends here
             self.failed = False
             for test, following in zip(tests, [*tests[1:], None], strict=True):
                 items[test].ihook.pytest_runtest_protocol(
@@ -265,6 +273,8 @@ class Forks:
             if run.limit < run.fair:
                 mark = "open"
         elif status:
+            if os.waitstatus_to_exitcode(status) == NOT_RUN:
+                mark = "not run"
             lines = (run.folder / "said.txt").read_text(errors="replace").splitlines()
             told = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
             how = told[-1] if told else f"status {status}"
@@ -299,7 +309,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", type=Path, help="below src/penstock; all of the core where none is named")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1, help="draws the mutants, and the examples of property tests")
-    parser.add_argument("--suite", choices=("test", "test-all"), default="test-all", help="as the targets of make")
+    parser.add_argument("--suite", choices=("test", "slow", "test-all"), default="test-all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after so many")
     parser.add_argument("--within", type=float, default=1e9, help="leave a mutant open that lives for so many seconds")
@@ -307,7 +317,7 @@ def main() -> int:
     parser.add_argument("--map", type=Path, help="keep there which test executes which lines")
     parser.add_argument("--draw", type=Path, help="write the mutants there and end")
     parser.add_argument("--drawn", type=Path, help="the mutants written there")
-    parser.add_argument("--left", type=Path, help="write the open mutants there")
+    parser.add_argument("--left", type=Path, help="write the mutants there that were not killed")
     parser.add_argument("--table", type=Path, help="write the result of every mutant there")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("ALL", "TEST"), help="two tables")
     options = parser.parse_args()
@@ -336,10 +346,13 @@ def main() -> int:
     counts = {mark: [m for m, result in forks.results if result == mark] for mark in ("killed", "SURVIVED", "open")}
     killed, survived, still_open = map(len, counts.values())
     count = max(len(forks.results), 1)
+    not_run = count - killed - survived - still_open
     print(f"{killed} of {count} killed ({killed / count:.1%}), {time.monotonic() - began:.0f} s")
-    print(f"{survived} survived, {still_open} open, {len(forks.left)} not tried")
+    print(f"{survived} survived, {still_open} open, {not_run} not run, {len(forks.left)} not tried")
     if options.left:
-        options.left.write_text(noted(counts["open"] + [mutant for _, mutant in forks.left]))
+        options.left.write_text(
+            noted([m for m, mark in forks.results if mark != "killed"] + [mutant for _, mutant in forks.left])
+        )
     if options.table:
         rows = [
             {"mutant": f"{m.module} {m.operator} {m.occurrence}", "result": result, "difference": m.difference()}
