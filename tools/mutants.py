@@ -9,11 +9,10 @@ timeout. Tests that fail without a mutant are named and left out. Each mutant pr
 survived. Processes that a test starts anew import the sources as they are, so such tests kill few mutants here.
 
 `--suite test` runs what `make test` runs, `--suite test-all` everything, `--suite slow` what only the latter runs. To
-compare them, write the mutants once (`--draw FILE`), judge both suites on them (`--drawn FILE --map FILE --table FILE`),
-and list the mutants that only the first table kills (`--compare ALL TEST`, which exits with 1 if there are any). It is
-quicker to judge what `test` left (`--left FILE`: those that survived, too) by `--suite slow`: whatever that kills,
-`test` lost. `--seed` is also the seed of the property tests. With `--within SECONDS` a mutant that lives so long stays
-open.
+compare them, write the mutants once (`--draw FILE`), judge both suites on them (`--drawn FILE --map FILE --table
+FILE`), and list the mutants that only the first table kills (`--compare ALL TEST`, which exits with 1 if there are
+any). It is quicker to judge what `test` left (`--left FILE`) by `--suite slow`: whatever that kills, `test` lost.
+`--seed` is also the seed of the property tests. With `--within SECONDS` a mutant that lives so long stays open.
 """
 
 from __future__ import annotations
