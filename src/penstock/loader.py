@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -237,13 +238,16 @@ class Loader(Shows):
 
     def _item(self, out: Delivery) -> tuple[int, Any]:
         """Return the next item in the buffer, and its place there."""
-        value = self._at(out.used) if self._copies is None else self._copies.take(out, self._at)
+        if self._copies is None:
+            place = min(out.used, len(out.values) - 1)  # another thread may have taken the last one meanwhile
+            return place, self._at(out, place)
+        value = self._copies.take(out, partial(self._at, out))
         return out.used, value  # copies fetch items ahead, which moves the places
 
-    def _at(self, place: int) -> Any:
+    def _at(self, out: Delivery, place: int) -> Any:
         """An item that is at hand; of a mapping with what is padding in it, where there may be some."""
         session = self._session
-        batch = session.out.values[place]
+        batch = out.values[place]
         if session.spread.remainder != "pad" or not isinstance(batch, Mapping):
             return batch
         if "valid" in batch:
@@ -251,7 +255,7 @@ class Loader(Shows):
                 "remainder='pad' notes in 'valid' which rows of a batch are padding, and the batch has a 'valid' of "
                 "its own: rename that with .map(...)"
             )
-        valid: Any = session.spread.valid(as_int(session.out.before(place)), session.epoch, session.rows())
+        valid: Any = session.spread.valid(as_int(out.before(place)), session.epoch, session.rows())
         if self._form is not None:
             (valid,) = self._form.values([valid])
         return {**cast("Mapping[str, Any]", batch), "valid": valid}

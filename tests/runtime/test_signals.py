@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from example_counts import rounds
 from leak_check import our_threads
 from penstock.runtime.ahead import Ahead
 from penstock.sources.held import Held
+from penstock.streams.stream import Tap
 from signals import Handler, alarms, children, handled, interrupted
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
@@ -117,6 +118,74 @@ def test_a_signal_handler_that_saves_the_state_gets_the_one_before_or_behind_the
         assert states[0] in (start, *(state for _, state in want))
     else:
         pytest.fail("the handler ran in every run: there are more places than were tried")
+
+
+def attempt(call: Callable[[], Any], given: list[Any], errors: list[Exception]) -> None:
+    try:
+        given.append(call())
+    except ps.ConfigError as error:
+        errors.append(error)
+
+
+@pytest.mark.parametrize("call", ["seek", "load", "set_weights", "next", "next of an iterator"])
+def test_a_signal_handler_that_moves_the_run_is_refused_while_an_item_is_made(call: str) -> None:
+    ds = ps.mix({"a": ps.from_sequence(range(40)), "b": ps.from_sequence(range(50, 90))}, stop="all_exhausted")
+    with ps.Loader(ds.map(str)) as loader:
+        want = list(loader)
+        next(iter(loader))
+        state = loader.state_dict()
+    refused = 0
+    for k in range(1, 2000, rounds(97, 3)):
+        with ps.Loader(ds.map(str), workers=k % 3) as loader:
+            it = ps.DatasetIterator(ds.map(str)) if "of an" in call else iter(loader)
+            calls: dict[str, Callable[[], Any]] = {
+                "next": it.__next__,
+                "next of an iterator": it.__next__,
+                "seek": lambda loader=loader: loader.seek(5),
+                "load": lambda loader=loader: loader.load_state_dict(state),
+                "set_weights": lambda loader=loader: loader.set_weights({"a": 2, "b": 1}),
+            }
+            errors, given = list[Exception](), list[Any]()
+            handler = Handler(k, partial(attempt, calls[call], given, errors))
+            found = [handled(handler, it.__next__) for _ in range(4)]
+        if not handler.raised:
+            break
+        if errors:
+            assert "while next() is at work" in str(errors[0])
+            assert found == want[:4]
+            refused += 1
+        elif "next" in call:
+            assert sorted(found + given) == sorted(want[:5])
+        elif call in ("seek", "load"):
+            start = 5 if call == "seek" else 1
+            assert any(found[n:] == want[start : start + 4 - n] for n in range(5))
+    assert refused
+
+
+def test_a_stream_whose_seek_is_interrupted_is_read_from_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = ps.from_iterable(lambda: range(20), identity="1").filter(odd)
+    with ps.Loader(ds, lanes=2) as loader:
+        want = list(loader)
+    seek, missing = Tap.seek, 0
+
+    def interrupted_once(tap: Tap, epoch: int, cursor: Any) -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            raise KeyboardInterrupt
+        seek(tap, epoch, cursor)
+
+    monkeypatch.setattr(Tap, "seek", interrupted_once)
+    for number in range(1, 9):
+        missing, found, passes = 0, list[int](), 0
+        with ps.Loader(ds, lanes=2) as loader:
+            missing = number
+            while passes < 2:
+                with suppress(KeyboardInterrupt):
+                    for item in loader:
+                        found.append(item)
+                    passes += 1
+        assert found == want * 2
 
 
 @pytest.mark.parametrize(("executor", "workers"), EXECUTORS)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base.rows import Rows, empty_rows
 from ..base.seams import world
+from ..errors import ConfigError
 from ..streams.budget import Weight, bytes_of_all
 from ..streams.step import Leaf
 from ..streams.stream import Stream, Tap, joined
@@ -36,6 +37,7 @@ class Delivery:
     ) -> None:
         self.stream, self.leaves, self.wide, self.most, self.room, self._form = stream, leaves, wide, most, room, form
         self._tap, self._counts, self._items, self.bytes = Tap(stream), np.zeros(len(leaves), np.int64), 0, 0.0
+        self._busy = False
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json) -> None:
@@ -70,9 +72,25 @@ class Delivery:
 
     def fill(self) -> None:
         """Have an item at hand; StopIteration where there is none."""
+        self.require_idle("next()")
         self.stop = len(self.values)
         if self.used < self.stop:
             return
+        self._busy = True
+        try:
+            self._fill()
+        finally:
+            self._busy = False
+
+    def require_idle(self, call: str) -> None:
+        """Refuse a call that comes while items are made: each would take or move what the other one works on."""
+        if self._busy:
+            raise ConfigError(
+                f"{call} while next() is at work on the same run: from a signal handler, a function of the pipeline or "
+                "another thread; have a signal handler set a flag, and look at it between two items"
+            )
+
+    def _fill(self) -> None:
         if self._ended:
             raise StopIteration
         careful = self._astray
@@ -92,6 +110,14 @@ class Delivery:
 
     def ahead(self, n: int) -> None:
         """Have up to `n` items at hand, where there are so many. What fails is thrown when its turn comes."""
+        self.require_idle("next()")
+        self._busy = True
+        try:
+            self._ahead(n)
+        finally:
+            self._busy = False
+
+    def _ahead(self, n: int) -> None:
         while self.stop - self.used < n and not (self._ended or self._astray):
             self._astray = True
             try:

@@ -106,6 +106,7 @@ class Session:
 
         A signal handler that asks for the state in the middle of it gets the state before it.
         """
+        self.out.require_idle("a change of the position or the weights")
         before = {**vars(self)}
         if self._unchanged is None:
             self._unchanged = before

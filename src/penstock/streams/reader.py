@@ -139,9 +139,11 @@ class Reader:
             self._read(as_int(max(1, stop - self._held[epoch][1]), _APART))
 
     def _go(self, place: Place) -> None:
-        self._epoch, number, cursor = place
-        self._tap.seek(self._epoch, cursor)
-        self._held[self._epoch] = number, number
+        epoch, number, cursor = place
+        self._epoch = -1
+        self._tap.seek(epoch, cursor)
+        self._held[epoch] = number, number
+        self._epoch = epoch
 
     def _read(self, n: int) -> None:
         """Up to `n` items more of the pass."""
