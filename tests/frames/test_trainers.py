@@ -169,6 +169,33 @@ def test_processes_of_one_share_that_stand_apart_are_refused() -> None:
             ps.Loader(rows).load_state_dict(states)
 
 
+def test_processes_of_different_runs_are_refused_at_equal_steps() -> None:
+    """One of the states won silently: other weights, skips, seeds or batches on some ranks."""
+    rows, more = ps.from_sequence(range(40), name="a"), ps.from_sequence(range(40), name="b")
+    mixed = ps.mix({"a": rows, "b": more}, {"a": 1, "b": 1})
+
+    def state_of(dataset: ps.Dataset, steps: int, weights: dict[str, float] | None = None, **options: Any) -> Any:
+        loader = ps.Loader(dataset, **options)
+        _ = list(zip(range(steps), loader, strict=False))
+        if weights:
+            loader.set_weights(weights)
+        return loader.state_dict()
+
+    one = state_of(mixed.batch(2), 2)
+    skipped = mixed.batch(2).plan.after(one).skip(range(5, 6)).state
+    filtered = rows.filter(lambda x: x != 7).repeat()
+    for first, other, named in (
+        (one, state_of(mixed.batch(2), 2, {"a": 1, "b": 3}), "changes"),
+        (one, skipped, "changes"),
+        (state_of(rows.shuffle(seed=0), 4), state_of(rows.shuffle(seed=1), 4), "pipelines"),
+        (one, state_of(mixed.batch(4), 1), "steps"),
+        (one, state_of(mixed.batch(2), 2, remainder="pad"), "steps"),
+        (state_of(filtered, 4, lanes=4), state_of(filtered, 4, lanes=8), "lanes"),
+    ):
+        with pytest.raises(ps.StateError, match=f"are of different runs, with other {named}"):
+            require_one_step([stand_of(unseal(first)), stand_of(unseal(other))], 2)
+
+
 def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:
     rows = ps.from_sequence(range(100))
     with pytest.raises(ps.ConfigError, match="made for world_size=1, and the trainer has 2"):

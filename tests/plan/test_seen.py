@@ -166,3 +166,15 @@ def test_what_is_found_comes_one_after_the_other() -> None:
     assert list(plan.finds("a", 7, range(3, 70_000))) == plan.find("a", 7, range(3, 70_000))
     ends = plan.finds("a", 7)  # of what never ends
     assert [next(ends) for _ in range(4)] == plan.find("a", 7, range(400))[:4]
+
+
+def test_what_was_seen_is_told_where_no_step_can_follow() -> None:
+    """The pass is shorter than the steps that the run would go on with: that ended in a `ZeroDivisionError`."""
+    rows = ps.from_sequence(range(3), name="rows")
+    loader = ps.Loader(rows.batch(2))
+    list(loader)
+    longer = rows.batch(4, drop_remainder=True)
+    later = ps.Loader(longer)
+    later.load_state_dict(loader.state_dict())
+    plan = longer.plan.after(later.state_dict())
+    assert plan.seen().samples == plan.counts(step=plan.next_step) == {"rows": 3}

@@ -222,7 +222,7 @@ def test_other_weights_hold_from_what_was_not_taken() -> None:
         with pytest.raises(ps.ConfigError, match="needs at="):
             other.set_weights({"a": 1, "b": 0})
         other.set_weights({"a": 1, "b": rank}, at=50)
-    with pytest.raises(ps.StateError, match="different changes"):
+    with pytest.raises(ps.StateError, match="other changes"):
         resumed(make, [other.state_dict() for other in states])
 
 

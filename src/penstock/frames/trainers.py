@@ -55,7 +55,7 @@ def require_one_step(stands: Sequence[Mapping[str, Any]], ranks: int) -> None:
     Raises:
         StateError: on all processes.
 
-    >>> require_one_step([{"place": [0, 4], "step": 1, "data": {}}] * 2, ranks=1)
+    >>> require_one_step([{"place": [0, 4], "step": 1, "data": {}, "run": {}}] * 2, ranks=1)
     """
     require_equal_stands(dict(enumerate(stands)), "rank" if len(stands) == ranks else "process")
 

@@ -208,6 +208,8 @@ class Plan(Questions, Generic[D]):
 
     def _rows_at(self, item: int) -> range:
         """The rows of an item."""
+        if self.size == 0:
+            raise IndexError(f"position {item} of a plan of 0: a pass has fewer rows than an item takes")
         group, size = tail_of(self._base.flow).group, self._rows_op.size
         epoch, place = divmod(item, self.size) if self.size else (0, item)
         first = epoch * (size or 0) + place * group
@@ -309,9 +311,9 @@ class Plan(Questions, Generic[D]):
         found = self._edited(*edits)
         if edits and not self._has_the_past_of(found):
             raise ConfigError(
-                f"plan.exclude({', '.join(edit.source for edit in edits if isinstance(edit, Exclude))}): shares of "
-                "tokens would have put the samples that take their places before what was given by now, and the past "
-                "is fixed: leave them out some steps later, or others"
+                f"plan.exclude({', '.join(edit.source for edit in edits if isinstance(edit, Exclude))}): that would "
+                "change what was given by now, as shares of tokens and rows packed together follow from all their "
+                "samples, and the past is fixed: leave them out some steps later, or others"
             )
         return found
 

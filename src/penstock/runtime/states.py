@@ -58,7 +58,7 @@ def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
     apart = "settling" in body or bool(body.get("ended"))
     place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]
     data = {name: fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
-    stand: dict[str, Json] = {"place": place, "step": body.get("step"), "data": data}
+    stand: dict[str, Json] = {"place": place, "step": body.get("step"), "data": data, "run": _run_of(body)}
     if "lanes" not in body and "settling" not in body:
         return stand
     at, settling = cast("Json", body.get("at")), cast("Json", body.get("settling"))
@@ -70,25 +70,46 @@ def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
     }
 
 
+def _run_of(body: Mapping[str, Any]) -> dict[str, Json]:
+    """Return what all ranks of a run have in common, each under the name that an error gives it."""
+    run: dict[str, Json] = {name: fingerprint(body.get(key)) for name, key in _OF_A_RUN.items()}
+    records = entries_of(body, "records")
+    return {**run, "steps (ranks, batches, remainder)": fingerprint(_kind_of_steps(records[-1])) if records else None}
+
+
+def _kind_of_steps(record: Any) -> Json:
+    return {name: record.get(name) for name in ("rows", "ranks", "remainder", "batches")}
+
+
 def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
-    """Refuse the ranks of a checkpoint that stand at different steps, or read different data.
+    """Refuse the ranks of a checkpoint that stand at different steps, run different pipelines or read different data.
 
     All checkpoints of several ranks ask this, of what each rank says of itself (`stand_of`): when they are saved, where
     ranks can be asked, and when they are loaded. Where several processes are one rank (tensor parallelism), all
     processes are asked, and `unit` is "process".
 
-    >>> place = {"place": [0, 16], "step": 4, "data": {}}
+    >>> place = {"place": [0, 16], "step": 4, "data": {}, "run": {}}
     >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     penstock.errors.StateError: the states are of different moments: rank 0 stood at step 4, rank 1 at step 5; save ...
     """
+    for (first, one), (rank, other) in pairwise(stands.items()):
+        if differ := [name for name, ours in one["run"].items() if ours != other["run"].get(name)]:
+            raise StateError(
+                f"{_PLURAL[unit]} {first} and {rank} are of different runs, with other {' and '.join(differ)}: give "
+                f"all {_PLURAL[unit]} the same pipeline and options, and make changes on all after the same step"
+            )
     placed = [rank for rank, one in stands.items() if one["place"] is not None]
     shares = {(one["share"], one["own"]) for one in stands.values() if "share" in one}
     apart = len(shares) > len(dict(shares))
     if apart or len({canonical(stands[rank]["place"]) for rank in placed}) > 1:
         shown = [*stands] if apart else placed
-        steps = [f"{unit} {rank} {'stood ' * (rank == shown[0])}at step {stands[rank]['step']}" for rank in shown]
+        one_step = len({stands[rank]["step"] for rank in shown}) == 1 and not apart
+        steps = list[str]()
+        for rank in shown:
+            where = f" of pass {stands[rank]['place'][0]}" if one_step else ""
+            steps.append(f"{unit} {rank} {'stood ' * (rank == shown[0])}at step {stands[rank]['step']}{where}")
         told = ", ".join(steps[:_SHOWN]) + (f" and {len(steps) - _SHOWN} more" if len(steps) > _SHOWN else "")
         raise StateError(
             f"the states are of different moments: {told}; save on all {_PLURAL[unit]} after the same step, or use an "
@@ -103,6 +124,7 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
             )
 
 
+_OF_A_RUN = {"pipelines": "fingerprint", "lanes": "lanes", "changes (weights, skips, exclusions)": "changes"}
 _SHOWN = 8  # ranks that are named
 _PLURAL = {"rank": "ranks", "process": "processes"}
 

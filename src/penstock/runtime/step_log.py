@@ -85,6 +85,8 @@ class StepRecord:
         steps = step - self.step
         if rows is None:
             return self.row + steps * self.rows
+        if not self.in_pass(rows):
+            return self.row
         here = rows - self.row % rows  # to the end of the pass in which the record was made
         if steps < self.in_pass(here):
             return self.row + steps * self.rows
