@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -141,12 +143,30 @@ class Private:
         self._index, self._file = index, object()
 
 
+class Words:
+    """A document as text libraries have it: all that it holds is in a private list."""
+
+    def __init__(self, index: int) -> None:
+        self._words = [str(index), "end"]
+
+
+class Wrapped:
+    def __init__(self, index: int) -> None:
+        self._below = Words(index)
+
+
 def remembering(index: int) -> Any:
     return lambda step=1: index * step
 
 
 HIDING = {
     "private attributes": Private,
+    "private lists": Words,
+    "private objects": Wrapped,
+    "expressions": lambda index: re.compile(f"a{{{index}}}"),
+    "generators": np.random.default_rng,
+    "slices": slice,
+    "elements": lambda index: ElementTree.fromstring(f"<a>{index}</a>"),
     "streams of bytes": lambda index: io.BytesIO(bytes([index])),
     "errors": lambda index: ValueError(str(index)),
     "functions": remembering,

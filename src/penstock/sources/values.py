@@ -1,16 +1,18 @@
 """Values as canonical text: equal values have one spelling in every process, whatever their addresses and hashes are.
 
 Plain JSON is spelled by the encoder at once. Arrays and bytes count by their content, sets and mappings whatever their
-order is, objects by their public attributes. Of what has no content that can be read, only the type counts.
+order is, objects by their public attributes, or else by private ones, or else by what `pickle` stores. Of what has no
+content that can be read, only the type counts.
 """
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property, partial
@@ -150,8 +152,11 @@ class Speller:
         held = _attributes(thing, kind)
         if not held and isinstance(thing, Sequence):
             return [kind.__qualname__, *cast("Sequence[Any]", thing)]
-        held = held or {name: value for name, value in _held(thing, kind).items() if isinstance(value, _PLAIN)}
-        return [_outside(thing), held] if held else _outside(thing)
+        if not held:  # plain values first: they name a sample, others may be caches
+            private = {name: value for name, value in _held(thing, kind).items() if value is not None}
+            plain = {name: value for name, value in private.items() if isinstance(cast(object, value), _PLAIN)}
+            held = plain or private
+        return [_outside(thing), held or _pickled(thing, kind)]
 
 
 class _TooManyError(Exception):
@@ -199,6 +204,18 @@ def _held(thing: Any, kind: type) -> dict[str, Any]:
     """All attributes of an object."""
     slots = [name for base in kind.__mro__ for name in _names(base.__dict__.get("__slots__", ()))]
     return {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(thing, "__dict__", {})
+
+
+def _pickled(thing: Any, kind: type) -> Any:
+    """Return what `pickle` makes an object of again, such as a compiled expression; None if it cannot be pickled."""
+    try:
+        reduce: Any = copyreg.dispatch_table.get(kind)
+        made: Any = reduce(thing) if reduce else thing.__reduce_ex__(4)
+    except Exception:  # files, locks, results of matches
+        return None
+    if isinstance(made, str):
+        return made
+    return [[*cast("Iterator[Any]", part)] if isinstance(part, Iterator) else part for part in made[1:]]
 
 
 def _names(slots: str | Iterable[str]) -> Iterable[str]:
