@@ -16,6 +16,7 @@ from penstock.sources.identity import sampled
 from penstock.testing import assert_covers, assert_resumes
 
 datasets: Any = pytest.importorskip("datasets")
+distributed: Any = pytest.importorskip("datasets.distributed")
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +118,34 @@ def test_a_stream_of_a_table_in_another_order_and_another_buffer_are_refused() -
             lambda: ps.from_iterable(stream.shuffle(seed=1, buffer_size=7)),
             lambda: ps.from_iterable(stream.shuffle(seed=1, buffer_size=8)),
         )
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_streams_split_by_node_resume_at_every_position_and_on_their_node(shards: int) -> None:
+    def node(rank: int) -> Any:
+        stream = table().to_iterable_dataset(num_shards=shards)
+        return distributed.split_dataset_by_node(stream, rank=rank, world_size=2)
+
+    def seen(make: Any) -> ps.Dataset:
+        return ps.from_iterable(make, name="rows")
+
+    want = [row["x"] for row in node(1)]
+    assert len(want) == 20
+    for made in (node(1), lambda: node(1)):
+        whole = [row["x"] for row in seen(made)]
+        assert whole == want
+        for at in (1, 7, 19):
+            with ps.Loader(seen(made), lanes=1) as loader:
+                for _, _ in zip(range(at), loader, strict=False):
+                    pass
+                state = loader.state_dict()
+            with ps.Loader(seen(made), lanes=1) as loader:
+                loader.load_state_dict(through_json(state))
+                assert [row["x"] for row in loader] == want[at:]
+    with ps.Loader(seen(node(1)), lanes=1) as loader:
+        state = loader.state_dict()
+    with ps.Loader(seen(node(0)), lanes=1) as other, pytest.raises(ps.StateError, match="other steps"):
+        other.load_state_dict(state)
 
 
 def test_seeds_load_in_silence() -> None:

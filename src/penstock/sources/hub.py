@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -51,15 +52,18 @@ class HubStream:
     def open(self, name: str, row: int, /) -> Iterator[Any]:
         """The rows of a shard, from a row on."""
         part = self._dataset.shard(self._shards, int(name)) if self._shards > 1 else self._dataset
-        part = part.skip(row) if row else part
+        passed = 0 if can_skip(part) else row
+        part = part.skip(row) if row and not passed else part
         # Not `iter(part)`, which in a worker of a torch DataLoader gives only that worker's share.
-        return _batches(part.with_format("arrow")) if self._tables else _singles(part.iter(1))
+        return _batches(part.with_format("arrow")) if self._tables else islice(_singles(part.iter(1)), passed, None)
 
     def digest(self) -> Digest:
         """Return what the dataset reads, and the steps and seeds that order it."""
         if self.identity is not None:
             return {"identity": str(self.identity)}
         made = [_told(self._dataset._ex_iterable), _told(getattr(self._dataset, "_shuffling", None))]
+        if self._dataset._distributed is not None:
+            made.append([self._dataset._distributed.rank, self._dataset._distributed.world_size])
         return {"steps": value_digest([*made, int(getattr(self._dataset, "epoch", 0)), self._shards])}
 
     @property
@@ -70,6 +74,11 @@ class HubStream:
     def describe(self) -> Json:
         """That it is a stream, and how many shards it has."""
         return {"type": "datasets.IterableDataset", "shards": self._shards}
+
+
+def can_skip(thing: Any) -> bool:
+    """Return whether `skip(n)` passes over the first n samples. A stream split by node skips before it is split."""
+    return callable(getattr(thing, "skip", None)) and getattr(thing, "_distributed", None) is None
 
 
 def described_rows(dataset: Any) -> Callable[[Ints], list[Any]]:

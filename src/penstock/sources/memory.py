@@ -17,7 +17,7 @@ from ..base.spans import Spans
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
 from .chain import by_part, starts_of
-from .hub import described_rows, slicer
+from .hub import can_skip, described_rows, slicer
 from .identity import Digest, aside, content, sampled
 from .rows import rows_of
 from .travel import packed, unpacked
@@ -264,7 +264,7 @@ class Iterable:
     def open(self, name: str, row: int, /) -> Iterator[Any]:
         """The samples from `row` on."""
         made = self._factory()
-        if row and callable(getattr(made, "skip", None)):
+        if row and can_skip(made):
             return iter(made.skip(row))
         samples = iter(made)
         passed = 0
