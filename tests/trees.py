@@ -18,6 +18,7 @@ from helpers import numbers
 from penstock.folds import BatchByTokens
 from penstock.graph.ends import endless
 from penstock.graph.indexed import why_not
+from penstock.graph.nodes import step_names
 from penstock.plan import Plan
 
 Key = tuple[str, int, int]
@@ -183,6 +184,14 @@ def changed(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
     raise AssertionError(tree)
 
 
+def inserted(tree: Tree, number: int, step: Callable[[Tree], Tree]) -> Tree:
+    """The description with one more step above the part of this number, counted from below and over again."""
+    parts, place = count(), count()
+    changed(tree, lambda part: (next(parts), part)[1])
+    number %= next(parts)
+    return changed(tree, lambda part: step(part) if next(place) == number else part)
+
+
 def other_order(tree: Tree) -> Tree:
     """The names of every mixture written in the opposite order."""
     return changed(tree, lambda part: ("mix", part[1][::-1], *part[2:]) if part[0] == "mix" else part)
@@ -211,6 +220,11 @@ class Grown:
 
     def then(self, method: str, *args: Any, **options: Any) -> Grown:
         return Grown((method, self.tree, args, tuple(options.items())), getattr(self.ds, method)(*args, **options))
+
+    def then_random(self, draw: Draw, method: str, *args: Any, **options: Any) -> Grown:
+        """Add a random step, which has a name in one of three cases."""
+        name = draw(st.sampled_from([None, None, *sorted({"x", "y", "z"} - step_names(self.ds.flow))[:1]]))
+        return self.then(method, *args, **options, **({} if name is None else {"name": name}))
 
 
 def trained(ds: ps.Dataset) -> ps.Dataset:
@@ -251,11 +265,13 @@ def ordered(draw: Draw, name: str, pack: Pack) -> Grown:
         ):
             case "shuffle":
                 buckets = draw(st.sampled_from([None, None, 2, 5]))
-                flow = flow.then("shuffle", seed=draw(st.sampled_from([None, 0, 1])), buckets=buckets)
+                flow = flow.then_random(draw, "shuffle", seed=draw(st.sampled_from([None, 0, 1])), buckets=buckets)
             case "block":
-                flow = flow.then("shuffle", seed=1, block=(draw(st.integers(1, 3)), draw(st.integers(1, 3))))
+                flow = flow.then_random(
+                    draw, "shuffle", seed=1, block=(draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+                )
             case "window":
-                flow = flow.then("shuffle", seed=1, window=draw(st.integers(1, 5)))
+                flow = flow.then_random(draw, "shuffle", seed=1, window=draw(st.integers(1, 5)))
             case "slice" if n > 1:
                 start, step = draw(st.integers(0, n - 1)), draw(st.sampled_from([1, 1, 2, -1]))
                 flow = flow.then("slice", start, None if step < 0 else draw(st.integers(start + 1, n)), step)
@@ -337,13 +353,13 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
         if flow.ds._size is None and (planned or draw(st.integers(0, 2)) == 0):
             flow = flow.then("limit", draw(st.integers(1, 30)))
         multiple = options.get("pad_to_multiple", 1)
-        flow = flow.then("pack", draw(st.integers(4, 12)) // multiple * multiple, method, **options)
+        flow = flow.then_random(draw, "pack", draw(st.integers(4, 12)) // multiple * multiple, method, **options)
     for _ in range(draw(st.integers(0, 2))):
         size = flow.ds._size
         steps = ["shuffle", "slice", "select", "skip", "batch", "drop", "repeat", "each", "map", "random"]
         match draw(st.sampled_from(steps)):
             case "shuffle" if size:
-                flow = flow.then("shuffle", seed=4, buckets=draw(st.sampled_from([None, 1, 3])))
+                flow = flow.then_random(draw, "shuffle", seed=4, buckets=draw(st.sampled_from([None, 1, 3])))
             case "slice" if size is None or size > 2:
                 flow = flow.then("slice", 1, min(size or 20, 20))
             case "select" if size:
@@ -361,7 +377,7 @@ def grown(draw: Draw, kinds: Any = ("mix", "mix", "concat", "zip")) -> Grown:
             case "map":
                 flow = flow.then("map", fused)
             case "random":
-                flow = flow.then("random_map", noisy)
+                flow = flow.then_random(draw, "random_map", noisy)
     return flow
 
 
@@ -478,19 +494,19 @@ def _step(draw: Draw, flow: Grown) -> Grown:
             return flow.then("flat_map", spread)
         case "pack":
             method = draw(st.sampled_from(["concat_split", "first_fit", "best_fit"]))
-            return flow.then("map", tokens).then("pack", draw(st.integers(7, 12)), method)
+            return flow.then("map", tokens).then_random(draw, "pack", draw(st.integers(7, 12)), method)
         case "pack_features":
             return flow.then("map", features).then("pack_features", {"ask": 9, "say": 6}, "first_fit")
         case "buffer":
-            return flow.then("shuffle_buffer", draw(st.integers(1, 6)))
+            return flow.then_random(draw, "shuffle_buffer", draw(st.integers(1, 6)))
         case "window":
-            return flow.then("shuffle", window=draw(st.integers(1, 5)))
+            return flow.then_random(draw, "shuffle", window=draw(st.integers(1, 5)))
         case "buckets":
             return flow.then("bucket_by_length", [3, 5], draw(st.integers(1, 3)), size=weight, collate=list)
         case "by_tokens":
             return flow.then("batch_by_tokens", draw(st.integers(7, 15)), size=weight, collate=list)
         case "fold":
-            return flow.then("fold", BatchByTokens(9), size=weight, build=list)
+            return flow.then_random(draw, "fold", BatchByTokens(9), size=weight, build=list)
         case "rebatch":
             return flow.then("map", tokens).then("rebatch", draw(st.integers(1, 5)), draw(st.booleans()))
         case "limit":
@@ -506,7 +522,7 @@ def _step(draw: Draw, flow: Grown) -> Grown:
         case "index":
             return flow.then("map_with_index", labelled)
         case "random":
-            return flow.then("random_map", noisy)
+            return flow.then_random(draw, "random_map", noisy)
         case "source":
             return flow.then("with_source", named)
         case "seed":

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, note, reject
+from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import ConfigError, StateError
+from example_counts import examples
+from penstock.errors import ConfigError, IndexedError, StateError
 from penstock.folds import BatchByTokens
+from penstock.graph.indexed import why_not
+from trees import Tree, build, described, inserted, show, streams
+from usage import FEW, answer, plain
 
 Step = Callable[..., ps.Dataset]
 
@@ -128,6 +135,45 @@ def test_a_named_step_that_is_inserted_changes_nothing() -> None:
     twice = numbers().shuffle(seed=1, name="mine").shuffle(seed=1)
     alone = [x.index for x in numbers().shuffle(seed=1).plan.at(slice(0, 30))]
     assert [x.index for x in twice.plan.at(slice(0, 30))] == [[x.index for x in shuffles][i] for i in alone]
+
+
+def run(ds: ps.Dataset, steps: int, state: Any = None, **options: Any) -> tuple[list[Any], Any]:
+    """The next items of a loader with their keys, and the state after them."""
+    with ps.Loader(ds, **options) as loader:
+        if state is not None:
+            loader.load_state_dict(state, on_mismatch="adopt")
+        items = [(plain(x), loader.keys()) for x in islice(loader, steps)]
+        return items, loader.state_dict()
+
+
+@examples(80)
+@given(
+    tree=st.one_of(described(), streams()),
+    number=st.integers(0, 20),
+    rank=st.sampled_from([(0, 1), (1, 2), (2, 3)]),
+    lanes=st.sampled_from([1, 3, 6]),
+    at=st.integers(0, 5),
+)
+def test_a_named_step_that_is_inserted_anywhere_changes_nothing(
+    tree: Tree, number: int, rank: tuple[int, int], lanes: int, at: int
+) -> None:
+    more = inserted(tree, number, lambda part: ("random_map", part, (unchanged,), (("name", "inserted"),)))
+    note(f"{show(tree)}\n{show(more)}")
+    assume("unit='tokens'" not in show(tree))  # lengths are not known above a function
+    before = build(tree)
+    try:
+        after = build(more)
+    except (ConfigError, IndexedError):
+        reject()  # such as a slice of packed documents whose lengths are no longer known
+    assume((why_not(before.flow) is None) == (why_not(after.flow) is None))
+    options: Any = {"rank": rank[0], "world_size": rank[1], "remainder": "keep", "lanes": lanes}
+    want = answer(lambda: run(before, FEW, **options)[0])
+    assert answer(lambda: run(after, FEW, **options)[0]) == want
+    if not isinstance(want, str):
+        state = run(before, at, **options)[1]
+        with suppress(StateError):  # what cannot be adopted is refused
+            rest = run(after, FEW, state, **options)[0]
+            assert rest == run(before, FEW, state, **options)[0]
 
 
 def test_an_unnamed_step_that_is_inserted_or_named_changes_the_later_unnamed_ones_of_its_kind() -> None:
