@@ -115,6 +115,27 @@ def test_mp3_files_joined_into_one_are_refused() -> None:
         Audio(Blob(sound("MP3") * 2)).samples()
 
 
+@pytest.mark.parametrize("format", ["OGG", "OPUS"])
+def test_ogg_files_joined_into_one_are_refused(format: str) -> None:
+    with pytest.raises(DataError, match="put together of several files"):
+        Audio(Blob(sound(format) * 2)).samples()
+
+
+@pytest.mark.parametrize("format", ["OGG", "OPUS"])
+@pytest.mark.parametrize("part", [0.3, 0.5, 0.7, 0.85, 0.95])
+@pytest.mark.parametrize("lost", ["zeroed", "dropped"])
+def test_ogg_data_with_a_gap_is_refused(format: str, part: float, lost: str) -> None:
+    body = sound(format)
+    at = int(len(body) * part)
+    gap = body[:at] + (bytes(200) if lost == "zeroed" else b"") + body[at + 200 :]
+    with pytest.raises(DataError, match="the sound cannot be decoded"):
+        Audio(Blob(gap)).samples()
+
+
+def test_what_follows_the_end_of_ogg_data_is_no_sound() -> None:
+    assert Audio(Blob(sound("OGG") + b"TAG" + bytes(125))).samples().shape == (1, 24_000)
+
+
 # ---------------------------------------------------------------- pictures
 
 
@@ -218,13 +239,13 @@ CLAIMS |= {"mpeg": "mpeg2video", "vob": "mpeg2video"}
 _MADE: dict[Any, bytes] = {}
 
 
-def video(format: str, times: Sequence[float] = EVEN, reordered: int = 0) -> bytes:
+def video(format: str, times: Sequence[float] = EVEN, reordered: int = 0, **options: str) -> bytes:
     """Frame `n` is of five stripes, white where a bit of `n` is set."""
     av: Any = pytest.importorskip("av")
-    if (key := (format, tuple(times), reordered)) in _MADE:
+    if (key := (format, tuple(times), reordered, *options.items())) in _MADE:
         return _MADE[key]
     file, codec, rate = io.BytesIO(), (VIDEOS | CLAIMS)[format], 25 if format in CLAIMS else 10
-    with av.open(file, "w", format=format) as container:
+    with av.open(file, "w", format=format, options=options) as container:
         stream = container.add_stream(codec, rate=rate, options={"bf": str(reordered)} if codec == "libx264" else {})
         stream.width, stream.height = 48, 16
         stream.pix_fmt = {"gif": "rgb8", "apng": "rgb24"}.get(format, "yuv420p")
@@ -272,6 +293,33 @@ def test_a_video_that_was_cut_off_gives_its_frames_or_is_refused(format: str) ->
                     assert read(ask()) == [number]
                 except DataError as error:
                     assert str(error).startswith("7.v: ")
+
+
+def refused(body: bytes) -> None:
+    with pytest.raises(DataError, match="7.v: the video cannot be decoded: it is (cut off|damaged)"):
+        Video(Blob(body), "7.v").clip(0, 2.35, 10)
+
+
+def test_a_fragmented_video_with_a_gap_is_refused() -> None:
+    body = video("mp4", movflags="frag_keyframe+empty_moov")
+    assert len(Video(Blob(body)).clip(0, 2.4, 10)) == 24
+    at = body.find(b"moof", body.find(b"moof") + 4) - 4
+    refused(body[:at] + bytes(len(body) - at))
+    refused(body[:at] + bytes(600) + body[at + 600 :])
+    refused(body[: at + 5])
+
+
+def test_a_transport_stream_with_a_clock_before_each_packet_that_was_cut_off_is_refused() -> None:
+    body = video("mpegts", mpegts_m2ts_mode="1")
+    assert len(Video(Blob(body)).clip(0, 2.3, 10)) == 23
+    refused(body[:-50])
+
+
+def test_a_transport_stream_that_was_not_written_to_its_end_is_refused() -> None:
+    body = video("mpegts")
+    refused(body[: len(body) // 2] + bytes(len(body) - len(body) // 2))
+    at = len(body) // 188 // 2 * 188
+    refused(body[:at] + body[at + 3 * 188 :])
 
 
 @pytest.mark.parametrize("format", CLAIMS)

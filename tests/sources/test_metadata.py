@@ -217,3 +217,51 @@ def test_tables_whose_current_files_are_not_known_are_named(
     with caplog.at_level(logging.WARNING, "penstock"):
         assert len(ps.read(tmp_path / "data/*.parquet")) == 1
     assert "name the files of the version to read" in caplog.text
+
+
+@pytest.mark.parametrize("pattern", ["", "*", "*.json*"])
+@pytest.mark.parametrize("name", ["schema.json", "metadata.json", "stats.json", "b.json"])
+def test_a_json_beside_lines_of_json_is_not_taken_for_rows(name: str, pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    (tmp_path / name).write_text('{"type": "object"}')
+    with pytest.raises(ConfigError, match=rf"'a.jsonl' and {name}: .* write \*.jsonl, or name"):
+        ps.read(tmp_path / pattern)
+    assert [row["n"] for row in ps.read(tmp_path / "*.jsonl")] == [1]
+
+
+@pytest.mark.parametrize("pattern", ["", "*"])
+@pytest.mark.parametrize("other", [".gz", ".zst"])
+def test_a_file_beside_its_packed_copy_is_refused(other: str, pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    (tmp_path / f"a.jsonl{other}").write_bytes(b"packed")
+    with pytest.raises(ConfigError, match="means 'a.jsonl' and a packed copy of it"):
+        ps.read(tmp_path / pattern)
+
+
+@pytest.mark.parametrize("name", ["b.jsonl.bz2", "b.jsonl.xz", "b.parquet.gz", "b.csv.zip", "b.tgz"])
+def test_packed_data_that_is_not_read_is_not_left_out_of_a_folder_in_silence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    (tmp_path / name).write_bytes(b"packed")
+    with pytest.raises(ConfigError, match=rf"holds packed data that is not read \({name}\)"):
+        ps.read(tmp_path)
+
+
+def test_two_revisions_in_the_cache_of_the_hub_are_refused(tmp_path: Path) -> None:
+    cache = tmp_path / "datasets--a--b"
+    for number, revision in enumerate(["0a", "1b"]):
+        for folder in ("blobs", f"snapshots/{revision}/data"):
+            (cache / folder).mkdir(parents=True, exist_ok=True)
+        (cache / f"blobs/{number}").write_text(f'{{"n": {number}}}\n')
+        (cache / f"snapshots/{revision}/data/a.jsonl").symlink_to(f"../../../blobs/{number}")
+    for pattern in ("snapshots/*/data/*.jsonl", "**/*.jsonl"):
+        with pytest.raises(ConfigError, match="2 revisions of the dataset in .*name the folder of one, 0a, 1b"):
+            ps.read(cache / pattern)
+    assert [row["n"] for row in ps.read(cache / "snapshots/1b/**/*.jsonl")] == [1]
+
+
+def test_what_trainers_and_file_systems_keep_beside_data_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    np.arange(5, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    for name in ("lost+found/b.bin", "training_args.bin", "pytorch_model-00001-of-00002.bin", "optimizer.bin"):
+        (tmp_path / name).write_bytes(b"....")
+    assert [len(each) for each in ps.read(tmp_path / "**/*.bin", dtype="uint16")] == [5]

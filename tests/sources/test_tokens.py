@@ -510,3 +510,44 @@ def test_raw_tokens_stay_raw(tmp_path: Path) -> None:
     ids = np.arange(1_000, dtype=np.uint16)
     (tmp_path / "raw.bin").write_bytes(ids.tobytes())
     assert ps.read(tmp_path / "raw.bin", dtype="uint16")[0].tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("tokens", ["0,3\n3,6\n", "", "0,3\n3,9\n"])
+def test_a_table_that_does_not_hold_all_tokens_is_refused(tokens: str, tmp_path: Path) -> None:
+    np.arange(8, dtype=np.uint16).tofile(tmp_path / "x.npy")
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(tokens.encode()))
+    with pytest.raises(DataError, match=r"x.csv.gz: .*8"):
+        open_files(tmp_path / "x.npy", dtype="uint16")
+
+
+def test_a_table_of_tokens_of_another_width_is_refused(tmp_path: Path) -> None:
+    np.arange(8, dtype=np.uint32).tofile(tmp_path / "x.npy")
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"0,3\n3,8\n"))
+    with pytest.raises(DataError, match="its documents hold 8 tokens, x.npy holds 16: .*dtype= is another"):
+        open_files(tmp_path / "x.npy", dtype="uint16")
+
+
+@pytest.mark.parametrize("name", ["x.bin", "x.npy"])
+@pytest.mark.parametrize(
+    "body", [b"PK\3\4" + bytes(100), gzip.compress(bytes(99)), b"PAR1" + bytes(40), b"MMIDIDX\0\0" + bytes(41)]
+)
+def test_what_holds_no_tokens_by_its_first_bytes_is_refused(name: str, body: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(body + bytes(len(body) % 2))
+    with pytest.raises(DataError, match=f"{name}: it holds .*, no raw tokens"):
+        open_files(tmp_path / name, dtype="uint16")
+
+
+def test_an_array_of_numpy_under_another_name_is_read_as_one(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(5_000, dtype=np.uint32))
+    (tmp_path / "x.npy").rename(tmp_path / "x.bin")
+    (found,) = open_files(tmp_path / "x.bin").read(np.arange(1))
+    assert found.tolist() == list(range(5_000))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_a_header_of_no_known_tool_is_no_tokens(dtype: str, tmp_path: Path) -> None:
+    head = np.zeros(256, np.int32)
+    head[:3] = 20270101, 3, 50
+    (tmp_path / "x.bin").write_bytes(head.tobytes() + np.arange(50, dtype=dtype).tobytes())
+    with pytest.raises(DataError, match="x.bin: its header of 256 int32 is of no known tool"):
+        open_files(tmp_path / "x.bin", dtype=dtype)

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 _UNWRITTEN = 0x7FFFF000
 """Sizes of 32 bits from here on are placeholders where the file is smaller (SoX, arecord, GStreamer, FFmpeg)."""
-_PAGE = 27 + 255 + 255 * 255  # bytes of an Ogg page at most
+_END = 1 << 16  # bytes at the end of a PNG, in which the chunk that ends it must lie
+_LONGEST_PAGE = 48_000 * 16  # samples of Opus in a page of Ogg at most
 _W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c"
 _ASF_FILE = b"\xa1\xdc\xab\x8c\x47\xa9\xcf\x11\x8e\xe4\x00\xc0\x0c\x20\x53\x65"
+_PACKETS = (188, 192)  # bytes, each time, of an MPEG transport stream, and of one with 4 of a clock before each
 _END_OF_PNG = b"IEND\xaeB\x60\x82"
-_PACKET = 188  # bytes, each time, of an MPEG transport stream
 _PACK = b"\x00\x00\x01\xba"  # which begins a pack of an MPEG program stream
 _TAIL = 1 << 18  # bytes at the end of a program stream, in which a pack begins
 _NUT_INDEX = b"NX\xddg/#\xe6N"
@@ -82,7 +83,7 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
         claimed = _mat5(file, size)
     elif head[:4] == b"GIF8":
         require_end_of_gif(file, size)
-    elif head[:8] == b"\x89PNG\r\n\x1a\n" and _END_OF_PNG not in _at(file, max(size - _PAGE, 0), _PAGE):
+    elif head[:8] == b"\x89PNG\r\n\x1a\n" and _END_OF_PNG not in _at(file, max(size - _END, 0), _END):
         raise ValueError("it is cut off: it does not end with the chunk that ends a PNG")
     elif head[:3] == b"FWS":  # Flash
         claimed = int.from_bytes(head[4:8], "little")
@@ -93,7 +94,7 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
     elif head[:4] == _PACK:
         claimed = _program_stream(file, size)
     elif head[:4] == b"OggS":
-        _require_last_page(file, size)
+        _require_whole_ogg(file, size)
     elif head[:4] == _EBML:
         claimed = _matroska(file)
     elif head[4:8] in _BOXES:
@@ -102,8 +103,8 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
         claimed = _asf(_at(file, 0, 64 << 10))
     elif head[:3] == b"FLV":
         claimed = _flash(file, size)
-    elif head[:1] == b"G" and size % _PACKET and set(_at(file, 0, 8 * _PACKET)[::_PACKET]) == set(b"G"):
-        claimed = size // _PACKET * _PACKET + _PACKET
+    elif (packet := _packet(file)) and (size % packet or _at(file, size - 188, 1) != b"G"):
+        claimed = size // packet * packet + packet
     if claimed > size:
         raise ValueError(f"it is cut off: its header claims {claimed:,} bytes, and {size:,} are there")
     file.seek(0)
@@ -163,14 +164,63 @@ def _sphere(head: bytes) -> int:
         return 0
 
 
-def _require_last_page(file: Any, size: int) -> None:
-    """Refuse Ogg data without the page that ends it, which is all that says how long it is."""
-    tail = _at(file, max(size - _PAGE, 0), _PAGE)
-    at = tail.rfind(b"OggS")
-    page = tail[at:]
-    whole = at >= 0 and len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
-    if not whole or not page[5] & 4:
-        raise ValueError("it is cut off: it has no last page (of a live stream, `ffmpeg -i IN -c copy OUT` makes one)")
+class _Page(NamedTuple):
+    """A page of Ogg: where it ends, its flags, the position of its last sample, and its stream."""
+
+    end: int
+    flags: int
+    position: int
+    stream: int
+
+
+def _pages(file: Any, size: int) -> Iterator[_Page]:
+    """The pages of an Ogg file, up to where none begins."""
+    at = 0
+    while at < size:
+        head = _at(file, at, 27 + 255)
+        if len(head) < 27 or head[:4] != b"OggS":
+            return
+        at += 27 + head[26] + sum(head[27 : 27 + head[26]])
+        yield _Page(
+            at, head[5], int.from_bytes(head[6:14], "little", signed=True), int.from_bytes(head[14:18], "little")
+        )
+
+
+def _require_whole_ogg(file: Any, size: int) -> None:
+    """Refuse Ogg data with a gap, without the pages that end its streams, or of several files joined into one."""
+    running, ended, end = set[int](), False, 0
+    for page in _pages(file, size):
+        if page.flags & 2:
+            if ended and not running:
+                raise ValueError("it was put together of several files, of which only the first would be read")
+            running.add(page.stream)
+        if page.flags & 4:
+            running.discard(page.stream)
+            ended = True
+        end = page.end
+    if running or not ended or end > size:
+        raise ValueError(
+            f"it is cut off, or damaged at byte {min(end, size):,}: it has no last page (of a live stream, "
+            "`ffmpeg -i IN -c copy OUT` makes one)"
+        )
+
+
+def samples_of_ogg(file: Any, size: int, rate: int) -> int:
+    """The samples that the last page of Vorbis or Opus claims; 0 where it does not tell.
+
+    A decoder leaves out a page whose checksum is wrong, and takes what is left for the sound.
+    """
+    head = _at(file, 0, 27 + 255 + 16)
+    identity = head[27 + head[26] :]
+    if not (pages := list(_pages(file, size))):
+        return 0
+    position = max((page.position for page in pages if page.stream == pages[0].stream), default=0)
+    if identity[:7] == b"\x01vorbis":
+        return position
+    first = next((page.position for page in pages if page.position > 0), 0)
+    if identity[:8] != b"OpusHead" or first > _LONGEST_PAGE:  # a part of a longer stream, which begins later
+        return 0
+    return (position - int.from_bytes(identity[10:12], "little")) * rate // 48_000
 
 
 def _matroska(file: Any) -> int:
@@ -193,10 +243,13 @@ def _vint(data: bytes) -> tuple[int, int]:
 
 def _boxes(file: Any, size: int) -> int:
     """The end of the last box of an MP4 or QuickTime file."""
-    at = 0
+    at, fragmented = 0, False
     while at + 8 <= size:
         head = _at(file, at, 16)
         length = int.from_bytes(head[:4], "big")
+        fragmented = fragmented or head[4:8] == b"moof"
+        if not head[4:8].isalnum() and fragmented:
+            raise ValueError(f"it is damaged: no box begins at byte {at:,}, where the next fragment must be")
         if not head[4:8].isalnum() or length == 0:  # the rest of the file
             return at
         if length == 1:
@@ -204,7 +257,15 @@ def _boxes(file: Any, size: int) -> int:
         if length < 8:
             return at
         at += length
+    if fragmented and at < size:
+        raise ValueError(f"it is cut off: the box at byte {at:,} is not whole")
     return at
+
+
+def _packet(file: Any) -> int:
+    """The bytes of each packet of an MPEG transport stream; 0 of other files."""
+    head = _at(file, 0, 8 * max(_PACKETS))
+    return next((each for each in _PACKETS if set(head[each - 188 : 8 * each : each]) == set(b"G")), 0)
 
 
 def _asf(head: bytes) -> int:

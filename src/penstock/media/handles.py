@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..base.machine import lock, process
 from ..errors import ConfigError, DataError, missing_extra
 from .blob import Blob, Limits, named
-from .claims import check_size
+from .claims import check_size, samples_of_ogg
 from .images import decode_image, kind_of_image, opened_image, scaled_jpeg
 from .mp3 import SPARE, count_samples, tells_length
 from .video import Video
@@ -154,6 +154,10 @@ class Audio:
         sound = module.SoundFile(file)
         if sound.frames > _ENDLESS:
             raise ValueError("its header tells no length, as where it was written to a pipe: write it again as a file")
+        if sound.format == "OGG" and sound.frames < (
+            claimed := samples_of_ogg(self.blob.file(), len(self.blob), sound.samplerate)
+        ):
+            raise ValueError(f"it is damaged: {sound.frames:,} of the {claimed:,} samples that it claims are found")
         return sound
 
 

@@ -148,11 +148,11 @@ def _shown(container: Any, stream: Any, times: Sequence[float], exact: bool = Fa
         wanted = times[place]
         if now is None or wanted - now.pts * base > _FAR:
             container.seek(max(round(wanted / base), 0), stream=stream, backward=True, any_frame=False)
-            frames, following = container.decode(stream), None
+            frames, following = _decoded(container, stream), None
             now = next(frames, None)
             if now is None or now.pts * base > wanted + near:  # not every file tells the key frame before a time
                 container.seek(0)
-                frames = container.decode(stream)
+                frames = _decoded(container, stream)
                 now = next(frames, None)
             if now is None:
                 raise ValueError("it has no frame that can be decoded")
@@ -163,6 +163,17 @@ def _shown(container: Any, stream: Any, times: Sequence[float], exact: bool = Fa
             now, following = following, None
         _require_shown(container, stream, now, following, wanted, exact)
         yield place, now
+
+
+def _decoded(container: Any, stream: Any) -> Iterator[Any]:
+    """The frames from here on; what FFmpeg marks as damaged is refused."""
+    for packet in container.demux(stream):
+        if packet.is_corrupt:
+            raise ValueError("it is damaged: a packet does not follow the one before it")
+        for frame in packet.decode():
+            if frame.is_corrupt:
+                raise ValueError(f"it is damaged at {float((frame.pts or 0) * stream.time_base):.2f} s")
+            yield frame
 
 
 def _require_shown(container: Any, stream: Any, now: Any, following: Any, wanted: float, exact: bool) -> None:
@@ -198,7 +209,7 @@ def _counted(container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[tu
     for place, number in enumerate(numbers):
         places.setdefault(number, []).append(place)
     number = -1
-    for number, frame in enumerate(container.decode(stream) if places else ()):
+    for number, frame in enumerate(_decoded(container, stream) if places else ()):
         for place in places.pop(number, ()):
             yield place, frame
         if not places:

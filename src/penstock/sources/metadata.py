@@ -19,9 +19,12 @@ _NAMES = (
     r"index\.json|shard_ledger\.json|\d+_stats\.json",  # MDS, LitData, Levanter, img2dataset
     r"features\.json|(.*[-_])?labels?\.labels\.txt",  # TFDS
     r"(generation_|preprocessor_|processor_)?config\.json|tokenizer(_config)?\.json",  # transformers
-    r"chat_template\.json|special_tokens_map\.json|added_tokens\.json|vocab\.json|merges\.txt",
+    r"chat_template\.json|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt",
+    r"trainer_state\.json|(all|train|eval|test|predict)_results\.json|.*\.(bin|safetensors)\.index\.json",
+    r"(pytorch_model|adapter_model|training_args|optimizer|scheduler)([-_]\d+.*)?\.bin",
     r"(v\d+|\d{5}-[0-9a-f-]{36})(\.gz)?\.metadata\.json",  # Iceberg
     r"croissant\.json|\.gitattributes|\.gitignore",  # the hub
+    r"datapackage\.json|dataset-metadata\.json|package(-lock)?\.json|requirements\.txt",  # Kaggle, npm, pip
     r"(readme|licen[cs]e|notice|changelog|contributing|citation)(\.(md|txt|rst|cff|bib))?",
     r"(md5|sha\d+)sums(\.txt)?|.*\.(crc|md5|sha1|sha256|sha512)",
     r".*\.(tmp|temp|incomplete|partial|lock|crdownload|aria2|swp)",
@@ -30,7 +33,8 @@ _NAMES = (
 )
 _FOLDERS = (
     r"_temporary.*|_tmp\..*|_delta_log|_change_data|"
-    r"_spark_metadata|_logs|_symlink_format_manifest|__macosx|__pycache__|beam-temp-.*"
+    r"_spark_metadata|_logs|_symlink_format_manifest|__macosx|__pycache__|beam-temp-.*|"
+    r"@eadir|lost\+found|\$recycle\.bin|system volume information"
 )
 _NAMED = re.compile("|".join(_NAMES), re.IGNORECASE).fullmatch
 _NUMBERED = re.compile(r"(.*?)-(\d{5,6})-of-(\d{5,6})(\D*)").fullmatch

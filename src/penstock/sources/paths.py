@@ -77,6 +77,12 @@ TABLES = ("parquet", "arrow", "csv", "mds", "hdf5", "zarr", "lance", "vortex")
 
 PACKED = (".gz", ".zst", ".zstd")
 _PACKABLE = ("jsonl", "csv", "text", "tar", "mds", "tfrecord")
+_UNREAD = re.compile(
+    rf".*({'|'.join(map(re.escape, FORMATS))})\.(gz|zstd?|bz2|xz|lzma|lz4|br|snappy|sz|z|zip|7z|gzip)"
+    r"|.*\.(tgz|tbz2?|txz|tzst)",
+    re.IGNORECASE,
+).fullmatch
+"""Names of packed data that is not read."""
 _OF = re.compile(r"-\d{5}-of-\d{5}$")
 _CHUNK = re.compile(r"chunk-\d+-\d+\.bin$")  # of LitData
 
@@ -292,6 +298,12 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
     inside = _inside(path)
     data = _data_of([one for one in inside if format_of(at(one.path))], f"{path.as_posix()}/*")
     known = _files(data)
+    names = [Path(one.path).name for one in inside if one.file and not format_of(at(one.path))]
+    if unread := [name for name in names if _UNREAD(name) and not is_metadata(PurePosixPath(name))]:
+        raise ConfigError(
+            f"the folder {str(path)!r} holds packed data that is not read ({_shown(unread)}): unpack it, or pack it as "
+            ".gz or .zst; or name the files to read"
+        )
     if not known:
         shown = _shown([Path(one.path).name for one in inside])
         raise ConfigError(
@@ -320,9 +332,44 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     data = [one for one, gone in zip(entries, out, strict=True) if not gone]
     named = zip(entries, pieces, out, strict=True)
     log_left_out(pattern, [str(path) for one, path, gone in named if gone and one.file])
+    _require_one_of_each(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
+    _require_one_revision(pattern, [one.path for one in data if one.file])
     log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
     require_current(pattern, [at(one.path) for one in data if one.file], above)
     return data
+
+
+def _require_one_of_each(pattern: str, paths: Sequence[PurePosixPath]) -> None:
+    """Raise `ConfigError` for a file beside its packed copy, and for `.json` beside `.jsonl`.
+
+    What `gunzip --keep` leaves would be read twice; a `.json` beside lines of JSON mostly describes them.
+    """
+    plain = [path.with_suffix("") if path.suffix.lower() in PACKED else path for path in paths]
+    if len(once := set(plain)) < len(plain):
+        twice = next(path for path in plain if path not in once or once.remove(path))
+        raise ConfigError(f"{pattern!r} means {str(twice)!r} and a packed copy of it: remove one, or name the files")
+    lines = next((path for path in plain if path.suffix.lower() in (".jsonl", ".ndjson")), None)
+    if lines and (about := [str(path) for path in plain if path.suffix.lower() == ".json"]):
+        raise ConfigError(
+            f"{pattern!r} means {str(lines)!r} and {_shown(about)}: a .json beside lines of JSON mostly describes "
+            f"them; write *{lines.suffix}, or name every file that is data"
+        )
+
+
+def _require_one_revision(pattern: str, paths: Iterable[str]) -> None:
+    """Raise `ConfigError` for files of several revisions of one dataset in the cache of Hugging Face's hub."""
+    revisions = dict[str, set[str]]()
+    for path in paths:
+        before, _, after = path.partition("/snapshots/")
+        revision, inside, _ = after.partition("/")
+        if inside:
+            revisions.setdefault(before, set()).add(revision)
+    for before, names in revisions.items():
+        if len(names) > 1 and Path(before, "blobs").is_dir():
+            raise ConfigError(
+                f"{pattern!r} means {len(names)} revisions of the dataset in {before!r}: name the folder of one, "
+                f"{_shown(sorted(names))}"
+            )
 
 
 def _files(entries: Iterable[Entry]) -> list[Entry]:

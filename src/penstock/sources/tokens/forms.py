@@ -46,6 +46,18 @@ _HEADED: dict[int, tuple[str, dict[int, TokenType]]] = {
 _HEADER = 256 * 4
 _EVALUATION = 20240522  # of llm.c: questions with several answers
 _BY_WIDTH: dict[int, TokenType] = {2: "uint16", 4: "uint32"}
+_FOREIGN = {
+    b"PK\x03\x04": "a ZIP archive (.npz, or a checkpoint of PyTorch)",
+    b"\x1f\x8b\x08\x00": "gzip data",
+    b"\x1f\x8b\x08\x08": "gzip data",
+    b"\x28\xb5\x2f\xfd": "zstd data",
+    b"\xfd7zXZ\x00": "xz data",
+    b"PAR1": "Parquet",
+    b"ARROW1\x00\x00": "Arrow",
+    b"\x89HDF\r\n": "HDF5",
+    b"MMIDIDX\x00": "an index of Megatron",
+}
+"""First bytes of files that hold no raw tokens, whatever their names say."""
 
 
 class Ids(NamedTuple):
@@ -117,13 +129,17 @@ def _beside(path: Path) -> Path | None:
 
 
 def _plain(path: Path, size: int, ids: Ids) -> Form:
-    """A NumPy array, or nothing but the bytes of tokens: OLMo names these `.npy` too."""
+    """A NumPy array, or nothing but the bytes of tokens: either may be named `.npy` or `.bin`."""
     with sidecar.storage(path):
-        head = seams.world.store.read(str(path), 0, HEAD) if path.suffix == ".npy" else b""
+        head = seams.world.store.read(str(path), 0, HEAD if path.suffix == ".npy" else _HEADER)
+        if head.startswith(_NPY) and len(head) < min(HEAD, size):
+            head = seams.world.store.read(str(path), 0, HEAD)
     if head.startswith(_NPY):
         return _npy(path, size, head)
-    if (headed := _headed(path, size)) is not None:
+    if (headed := _headed(path, size, head[:_HEADER])) is not None:
         return headed
+    if found := next((name for magic, name in _FOREIGN.items() if head.startswith(magic)), None):
+        raise DataError(f"it holds {found}, no raw tokens", where=str(path))
     if ids.dtype is None:
         raise ConfigError(
             f"{path}: it holds raw tokens, whose type it does not tell: give dtype='uint16' (nanoGPT, OLMo, and other "
@@ -138,14 +154,19 @@ def _plain(path: Path, size: int, ids: Ids) -> Form:
     return Form(_little(ids.dtype), 0, size // width, path)
 
 
-def _headed(path: Path, size: int) -> Form | None:
+def _headed(path: Path, size: int, head: bytes) -> Form | None:
     """A file of llm.c's form, known by the 256 int32 before its tokens: what it is, its version, how many follow."""
-    with sidecar.storage(path):
-        head = seams.world.store.read(str(path), 0, _HEADER)
     magic = int.from_bytes(head[:4], "little")
     if magic == _EVALUATION and head[16:] == bytes(_HEADER - 16):
         raise DataError("it holds questions of an evaluation in the form of llm.c, no documents", where=str(path))
     if magic not in _HEADED:
+        counted = int.from_bytes(head[8:12], "little")
+        if counted and head[12:] == bytes(_HEADER - 12) and size - _HEADER in (2 * counted, 4 * counted):
+            raise DataError(
+                f"its header of 256 int32 is of no known tool (it begins with {magic}): write its {counted:,} tokens "
+                "to a file without it",
+                where=str(path),
+            )
         return None
     tool, versions = _HEADED[magic]
     if len(head) < _HEADER:
@@ -277,6 +298,8 @@ def _listed(table: Path, path: Path, count: int) -> Ints:
             raise EOFError("it is empty")
         text = gzip.decompress(packed)
         if not text.strip():
+            if count:
+                raise EOFError(f"it is empty, and there are {count:,} tokens")
             return _NONE
         read = csv.ReadOptions(autogenerate_column_names=True)
         convert = csv.ConvertOptions(include_columns=["f0", "f1"], column_types={"f0": "int64", "f1": "int64"})
@@ -286,8 +309,14 @@ def _listed(table: Path, path: Path, count: int) -> Ints:
         raise DataError(
             f"it does not tell where the documents of {path.name} begin and end: {error}", where=str(table)
         ) from error
-    if starts.dtype != np.int64 or starts[0] != 0 or (starts[1:] != ends[:-1]).any() or ends[-1] > count:
-        raise DataError(f"its documents do not lie end to end in the {count:,} tokens of {path.name}", where=str(table))
+    if starts.dtype != np.int64 or starts[0] != 0 or (starts[1:] != ends[:-1]).any():
+        raise DataError(f"its documents do not lie end to end in {path.name}", where=str(table))
+    if ends[-1] != count:
+        raise DataError(
+            f"its documents hold {ends[-1]:,} tokens, {path.name} holds {count:,}: one of them was cut off, or dtype= "
+            "is another",
+            where=str(table),
+        )
     return _ascending(ends, table)
 
 
