@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from helpers import slow_if
 
 SECONDS = 5  # of the processor, for one question; most take a thousandth
 FAR = (10**6, 10**7, (1 << 50) + 12_345)
@@ -90,7 +89,7 @@ def ask(plan: Any, far: int, what: str) -> None:
         plan.diff(plan, range(far, far + 100))
 
 
-@pytest.mark.parametrize("flow", [pytest.param(flow, marks=slow_if(flow in ("many", "packed"))) for flow in FLOWS])
+@pytest.mark.parametrize("flow", FLOWS)
 def test_a_plan_answers_in_moments(flow: str) -> None:
     with in_moments("the plan"):
         ds = FLOWS[flow]()
