@@ -5,6 +5,7 @@ import pickle
 import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -381,3 +382,52 @@ def test_what_follows_an_arrow_file_is_not_passed_over(kind: str, tmp_path: Path
         path.write_bytes(bytes_of([1, 2]) + more)
         with pytest.raises(ps.DataError, match=r"x.arrow"):
             ps.read(path)
+
+
+FAR, NEAR = datetime(9999, 12, 31), datetime(1950, 1, 1, 1, 1, 1, 999_999)
+
+
+def int96(tmp_path: Path, columns: dict[str, Any]) -> Path:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, row_group_size=3)
+    return tmp_path / "a.parquet"
+
+
+def test_int96_timestamps_beyond_nanoseconds_are_refused_where_they_are_read(tmp_path: Path) -> None:
+    times = pa.array([NEAR, FAR, None, NEAR, datetime(1, 1, 1), NEAR], pa.timestamp("us"))
+    path = int96(tmp_path, {"id": range(6), "time": times})
+    rows = ps.read(path)
+    assert [rows[i]["time"] for i in (0, 2, 3, 5)] == [NEAR, None, NEAR, NEAR]
+    assert [row["id"] for row in rows[[0, 2, 5]]] == [0, 2, 5]
+    for i in (1, 4):
+        with pytest.raises(DataError, match=rf"a.parquet, row {i}: column 'time' holds an int96 timestamp outside"):
+            rows[i]
+    with pytest.raises(DataError, match="row 1: column 'time'"):
+        list(ps.read(path, rows="columns").map(lambda columns: columns, batched=6))
+    with pytest.raises(DataError, match="row 1: column 'time'"):
+        ps.read(path, where={"time": {"min": datetime(2000, 1, 1)}})
+    assert [row["id"] for row in ps.read(path, where={"id": [0, 3]})] == [0, 3]
+    assert ps.read(path, columns=["id"])[1] == {"id": 1}
+    kept = list(ps.Loader(rows, on_error="quarantine", max_errors=9))
+    assert {row["time"] for row in kept} == {NEAR, None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "near", "far"),
+    [
+        (pa.list_(pa.timestamp("us")), [NEAR], [NEAR, FAR]),
+        (pa.struct([("t", pa.timestamp("us"))]), {"t": NEAR}, {"t": FAR}),
+        (pa.map_(pa.int64(), pa.timestamp("us")), [(1, NEAR)], [(1, FAR)]),
+    ],
+)
+def test_int96_timestamps_inside_other_values_are_looked_at(tmp_path: Path, kind: Any, near: Any, far: Any) -> None:
+    rows = ps.read(int96(tmp_path, {"a.b": pa.array([near, None, far], kind)}))
+    assert [row["a.b"] for row in rows[[0, 1]]] == [near, None]
+    with pytest.raises(DataError, match=r"row 2: column 'a.b' holds an int96 timestamp outside"):
+        rows[2]
+
+
+def test_int96_timestamps_keep_all_nanoseconds_that_64_bits_hold(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    numbers = [1 - 2**63, 2**63 - 1, -1, 0]
+    rows = ps.read(int96(tmp_path, {"time": pa.array(numbers, pa.timestamp("ns"))}))
+    assert [row["time"] for row in rows] == [pd.Timestamp(number) for number in numbers]

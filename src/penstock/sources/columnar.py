@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from .checked import Checked
 from .gather import Gather
 from .held import Shared
 from .kinds import kinds_of
-from .rows import arrow, check, mapped, opened, together
+from .rows import arrow, check, leaves, mapped, opened, together
 
 _GROUPS = 64  # row groups of a file that are asked for their sizes; they speak for the others
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
@@ -75,7 +75,11 @@ class Parquet(OfColumns):
         """The rows at `indices`, each row group visited once."""
 
         def group(number: int) -> Any:
-            return self._shared.decoded.get((self._path, number), lambda: self._decoded(number))
+            batch, wrapped = self._shared.decoded.get((self._path, number), lambda: self._decoded(number))
+            if wrapped:
+                rows = indices - self._starts[number]
+                self._require_held(number, {name: np.intersect1d(rows, places) for name, places in wrapped.items()})
+            return batch
 
         with _named(self._path, indices):
             found = of_batches(self._starts, indices, group, self._form, views=False)
@@ -95,6 +99,7 @@ class Parquet(OfColumns):
             for group in range(file.num_row_groups):
                 column = file.read_row_group(group, columns=[name], use_threads=False).column(name)
                 self._whole(group, len(column))
+                self._require_held(group, _wrapped(raw, file, group, [name], {name: column}))
                 yield from column.chunks
 
     def _decoded(self, group: int) -> tuple[int, Any]:
@@ -108,10 +113,10 @@ class Parquet(OfColumns):
         # What lies in a store is on its way already, and is waited for by this thread, which Ctrl-C can stop.
         options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": False}
         with opened(self._path) as raw, pq.ParquetFile(raw, **options) as file:
-            table = file.read_row_group(group, columns=self.columns, use_threads=False)
-        table = table.select(self.columns)
-        self._whole(group, table.num_rows)
-        return table.get_total_buffer_size(), together([table])
+            table = file.read_row_group(group, columns=self.columns, use_threads=False).select(self.columns)
+            self._whole(group, table.num_rows)
+            wrapped = _wrapped(raw, file, group, self.columns, table)
+        return table.get_total_buffer_size(), (together([table]), wrapped)
 
     def _passed(self, start: int, stop: int) -> None:
         """Let go of row groups that were read up to their end: who reads on does not come back, and new ones are
@@ -138,6 +143,16 @@ class Parquet(OfColumns):
         if rows != told:
             raise DataError(f"row group {group} holds {rows:,} rows, its footer names {told:,}", where=str(self._path))
 
+    def _require_held(self, group: int, wrapped: Mapping[str, Ints]) -> None:
+        """Raise `DataError` if rows of a row group are among those whose timestamps Arrow cannot hold, by column."""
+        for name, rows in wrapped.items():
+            if rows.size:
+                raise DataError(
+                    f"column {name!r} holds an int96 timestamp outside of the years 1677 to 2262, which nanoseconds of "
+                    "64 bits cannot hold: write the column in microseconds, or leave it out (columns=)",
+                    where=f"{self._path}, row {int(self._starts[group] + rows[0])}",
+                )
+
     def _compare_footer(self) -> None:
         size = self._stat.size
         if not self._data.known() or size < 8:
@@ -155,6 +170,42 @@ def _chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
         if chunk.path_in_schema.split(".")[0] in columns or any("." in column for column in columns):
             begin = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
             yield begin, begin + chunk.total_compressed_size
+
+
+def _wrapped(raw: Any, file: Any, group: int, names: Sequence[str], columns: Any) -> dict[str, Ints]:
+    """Return the rows of a row group, by column, whose int96 timestamps are not those that Arrow made of them.
+
+    Arrow makes nanoseconds of 64 bits of them, which wrap around outside of the years 1677 to 2262. Milliseconds hold
+    all that int96 does, so the columns are read again in these.
+    """
+    schema = file.schema_arrow
+    kinds = {name: str(schema.field(name).type) for name in names}
+    times = [name for name, kind in kinds.items() if "timestamp[ns" in kind or "extension" in kind]
+    if not times or all(file.schema.column(place).physical_type != "INT96" for place in range(len(file.schema))):
+        return {}
+    options = {"metadata": file.metadata, "coerce_int96_timestamp_unit": "ms", "pre_buffer": False}
+    with arrow("pyarrow.parquet").ParquetFile(raw, **options) as coarse:
+        table = coarse.read_row_group(group, columns=times, use_threads=False)
+    found = {name: _rows_that_differ(columns[name], table.column(name)) for name in times}
+    return {name: rows for name, rows in found.items() if rows.size}
+
+
+def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
+    """Return the rows of a column of nanoseconds that are not those of the same column in milliseconds."""
+
+    def differ(fine: Any, coarse: Any) -> npt.NDArray[np.bool_]:
+        masks = [np.zeros(0, np.bool_)]
+        for one, other in zip(leaves(fine), leaves(coarse), strict=True):
+            if one.type != other.type:
+                ns, ms = (part.cast(arrow().int64()).fill_null(0).to_numpy() for part in (one, other))
+                masks.append(ns // 1_000_000 != ms)
+        return np.concatenate(masks)
+
+    values = differ(fine, coarse)
+    if arrow("pyarrow.types").is_timestamp(fine.type) or not values.any():
+        return np.flatnonzero(values)
+    rows = range(len(fine))
+    return np.asarray([row for row in rows if differ(fine.slice(row, 1), coarse.slice(row, 1)).any()], np.int64)
 
 
 class Arrow(OfColumns):

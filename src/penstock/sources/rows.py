@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,21 @@ _CUT_OFF = ("time64[ns]", "date64", "extension")
 
 def _require_exact(column: Any) -> None:
     """Raise `DataError` for times of day with nanoseconds, and for dates with a time of day."""
+    for part in leaves(column):
+        kind = str(part.type)
+        if not (unit := {"time64[ns]": 1_000, "date64[ms]": 86_400_000}.get(kind)):
+            continue
+        numbers = part.cast(arrow().int64()).drop_null().to_numpy()
+        if (cut := numbers[numbers % unit != 0]).size:
+            lost = "nanoseconds" if unit == 1_000 else "time of day"
+            raise DataError(
+                f"the value {int(cut[0]):,} of {kind} would lose its {lost} in Python's type: store the column as "
+                "int64, or leave it out (columns=)"
+            )
+
+
+def leaves(column: Any) -> Iterator[Any]:
+    """Yield the arrays without parts that a column is made of."""
     pa, types, kind = arrow(), arrow("pyarrow.types"), column.type
     if isinstance(column, pa.ChunkedArray):
         below = column.chunks
@@ -154,19 +169,13 @@ def _require_exact(column: Any) -> None:
     elif types.is_map(kind):  # whose keys and items are those of the array that it is a slice of
         start, stop = (column.offsets[place].as_py() for place in (0, len(column)))
         below = [child.slice(start, stop - start) for child in (column.keys, column.items)]
+    elif types.is_nested(kind):
+        below = [column.flatten()]
     else:
-        below = [column.flatten()] if types.is_nested(kind) else []
+        yield column
+        return
     for part in below:
-        _require_exact(part)
-    unit = {"time64[ns]": 1_000, "date64[ms]": 86_400_000}.get(str(kind))
-    if unit and not isinstance(column, pa.ChunkedArray):
-        numbers = column.cast(pa.int64()).drop_null().to_numpy()
-        if (cut := numbers[numbers % unit != 0]).size:
-            lost = "nanoseconds" if unit == 1_000 else "time of day"
-            raise DataError(
-                f"the value {int(cut[0]):,} of {kind} would lose its {lost} in Python's type: store the column as "
-                "int64, or leave it out (columns=)"
-            )
+        yield from leaves(part)
 
 
 def _bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:
