@@ -42,7 +42,7 @@ from .graph.nodes import (
     counter,
     step_names,
 )
-from .graph.seeds import seeded
+from .graph.seeds import seeded, with_seed
 from .graph.show import length, shown
 from .graph.shown import Shown, Shows
 from .graph.tail import batched, shares_batches
@@ -940,7 +940,7 @@ class Dataset(Shows):
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
         groups = Hold(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
-        return self._with(Each(groups, "map", packing))
+        return self._with(Each(with_seed(groups, self._seed), "map", packing))
 
     def pack_features(
         self,
@@ -1022,7 +1022,7 @@ class Dataset(Shows):
     ) -> Dataset:
         sizer = Sizer(_function(size, "size"), by_length=size is len)
         groups = Hold(self.flow, fulfilled(fold, Fold, "fold()"), sizer, seed, name)
-        return self._with(Each(groups, "map", _Values(_function(build, "build"))))
+        return self._with(Each(with_seed(groups, self._seed), "map", _Values(_function(build, "build"))))
 
     # ------------------------------------------------------------ helpers
 

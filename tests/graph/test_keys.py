@@ -18,6 +18,7 @@ from example_counts import examples
 from penstock.errors import ConfigError, IndexedError, StateError
 from penstock.folds import BatchByTokens
 from penstock.graph.indexed import why_not
+from penstock.types import Item
 from trees import Tree, build, described, inserted, show, streams
 from usage import FEW, answer, plain
 
@@ -250,3 +251,53 @@ def test_the_name_of_a_step_is_a_part_of_the_pipeline() -> None:
     for other in (numbers().shuffle(seed=1), numbers().shuffle(seed=1, name="second")):
         with pytest.raises(StateError, match=r"step: "):
             ps.Loader(other).load_state_dict(state)
+
+
+class Sorted:
+    """A fold of a user: pairs of samples, the larger or the smaller one first, as the key of the pass says."""
+
+    def init(self, key: int, /) -> Any:
+        return {"falls": bool(key & 1), "held": []}
+
+    def step(self, carry: Any, item: Item, /) -> tuple[Any, list[list[Item]]]:
+        pair = sorted([*carry["held"], item], key=lambda one: one.number, reverse=carry["falls"])
+        return {**carry, "held": pair if len(pair) < 2 else []}, [pair] if len(pair) == 2 else []
+
+    def flush(self, carry: Any, /) -> list[list[Item]]:
+        return [carry["held"]] if carry["held"] else []
+
+    def describe(self) -> Any:
+        return {"fold": "sorted"}
+
+
+def documents(name: str) -> ps.Dataset:
+    offsets = np.concatenate([[0], np.cumsum(1 + np.arange(200) * 37 % 60)])
+    return ps.from_tokens(np.arange(int(offsets[-1])) % 99, offsets, name=name)
+
+
+SEEDED: dict[str, tuple[ps.Dataset, Callable[[ps.Dataset], ps.Dataset]]] = {
+    "best_fit": (documents("a"), lambda ds: ds.pack(64, "best_fit", rows=8)),
+    "group_by": (documents("a").concat(documents("b")), lambda ds: ds.pack(64, group_by="__source__", rows=128)),
+    "fold": (numbers(), lambda ds: ds.fold(Sorted(), size=at_all)),
+    "fold of a stream": (numbers().filter(at_all), lambda ds: ds.fold(Sorted(), size=at_all)),
+}
+
+
+@pytest.mark.parametrize("kind", SEEDED)
+def test_the_seed_of_a_dataset_reaches_packs_and_folds(kind: str) -> None:
+    source, step = SEEDED[kind]
+    orders = [shown(step(source).seed(seed)) for seed in range(9)]
+    assert len({str(order) for order in orders}) > 1
+    assert [shown(step(source.seed(seed))) for seed in range(9)] == orders, "of steps before and after"
+    assert shown(step(source)) == orders[0], "the seed is 0 without one"
+
+
+def test_packing_without_randomness_has_no_seed() -> None:
+    for ds in (documents("a").pack(64), documents("a").pack(64, "first_fit"), numbers().batch(4).rebatch(3)):
+        assert ds.seed(5).compiled.description == ds.compiled.description
+
+
+def test_a_slice_of_packed_rows_is_the_same_in_a_mixture() -> None:
+    rows = documents("a").pack(64, "best_fit", rows=8)[3:20]
+    mixed = ps.mix({"rows": rows, "other": documents("b").pack(64)}, {"rows": 1, "other": 0}, seed=7)
+    assert shown(mixed.limit(17)) == shown(rows)

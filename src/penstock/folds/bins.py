@@ -83,7 +83,7 @@ class Bins:
     [[0, 2], [1]]
     """
 
-    KEY = "Bins"
+    KEY = None
 
     room: FeatureRoom
     n: int
@@ -176,7 +176,7 @@ class EndToEnd:
     [(0, 3), (0, 2)]
     """
 
-    KEY = "EndToEnd"
+    KEY = None
 
     room: FeatureRoom
     cut: tuple[bool, ...]

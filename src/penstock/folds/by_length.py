@@ -27,7 +27,7 @@ class BucketByLength:
     [[10, 9]]
     """
 
-    KEY = "BucketByLength"
+    KEY = None
 
     bounds: tuple[int, ...]
     n: int
@@ -83,7 +83,7 @@ class BatchByTokens:
     [[4, 6], [3], [8]]
     """
 
-    KEY = "BatchByTokens"
+    KEY = None
 
     max_tokens: int
     padded: bool = False

@@ -30,7 +30,7 @@ class FirstFit:
     [0, 2, 1, 3]
     """
 
-    KEY = "FirstFit"
+    KEY = None
 
     length: int
     open_rows: int = 64

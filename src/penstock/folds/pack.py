@@ -53,7 +53,7 @@ class ConcatSplit:
     [3, 1, 5, 6]
     """
 
-    KEY = "ConcatSplit"
+    KEY = None
 
     length: int
     max_segments: int | None = None
@@ -86,7 +86,7 @@ class Rebatch:
     [0, 2, 3, 4]
     """
 
-    KEY = "Rebatch"
+    KEY = None
 
     n: int
     drop_remainder: bool = False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import is_
+from typing import TypeVar
 
-from ..folds import ShuffleBuffer
 from ..mixing.rules import Weighted
-from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, Told, WindowShuffle
-from .nodes import Each, Flow, Hold, Mix, Read, Reorder, Without
+from .nodes import Each, Flow, Hold, Mix, Read, Reorder, random_key
+
+_F = TypeVar("_F", bound=Flow)
 
 
 def seeded(flow: Flow, seed: int) -> Flow:
@@ -21,11 +22,11 @@ def seeded(flow: Flow, seed: int) -> Flow:
         flows = tuple(seeded(child, seed) for child in flow.flows)
         return flow if all(map(is_, flows, flow.flows)) else replace(flow, flows=flows)
     below = seeded(flow.flow, seed)
-    match flow:
-        case Reorder(_, FixedSet() | Repeat() | RepeatEach() | Replay() | Gap() | Told() | Without()):
-            pass
-        case Reorder(_, _, None) | Each(_, "random", _, None) | Hold(_, ShuffleBuffer() | WindowShuffle(), _, None):
-            return replace(flow, flow=below, seed=seed)
-        case _:
-            pass
-    return flow if below is flow.flow else replace(flow, flow=below)
+    return with_seed(flow if below is flow.flow else replace(flow, flow=below), seed)
+
+
+def with_seed(flow: _F, seed: int | None) -> _F:
+    """Return a node with `seed` if it is a random step that has none, else the node itself."""
+    if isinstance(flow, Reorder | Each | Hold) and flow.seed is None and random_key(flow) is not None:
+        return flow if seed is None else replace(flow, seed=seed)
+    return flow
