@@ -110,6 +110,28 @@ def test_what_was_given_before_a_run_went_back_is_seen_twice() -> None:
     assert plan.seen(step=0).samples == {"a": 0, "b": 0}
 
 
+def test_what_was_given_again_and_again_is_counted_in_a_state_of_one_size() -> None:
+    ds = both().batch(4)
+
+    def gone_back(times: int, loader: Any) -> Any:
+        for _ in range(times):
+            for step, count in ((0, 2), (1, 3)):
+                loader.seek(step)
+                _ = list(zip(range(count), loader, strict=False))
+        return loader.state_dict()
+
+    with ps.Loader(ds) as loader, ps.Loader(ds) as other:
+        few = gone_back(4, loader)
+        other.load_state_dict(few)
+        many = gone_back(36, other)
+        assert len(str(many)) < len(str(few)) + 20
+    first, rest = ds.plan.seen(step=2), ds.plan.seen(step=4)
+    seen = ds.plan.after(many).seen()
+    assert sum(rest.samples.values()) == 16 and seen.samples == ds.plan.after(many).counts(step=4)
+    second = {name: rest.samples[name] - ds.plan.seen(step=1).samples[name] for name in ds.plan.sources}
+    assert seen.samples == {name: 40 * (first.samples[name] + second[name]) for name in ds.plan.sources}
+
+
 def test_what_was_given_before_a_run_went_back_is_forgotten_by_an_adopting_load() -> None:
     with ps.Loader(both().batch(4)) as loader:
         _ = list(zip(range(6), loader, strict=False))

@@ -197,13 +197,13 @@ class Plan(Questions, Generic[D]):
             return rows
         return rows[rows // size == np.repeat(firsts // size, group)]  # the last item of a pass may be short
 
-    def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven]]:
-        found = list[tuple[Questions, RowsGiven]]()
+    def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven, int]]:
+        found = list[tuple[Questions, RowsGiven, int]]()
         for given in given_before_from_json(entries_of(self._body or {}, "given_before")):
             if step is None or given.step <= step:
                 there = {**(self._body or {}), "epoch": given.epoch, "at": given.at}
                 plan = Plan(self._base, self._wrap, self._edits[: given.changes], there)
-                found.append((plan, given.rows_given(plan._rows_op.size)))
+                found.append((plan, given.rows_given(plan._rows_op.size), given.times))
         return found
 
     def _rows_at(self, item: int) -> range:

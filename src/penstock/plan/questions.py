@@ -157,8 +157,8 @@ class Questions(Located):
         if step is None and self._open_rows is None:
             step, world_size = self.next_step, None
         given = self._settled() if step is None else self._rows_before(step, world_size, "seen")
-        parts = [(self, given), *self._before(step)]
-        return seen_in_all([plan._seen(plan._rows_op, rows) for plan, rows in parts])
+        before = [(plan._seen(plan._rows_op, rows), times) for plan, rows, times in self._before(step)]
+        return seen_in_all(self._seen(self._rows_op, given), before)
 
     def _seen(self, op: Op, given: RowsGiven) -> Seen:
         locate = self._replaced.locate
@@ -200,9 +200,9 @@ class Questions(Located):
         chosen(unit, COUNTED, "plan.counts(unit={})")
         if step is not None and position is None:
             given = self._rows_before(step, world_size, "counts")
-            parts = [(self, given), *self._before(step)]
-            found = [plan._counted(plan._given_in_steps(rows), unit) for plan, rows in parts]
-            return {name: sum(counts.get(name, 0) for counts in found) for name in found[0]}
+            parts = [(self, given, 1), *self._before(step)]
+            found = [(plan._counted(plan._given_in_steps(rows), unit), times) for plan, rows, times in parts]
+            return {name: sum(counts.get(name, 0) * times for counts, times in found) for name in found[0][0]}
         if position is not None and step is None:
             return self._counted(self._given(position), unit)
         raise ConfigError("plan.counts: give a position, or step=")
@@ -372,8 +372,10 @@ class Questions(Located):
         open_rows = np.zeros(0, np.int64) if self._open_rows is None else self._open_rows
         return given._replace(left_out=np.concatenate([given.left_out, open_rows]))
 
-    def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven]]:
-        """Return what was given before a step was, before the run went back there or farther; and by which plan."""
+    def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven, int]]:
+        """Return what was given before a step was, before the run went back there or farther; by which plan, and how
+        many times.
+        """
         return []
 
     def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsGiven:

@@ -170,11 +170,10 @@ def seen(
     return Seen(tuple(leaf.name for leaf in leaves), tuple(times), tuple(lengths))
 
 
-def seen_in_all(parts: Sequence[Seen]) -> Seen:
-    """Add up what was seen in parts of a run; sources have the names of the first."""
-    first, *others = parts
+def seen_in_all(first: Seen, others: Sequence[tuple[Seen, int]]) -> Seen:
+    """Add up what was seen in parts of a run, and in how many of each; sources have the names of the first."""
     times = [
-        sum((other.times[other.names.index(name)] for other in others if name in other.names), start=own)
+        sum((other.times[other.names.index(name)] * n for other, n in others if name in other.names), start=own)
         for name, own in zip(first.names, first.times, strict=True)
     ]
     return Seen(first.names, tuple(times), first.lengths)

@@ -49,6 +49,7 @@ from .step_log import (
     StepRecord,
     first_record,
     given_before_from_json,
+    joined_equal,
     log_beyond,
     log_from,
     logged,
@@ -259,7 +260,7 @@ class Session:
         if records := records_within(log, row, now):
             at = now - self.epoch * (rows or 0)
             before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
-        self.given_before = tuple(before)
+        self.given_before = joined_equal(before)
 
     def begin_items(self) -> None:
         """Note in the log that whole items are taken from here on, where they were shared out by steps before."""

@@ -9,7 +9,7 @@ A run that goes back numbers its steps anew from there. What it gave before is k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
@@ -311,7 +311,7 @@ class GivenBefore:
     """What a run had given from a row on before it went back there.
 
     It stood at row `at` of pass `epoch`, with its first `changes` made. `records` are the steps it took. It was given
-    before `step` was, and before every later step.
+    before `step` was, and before every later step; so many `times`.
     """
 
     step: int
@@ -320,6 +320,7 @@ class GivenBefore:
     at: int
     changes: int
     records: tuple[StepRecord, ...]
+    times: int = 1
 
     def rows_given(self, rows: int | None) -> RowsGiven:
         """Return what was given."""
@@ -328,7 +329,17 @@ class GivenBefore:
     def to_json(self) -> dict[str, Json]:
         """Return it as it lies in a state."""
         numbers: dict[str, Json] = {name: getattr(self, name) for name in _NUMBERS}
-        return {**numbers, "records": [record.to_json() for record in self.records]}
+        times: dict[str, Json] = {} if self.times == 1 else {"times": self.times}
+        return {**numbers, "records": [record.to_json() for record in self.records], **times}
+
+
+def joined_equal(entries: Iterable[GivenBefore]) -> tuple[GivenBefore, ...]:
+    """Return entries that differ, each with the times of all that are equal to it."""
+    times = dict[GivenBefore, int]()
+    for entry in entries:
+        once = replace(entry, times=1)
+        times[once] = times.get(once, 0) + entry.times
+    return tuple(replace(entry, times=number) for entry, number in times.items())
 
 
 def log_from(log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | None) -> tuple[StepRecord, ...]:
@@ -371,8 +382,10 @@ def given_before_from_json(saved: Any) -> tuple[GivenBefore, ...]:
         found = list[GivenBefore]()
         for entry in saved:
             step, row, epoch, at, changes = (as_int(entry[name]) for name in _NUMBERS)
-            found.append(GivenBefore(step, row, epoch, at, changes, _log_from_json(entry["records"])))
-    except (TypeError, ValueError, KeyError, StateError) as error:
+            if not (times := as_int(entry.get("times", 1))):
+                raise ValueError(entry)
+            found.append(GivenBefore(step, row, epoch, at, changes, _log_from_json(entry["records"]), times))
+    except (TypeError, ValueError, KeyError, AttributeError, StateError) as error:
         raise StateError(f"the state's 'given_before' cannot be read ({str(saved)[:80]}); it is damaged") from error
     return tuple(found)
 
