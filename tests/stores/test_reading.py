@@ -428,13 +428,13 @@ def test_mixture_files_lie_in_stores_too(memory: str, tmp_path: Path) -> None:
         fs.pipe_file(f"/d/sub/{name}-in.yaml", f"sources: {{m: {{mixture: {to}sub/{name}.yaml}}}}\n".encode())
     local = tmp_path / "mix.yaml"
     local.write_text("seed: 3\n" + text.format(cache=tmp_path).replace("path: ", f"path: {memory}/"))
-    ds = ps.load(f"{memory}/mix.yaml")
+    ds = ps.load(f"{memory}/mix.yaml", allow=["cache"])
     expected = [ps.load(local)[i] for i in range(20)]
     assert [ds[i] for i in range(20)] == expected
     for name in ("up", "out", "top"):
-        ds = ps.load(f"{memory}/sub/{name}.yaml")
+        ds = ps.load(f"{memory}/sub/{name}.yaml", allow=["cache"])
         assert [ds[i] for i in range(20)] == expected
-        assert ps.load(f"{memory}/sub/{name}-in.yaml")[0] in ROWS
+        assert ps.load(f"{memory}/sub/{name}-in.yaml", allow=["cache"])[0] in ROWS
     fs.pipe_file("/d/abs.yaml", f"include: {local}\nsources: {{a: {{path: {tmp_path}/*.jsonl}}}}".encode())
     with pytest.raises(ConfigError, match=f"there is no file '{memory}{local}'"):
         ps.load(f"{memory}/abs.yaml")

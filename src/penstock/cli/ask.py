@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, Steps, answer, guarded, here, mixture_file, of_run, put, say
+from .say import Allow, Json, Mixture, State, Steps, answer, guarded, here, mixture_file, of_run, put, say
 
 Picture = Annotated[
     Path | None, typer.Option("-o", "--out", parser=here, metavar="PATH", help="Draw it: a .svg, .png or .html file.")
@@ -29,12 +29,13 @@ def plan(
     state: State = None,
     every: Every = False,
     digest: Annotated[bool, typer.Option(help="The fingerprint also of the data: reads some rows, once.")] = False,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """What a run gives: share of every source, asked and as it comes out, epochs, first repeat, end."""
     from penstock.report import shares
 
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
@@ -92,11 +93,12 @@ def at(
     until: Annotated[int | None, typer.Option("--to", help="And all steps before this one.")] = None,
     read: Annotated[bool, typer.Option(help="Read the samples and show how they begin.")] = False,
     state: State = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Which samples a step is made of."""
 
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     stop = step + 1 if until is None else until
     if stop <= step:
         raise ConfigError(f"--to {until}: it is not behind step {step}")
@@ -135,6 +137,7 @@ def diff(
     mixture: Mixture,
     other: Annotated[Path, typer.Argument(parser=mixture_file, help="The other one.")],
     steps: Steps = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Where two mixtures differ: in what they say, and from which step on in what they give. Exit code 1 if they do."""
@@ -142,7 +145,7 @@ def diff(
     from penstock.report.changes import changes
     from penstock.report.target import opened
 
-    one, two = opened(mixture), opened(other)
+    one, two = opened(mixture, allow=allow), opened(other, allow=allow)
     ends = one.horizon(steps), two.horizon(steps)
     horizon = min(ends)
     within = range(0, min(one.row(horizon), two.row(horizon)))
@@ -193,6 +196,7 @@ def simulate(
     steps: Steps = None,
     out: Picture = None,
     every: Every = False,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """What would be: the plan with other weights, caps, stages, schedules or any other setting, beside it as it is."""
@@ -201,7 +205,7 @@ def simulate(
 
     from .change import changed, changed_by
 
-    before = opened(mixture)
+    before = opened(mixture, allow=allow)
     model = changed_by(changed(before.model, weight or [], max_epochs or []), settings or [])
     if batch is not None:
         if model.batch is None:

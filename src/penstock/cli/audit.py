@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, here, of_run, say, stretch
+from .say import Allow, Json, Mixture, State, answer, guarded, here, of_run, say, stretch
 
 Stretch = Annotated[str | None, typer.Option("--steps", help="FIRST:STOP, steps from 0; default: the whole run.")]
 
@@ -36,6 +36,7 @@ def audit(
         int | None, typer.Option(min=1, help="Ranks that share a global_batch_size; with --state, those of the run.")
     ] = None,
     state: State = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Every sample or part of a step, a line each: step, rank, row, source, epoch, index, key, file, row in it, tokens.
@@ -46,7 +47,7 @@ def audit(
 
     if as_json and out is None:
         raise ConfigError("--json prints what was written, and the lines are printed too: say where to, with -o")
-    target = of_run(mixture, state, ranks)
+    target = of_run(mixture, state, ranks, allow=allow)
     taken = stretch(target, steps)
     lines = target.rows.audit(taken, key=key)
     if out is None:

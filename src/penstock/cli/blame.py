@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Json, Mixture, State, answer, guarded, of_run, say, stretch
+from .say import Allow, Json, Mixture, State, answer, guarded, of_run, say, stretch
 
 
 @guarded
@@ -15,6 +15,7 @@ def blame(
     mixture: Mixture,
     steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps that are asked about.")],
     state: State = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """What is unusual in some steps against the run, the most unusual first.
@@ -23,7 +24,7 @@ def blame(
     """
     from penstock.report.blame import blame as found_in
 
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     asked = stretch(target, steps)
     found = found_in(target, asked)
 

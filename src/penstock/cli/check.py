@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import Json, answer, guarded, mixture_file, say
+from .say import Allow, Json, answer, guarded, mixture_file, say
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
@@ -18,6 +18,7 @@ STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 def lint(
     mixtures: Annotated[list[Path], typer.Argument(parser=mixture_file, help="Mixture files, or their URLs.")],
     strict: Annotated[bool, typer.Option(help="Warnings fail too.")] = False,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """All that is wrong in mixture files, with file and line. Exit code 1 if one of them cannot be loaded.
@@ -28,7 +29,7 @@ def lint(
     from penstock.mixture_files.readers import Readers
 
     readers = Readers()
-    problems = [problem for mixture in mixtures for problem in problems_of(mixture, readers=readers)]
+    problems = [problem for mixture in mixtures for problem in problems_of(mixture, readers=readers, allow=allow or ())]
     counts = Counter(problem.severity for problem in problems)
 
     def tell(console: Any) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, answer, guarded, here, of_run, say
+from .say import Allow, Json, Mixture, answer, guarded, here, of_run, say
 
 
 @guarded
@@ -31,13 +31,14 @@ def edit(
             "-o", "--out", parser=here, metavar="PATH", help="A folder for the new state; default: in its place."
         ),
     ] = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Leave out steps or samples from here on. A sample's place goes to the next of its source; the rest stays."""
     from penstock.mixture_files.exclude import read_keys
     from penstock.runtime.saves import read_states, write_state
 
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     keys = [_key(text) for text in exclude or []]
     if exclude_from is not None:
         keys += read_keys(exclude_from)

@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, of_run, people, say
+from .say import Allow, Json, Mixture, State, answer, guarded, of_run, people, say
 
 _FEW = 50  # steps
 
@@ -26,6 +26,7 @@ def find(
     until: Annotated[int | None, typer.Option("--to", help="The step to stop before; default: the whole run.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All steps, not the first fifty.")] = False,
     state: State = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """The steps at which a sample is seen: each is told as soon as it is known.
@@ -36,7 +37,7 @@ def find(
     ways = sum(way is not None for way in (index, name, words))
     if ways != 1 or (index is not None and source is None):
         raise ConfigError("find: give SOURCE INDEX, or --name, or --words")
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     stop = target.horizon(None) if until is None else until
     if stop <= start:
         raise ConfigError(f"--from {start} --to {stop}: no step lies between them")

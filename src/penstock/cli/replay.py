@@ -13,7 +13,7 @@ import typer
 
 from penstock.errors import ConfigError, DataError
 
-from .say import Json, Mixture, State, answer, guarded, here, of_run, say, stretch
+from .say import Allow, Json, Mixture, State, answer, guarded, here, of_run, say, stretch
 
 _SHOWN = 10  # ranges
 
@@ -32,6 +32,7 @@ def replay(
         Path | None, typer.Option(exists=True, dir_okay=False, help="What `penstock run --dump` wrote: is it the same?")
     ] = None,
     state: State = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Read the samples of some steps again, in the order of the run. Exit code 1 if --against tells of others,
@@ -41,7 +42,7 @@ def replay(
 
     if as_json and out is None and against is None:
         raise ConfigError("--json prints what was done, and the samples are printed too: say where to, with -o")
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     taken = stretch(target, steps)
     lines = _lines(target, taken)
     given = None if against is None else _given(against)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .say import Json, Mixture, State, Steps, answer, guarded, here, of_run, say
+from .say import Allow, Json, Mixture, State, Steps, answer, guarded, here, of_run, say
 
 
 @guarded
@@ -16,6 +16,7 @@ def report(
     out: Annotated[Path, typer.Option("-o", "--out", parser=here, metavar="PATH", help="The page: a .html file.")],
     steps: Steps = None,
     state: State = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """One page of HTML for a pull request: the plan as a picture and as a table, what is odd in it, the file itself.
@@ -24,7 +25,7 @@ def report(
     """
     from penstock.report.whole import write
 
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     horizon = target.horizon(steps)
     write(out, target, horizon)
     found = {"mixture": str(mixture), "unit": target.unit, "steps": horizon, "report": str(out)}

@@ -16,7 +16,7 @@ import typer
 
 import penstock as ps
 
-from .say import Json, Mixture, Steps, answer, guarded, here, say, stop
+from .say import Allow, Json, Mixture, Steps, answer, guarded, here, say, stop
 
 if TYPE_CHECKING:
     from penstock.report import Target
@@ -40,6 +40,7 @@ def run(
         Path | None, typer.Option(parser=here, metavar="PATH", help="Write the keys of every step here, as JSON lines.")
     ] = None,
     on_error: Annotated[str, typer.Option(help="What a bad sample does: raise or quarantine.")] = "raise",
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Drive a mixture as a training would, without the training: live progress, speed, shares, stalls, memory.
@@ -55,7 +56,7 @@ def run(
     from .live import Meter, live
 
     chosen(on_error, POLICIES, "--on-error {}")
-    target = _together(opened(mixture))
+    target = _together(opened(mixture, allow=allow))
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:

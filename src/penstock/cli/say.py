@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from pathlib import Path
 from shutil import get_terminal_size
@@ -65,14 +65,24 @@ State = Annotated[
         "--state", parser=here, metavar="PATH", help="As the run has it that saved its states in this folder."
     ),
 ]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="NAME",
+        help="What a mixture file from a URL may use: env, local_files or cache; may be repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 
-def of_run(mixture: Path, state: Path | None, ranks: int | None = None) -> Target:
+def of_run(
+    mixture: Path, state: Path | None, ranks: int | None = None, *, allow: Collection[str] | None = None
+) -> Target:
     """A mixture file, as the run that saved a state has it: said once where the file has other steps than the run."""
     from penstock.report.target import opened
 
-    target = opened(mixture, state=state, ranks=ranks)
+    target = opened(mixture, state=state, ranks=ranks, allow=allow)
     if target.note:
         typer.echo(f"penstock: {target.note}", err=True)
     return target

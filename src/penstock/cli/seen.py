@@ -9,7 +9,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .say import Json, Mixture, State, answer, guarded, here, mixture_file, of_run, put, say
+from .say import Allow, Json, Mixture, State, answer, guarded, here, mixture_file, of_run, put, say
 
 
 @guarded
@@ -29,12 +29,13 @@ def seen(
             help="A .parquet, .arrow, .csv or .jsonl file: a line a document.",
         ),
     ] = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Documents seen before a step, or by a state: how many different ones, their tokens, how often each."""
     from penstock.plan.lines import writer
 
-    target = of_run(mixture, state)
+    target = of_run(mixture, state, allow=allow)
     step = target.horizon(None) if before is None and state is None else before
     found = target.rows.seen(step=step)
     if out is not None:
@@ -96,16 +97,17 @@ def leaks(
     by: Annotated[
         str, typer.Option(help="What tells documents apart: content, place (file and row), or a column.")
     ] = "content",
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Documents that two mixtures, or the two sides of a split, both give. Exit code 1 if there are some."""
     from penstock.report.look import leaks as common
     from penstock.report.target import opened
 
-    one = opened(mixture)
+    one = opened(mixture, allow=allow)
     if other is None and not one.model.held_out().sources:
         raise ConfigError(f"{mixture}: it has no split; name another mixture to compare it with")
-    two = opened(mixture, one.model.held_out()) if other is None else opened(other)
+    two = opened(mixture, one.model.held_out()) if other is None else opened(other, allow=allow)
     found = common(one, two, by)
     told = {
         "mixture": str(mixture),

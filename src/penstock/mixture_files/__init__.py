@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ..base.hints import chosen, guided, no_dataset
@@ -26,12 +27,14 @@ from .model import (
     Stage,
     Tokenising,
 )
-from .reading import Notes, Problem, read_text
+from .reading import GRANTS, Grant, Notes, Problem, granted, read_text
 from .unbuild import model_of
 from .write import text_of, tree_of, write
 
 __all__ = [
+    "GRANTS",
     "Batching",
+    "Grant",
     "MixtureFile",
     "Place",
     "Problem",
@@ -53,7 +56,7 @@ __all__ = [
 
 
 @guided
-def load(path: str | Path, part: Part = "train") -> Dataset:
+def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = ()) -> Dataset:
     """The dataset that a mixture file describes; see the page "Mixture files" for all it may say.
 
     Raises `ConfigError` with everything that is wrong in the file, each with file, line and key.
@@ -61,6 +64,8 @@ def load(path: str | Path, part: Part = "train") -> Dataset:
     Args:
         path: a YAML or JSON file; paths in it are relative to its folder.
         part: "held_out" gives what its `split` holds out of the sources, each sample once.
+        allow: what a file from a URL may use of this machine: "env" (`${NAME}`), "local_files", "cache". A local file
+            may use all of it.
 
     >>> import penstock as ps, tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -70,15 +75,15 @@ def load(path: str | Path, part: Part = "train") -> Dataset:
     [1, 2]
     """
     chosen(part, PARTS, "load(part={})")
-    model, problems = read_model(path)
+    model, problems = read_model(path, allow)
     if model is None or _errors(problems):
-        raise ConfigError(said(_errors(lint(path))))
+        raise ConfigError(said(_errors(lint(path, allow=allow))))
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError(f"{told(path)}: nothing is held out; say how much: split: {{held_out: 1%}}")
     try:
         return build(model)
     except ConfigError as error:
-        found = _errors(lint(path))
+        found = _errors(lint(path, allow=allow))
         raise ConfigError(said(found) if found else f"{told(path)}: {error}") from error
 
 
@@ -113,12 +118,12 @@ def _errors(problems: list[Problem]) -> list[Problem]:
     return [problem for problem in problems if problem.severity == "error"]
 
 
-def read_model(path: str | Path) -> tuple[MixtureFile | None, list[Problem]]:
+def read_model(path: str | Path, allow: Collection[str] = ()) -> tuple[MixtureFile | None, list[Problem]]:
     """The description of a mixture file, and all that is wrong in what it says; no data is looked at.
 
     The description is as complete as the problems allow; `None` where the file cannot be read at all.
     """
-    notes = Notes()
+    notes = Notes(allow=granted(allow))
     model = parse(path, notes)
     return model, sorted(notes.problems)
 

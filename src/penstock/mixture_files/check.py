@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os.path
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from .model import SHARES, Batching, MixtureFile, Scheduling, Shuffling, SourceE
 from .reading import Node, Notes, cycle, dotted, named, read_included, scalar_of
 
 _KNOWN = {"", *(key.name for key in SOURCE.keys)}
+_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a name on the hub
 _FILES_ONLY = ("format", "columns", "dtype", "eos", "where", "slice", "shuffle", "tokenise", "label")
 
 
@@ -53,8 +56,8 @@ class _Check:
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
             batch=self.batch(given.pop("batch", None), given.pop("global_batch_size", None), marks),
             pack=pack if "length" in (pack := given.pop("pack", {})) else None,
-            cache=_here(marks["cache"], given.pop("cache")) if "cache" in given else None,
-            exclude=beside(marks["exclude"].file, given.pop("exclude")) if "exclude" in given else None,
+            cache=self.cache(given.pop("cache", None), marks.get("cache"), dotted(at, "cache")),
+            exclude=self.exclude(given.pop("exclude", None), marks.get("exclude")),
             marks=marks,
             **given,
         )
@@ -88,7 +91,9 @@ class _Check:
             error(marks["slice"], dotted(at, "slice"), f"the step is a number of at least 1, not {bounds[2]}")
             del given["slice"]
         if "path" in given:
-            given["path"] = tuple(beside(marks["path"].file, one) for one in given["path"])
+            paths = tuple(beside(marks["path"].file, path) for path in given.pop("path"))
+            if all(self.notes.permits_path(path, marks["path"], dotted(at, "path")) for path in paths):
+                given["path"] = paths
         shuffle = self.shuffle(given.pop("shuffle", None), node, dotted(at, "shuffle"))
         tokenise = self.tokenise(given.pop("tokenise", None), marks.get("tokenise"))
         split = given.pop("split", None)
@@ -151,12 +156,28 @@ class _Check:
             return None
         return Shuffling("block" if "rows" in given else "buckets" if "buckets" in given else "full", **given)
 
+    def cache(self, path: str | None, node: Node | None, at: str) -> str | None:
+        """The folder of this machine that a file names, also where the file lies in a store."""
+        if path is None or node is None or not self.notes.permits("cache", node, at, "keep a cache on this machine"):
+            return None
+        return path if is_far(node.file) else beside(node.file, path)
+
+    def exclude(self, path: str | None, node: Node | None) -> str | None:
+        if path is None or node is None:
+            return None
+        there = beside(node.file, path)
+        return there if self.notes.permits_path(there, node, "exclude") else None
+
     def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
             return None
         there = beside(node.file, given["tokenizer"])
+        on_hub = _HUB.fullmatch(given["tokenizer"]) and not os.path.exists(given["tokenizer"])
+        asked = there if there.endswith(".json") else given["tokenizer"]
+        if not on_hub and not self.notes.permits_path(asked, node, "tokenise.tokenizer"):
+            return None
         # Of a store a file is meant, by its ending: names on the hub are not asked for there.
-        meant = there.endswith(".json") if is_far(there) else Path(there).exists()
+        meant = there.endswith(".json") if is_far(there) else os.path.exists(there)
         settings: dict[str, Any] = {**given, "tokenizer": there if meant else given["tokenizer"]}
         return Tokenising(**settings)
 
@@ -261,8 +282,3 @@ class _Check:
             self.notes.error(node, here, f"every point names every source; missing: {', '.join(missing[:5])}")
         if not any(weights.values()):
             self.notes.error(node, here, "all weights are 0 here")
-
-
-def _here(node: Node, path: str) -> str:
-    """The same, of a folder of this machine, also where the file lies in a store."""
-    return path if is_far(node.file) else beside(node.file, path)

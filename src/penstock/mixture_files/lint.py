@@ -4,7 +4,7 @@ data is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import fsum
@@ -28,7 +28,7 @@ from .check import parse
 from .footers import RowGroups, first_of, footers, ids_in, lines
 from .model import MixtureFile, SourceEntry
 from .readers import Readers
-from .reading import Node, Notes, Problem
+from .reading import Node, Notes, Problem, granted
 from .stages import staged
 
 MOST_EPOCHS = 4.0
@@ -43,14 +43,20 @@ _FEW_ROWS = 8  # of a source that is probably cut off
 _TIMES = 20  # times what a row takes that are read for it
 
 
-def lint(path: str | Path, most_epochs: float = MOST_EPOCHS, readers: Readers | None = None) -> list[Problem]:
+def lint(
+    path: str | Path,
+    most_epochs: float = MOST_EPOCHS,
+    readers: Readers | None = None,
+    allow: Collection[str] = (),
+) -> list[Problem]:
     """Everything that is wrong or looks wrong in a mixture file, in the order of its lines.
 
     Errors are what `ps.load` refuses; warnings load, and probably mean something else: a weight of 0, a source that is
     never reached, one that is read more than `most_epochs` times over the horizon, two sources with one file, rows that
     are held out here and trained on there. With the same `readers`, files are compared with those looked at before.
+    `allow` is that of `ps.load`.
     """
-    notes = Notes()
+    notes = Notes(allow=granted(allow))
     model = parse(path, notes)
     if model is not None:
         look = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)

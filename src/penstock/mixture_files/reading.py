@@ -6,18 +6,25 @@ Plain scalars are read by the rules of YAML 1.2: `no`, `on` and `1:30` are texts
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..base import machine, seams
-from ..base.urls import redacted
+from ..base.hints import chosen
+from ..base.urls import redacted, scheme_of
 from ..base.yaml import DEPTH, shallow
 from ..errors import ConfigError
-from ..stores import beside, located
+from ..stores import beside, is_far, located
 
 Scalar: TypeAlias = str | int | float | bool | None
+Grant: TypeAlias = Literal["env", "local_files", "cache"]
+
+GRANTS: tuple[Grant, ...] = get_args(Grant)
+"""What a mixture file from a URL gets only if the caller names it; a local file gets all of it."""
+
+_NETWORK = frozenset("http https s3 s3a gs gcs az azure abfs abfss adl hf oss r2 webhdfs hdfs gdrive".split())
 
 _INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -64,10 +71,11 @@ class Problem:
 
 @dataclass
 class Notes:
-    """What was found wrong so far, and how many files were read."""
+    """The problems found so far, the number of files read, and the grants of files from URLs."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
     files: int = 0
+    allow: frozenset[str] = frozenset()
 
     def error(self, node: Node, key: str, message: str) -> None:
         self._add(node, key, "error", message)
@@ -75,9 +83,29 @@ class Notes:
     def warn(self, node: Node, key: str, message: str) -> None:
         self._add(node, key, "warning", message)
 
+    def permits(self, grant: Grant, node: Node, key: str, what: str) -> bool:
+        """Return whether the file of a node may have `what`; a refusal is noted, with the remedy."""
+        if grant in self.allow or not is_far(node.file):
+            return True
+        remedy = f"if you trust it, allow=[{grant!r}] or --allow {grant} permits that"
+        self.error(node, key, f"a mixture file from a URL may not {what}; {remedy}")
+        return False
+
+    def permits_path(self, path: str, node: Node, key: str) -> bool:
+        """Return whether the file of a node may name a path: one from a URL names stores of the network alone."""
+        known = is_far(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
+        return known or self.permits("local_files", node, key, f"name {path!r}, which may lie on this machine")
+
     def _add(self, node: Node, key: str, severity: str, message: str) -> None:
         """Messages quote what stands in the file: URLs, whose passwords are nobody's business."""
         self.problems.append(Problem(node.file, node.line, redacted(key), severity, redacted(message)))
+
+
+def granted(allow: Collection[str]) -> frozenset[str]:
+    """Return what a caller allows files from URLs; a name that is none of `GRANTS` is refused."""
+    for name in [allow] if isinstance(allow, str) else allow:
+        chosen(name, GRANTS, "allow=[{}]")
+    return frozenset([allow] if isinstance(allow, str) else allow)
 
 
 def dotted(at: str, name: str) -> str:
@@ -133,6 +161,8 @@ def fill(text: str, notes: Notes, node: Node, key: str) -> str:
         name, default = found.groups()
         if name is None:
             return "${"
+        if not notes.permits("env", node, key, f"read the environment variable {name}"):
+            return ""
         value = machine.environment(name)
         if value is None and default is None:
             notes.error(node, key, f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
@@ -247,7 +277,8 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
 def named(node: Node, key: str, notes: Notes) -> Path | None:
     """The mixture file that is named in another one."""
     try:
-        return located(beside(node.file, str(node.value)))
+        path = beside(node.file, str(node.value))
+        return located(path) if notes.permits_path(path, node, key) else None
     except ConfigError as error:
         notes.error(node, key, str(error))
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -252,14 +252,20 @@ class Target:
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
-def opened(path: Path, model: MixtureFile | None = None, state: Path | None = None, ranks: int | None = None) -> Target:
+def opened(
+    path: Path,
+    model: MixtureFile | None = None,
+    state: Path | None = None,
+    ranks: int | None = None,
+    allow: Collection[str] | None = None,
+) -> Target:
     """Open a mixture file, or one with settings changed (`model`); with a `state`, as the run that saved it has it.
-    `ranks` are those of a run that begins, where the file does not say them.
+    `ranks` are those of a run that begins, where the file does not say them. `allow` is that of `ps.load`.
 
     Raises `ConfigError` with all that is wrong in the file.
     """
     if model is None:
-        model, problems = read_model(path)
+        model, problems = read_model(path, allow or ())
         errors = [problem for problem in problems if problem.severity == "error"]
         if model is None or errors:
             raise ConfigError(problems_said(errors))
