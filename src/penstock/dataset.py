@@ -13,6 +13,7 @@ import numpy as np
 from .base.contract import fulfilled
 from .base.hints import guided, no_dataset
 from .base.ints import FAR, places, whole, within_reach
+from .base.limits import BATCH
 from .base.sized import where_known
 from .base.tree import collate as default_collate
 from .base.tree import leading
@@ -258,7 +259,8 @@ class Dataset(Shows):
             return self._with(Reorder(self.flow, Shuffle(), self._own(seed), name))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
-        rows, window = (whole(number, f"{{}} in shuffle(block={block})", 1) for number in block)
+        rows, window = (whole(number, f"{{}} in shuffle(block={block})", 1, FAR) for number in block)
+        whole(rows * window, f"shuffle(block={block}): {{}} rows", 1, FAR)
         return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._own(seed), name))
 
     def reorder(self, order: Order, seed: int | None = None, *, name: str | None = None) -> Dataset:
@@ -770,8 +772,8 @@ class Dataset(Shows):
             raise ConfigError(
                 "batch(global_batch_size=...): the dataset has batches of all ranks already; leave out one"
             )
-        n = whole(global_batch_size, "batch(global_batch_size={})", 1) if n is None else whole(n, "batch({})", 1)
-        within_reach(n)
+        where, given = ("batch({})", n) if n is not None else ("batch(global_batch_size={})", global_batch_size)
+        n = whole(given, where, 1, BATCH)
         stack = None if collate is None else _collate(collate)
         if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
             stack = Collated(stack)
@@ -792,7 +794,7 @@ class Dataset(Shows):
         >>> [b.tolist() for b in ps.Loader(batches, lanes=1)]
         [[0, 1, 2, 3], [4, 5, 6, 7]]
         """
-        n = whole(n, "rebatch({})", 1)
+        n = whole(n, "rebatch({})", 1, BATCH)
         return self._with(Each(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading)), "map", join_parts))
 
     def shuffle_buffer(self, n: int, seed: int | None = None, *, name: str | None = None) -> Dataset:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Generator
+from contextlib import contextmanager
 
 _HEAD, _TAIL = 1400, 600
 
@@ -52,6 +54,50 @@ class StorageError(PenstockError, OSError):
     """Storage that failed: worth a retry, never a reason to drop a sample."""
 
 
+_REMEDIES = {
+    errno.EACCES: "give this process permission, or name another path",
+    errno.EPERM: "give this process permission, or name another path",
+    errno.EROFS: "name a path that can be written to",
+    errno.ENOSPC: "free some space, or name a folder on another disk",
+    errno.EDQUOT: "free some of your quota, or name a folder on another disk",
+    errno.EFBIG: "see whether this is the right file",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or take fewer workers",
+    errno.ENFILE: "raise the limit of open files of this machine, or take fewer workers",
+    errno.ENOMEM: "raise the memory limit (ulimit -v, or that of the job), or take fewer workers",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u), or take fewer workers",
+    errno.ENAMETOOLONG: "shorten the path",
+    errno.ELOOP: "mend the links, which lead to each other in a circle",
+    errno.EISDIR: "name a file, not a folder",
+    errno.ENOTDIR: "see which part of the path is a file, not a folder",
+    errno.ENOENT: "see whether the path is right",
+    errno.ESTALE: "see whether the network file system is mounted, and try again",
+    errno.EIO: "see whether the disk is sound",
+}
+
+
+def storage_error(error: OSError, what: object) -> StorageError:
+    """Return an error of the operating system as one of ours: what failed, why, and the remedy.
+
+    >>> print(storage_error(OSError(errno.ENOSPC, "No space left on device"), "/data/x"))
+    /data/x: No space left on device: free some space, or name a folder on another disk
+    """
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    made = StorageError(f"{what}: {error.strerror or error}{f': {remedy}' if remedy else ''}")
+    made.errno = error.errno
+    return made
+
+
+@contextmanager
+def storage(what: object) -> Generator[None]:
+    """Turn failures of the operating system into errors that name the path, or whatever `what` is."""
+    try:
+        yield
+    except (StorageError, BrokenPipeError):
+        raise
+    except OSError as error:
+        raise storage_error(error, what) from error
+
+
 class GivenUpError(StorageError):
     """Storage that failed for as long as it was asked again, or that refused: asking once more would not help."""
 
@@ -66,10 +112,15 @@ def is_missing_file(error: BaseException) -> bool:
     >>> is_missing_file(FileNotFoundError(errno.ENOENT, "")), is_missing_file(PermissionError(errno.EACCES, ""))
     (True, False)
     """
-    return isinstance(error, OSError) and error.errno in _NO_FILE
+    return isinstance(error, OSError) and not isinstance(error, StorageError) and error.errno in _NO_FILE
 
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether a package written in Rust panicked: PyO3 raises that past every `except Exception`."""
+    return type(error).__module__ == "pyo3_runtime"
 
 
 def no_end(error: Exception) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -294,7 +295,7 @@ class Schedule:
 
     def _around(self, step: int) -> tuple[int, int, Fraction]:
         """The points before and after a step, and how far it is between them."""
-        after = next((i for i, point in enumerate(self.points) if point[0] > step), len(self.points))
+        after = bisect_right(self.points, step, key=lambda point: point[0])
         if after in (0, len(self.points)):
             end = max(after - 1, 0)
             return end, end, Fraction(0)

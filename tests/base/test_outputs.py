@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.outputs import output
+from penstock.errors import ConfigError
 
 
 def test_a_file_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
@@ -59,5 +60,5 @@ def test_a_device_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="a folder; name a file to write"), output(tmp_path):
+    with pytest.raises(ConfigError, match="a folder; name a file to write"), output(tmp_path):
         pass

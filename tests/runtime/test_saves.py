@@ -621,11 +621,11 @@ class Moving(TornDisk):
 
     then: Callable[[], Any] | None = None
 
-    def read(self, path: Path, /) -> bytes:
+    def read(self, path: Path, limit: int | None = None, /) -> bytes:
         then, self.then = self.then, None
         if then:
             then()
-        return super().read(path)
+        return super().read(path, limit)
 
 
 def test_who_looks_on_while_old_steps_go_finds_a_newer_one() -> None:

@@ -247,7 +247,7 @@ FLOODS = {
 def test_an_answer_without_an_end_is_not_taken(
     said: str, length: int | None, site: servers.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_WHOLE", 1 << 16)
+    monkeypatch.setattr(module, "ANSWER", 1 << 16)
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "1")
     sent = [0]
 

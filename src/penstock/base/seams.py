@@ -8,6 +8,7 @@ A lint test holds that nothing else touches them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import os
@@ -21,9 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
+from ..errors import storage
 from .machine import environment, hold, keep_memory, place, thread
 from .thread_pool import Task, ThreadPool
+from .urls import is_url
 
+_PIECE = 1 << 20  # bytes read at once of a file whose size is limited
 _ONE = 1 << 30  # bytes that the system gives at once
 
 
@@ -62,7 +66,7 @@ class Disk(Protocol):
     """Files we write ourselves: small, replaced whole, never half there."""
 
     def list(self, folder: Path, /) -> list[str]: ...
-    def read(self, path: Path, /) -> bytes: ...
+    def read(self, path: Path, limit: int | None = None, /) -> bytes: ...
     def write(self, path: Path, data: bytes, /) -> None: ...
     def sync(self, path: Path, /) -> None: ...
     def replace(self, source: Path, target: Path, /) -> None: ...
@@ -145,15 +149,50 @@ def kind_of(path: str) -> str:
     return next((kind for test, kind in kinds.items() if test(mode)), "a device")
 
 
+def read_within(path: str, limit: int) -> bytes:
+    """Read a whole file of a store or of this machine; `OSError` for what is no file, or larger than `limit` bytes."""
+    store = world.store
+    if isinstance(store, LocalStore) or not is_url(path):
+        return read_regular(Path(path), limit)
+    if (size := store.stat(path).size) > limit:
+        raise too_large(path, size, limit)
+    return store.read(path)
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Read a file of this machine, at most `limit` bytes; a pipe or a device is refused, and not waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, f"it is {kind_of(str(path))}, not a file", str(path))
+        if found.st_size > limit:
+            raise too_large(str(path), found.st_size, limit)
+        data = bytearray()
+        while piece := file.read(_PIECE):  # of /proc no size is told
+            data += piece
+            if len(data) > limit:
+                raise too_large(str(path), len(data), limit)
+        return bytes(data)
+
+
+def too_large(path: str, size: int, limit: int) -> OSError:
+    """Return the error for a file that is larger than such a file can be."""
+    return OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {limit:,} are read of such a file", path)
+
+
 class LocalDisk:
     """The file system, with the calls that make a write survive a crash."""
 
     def list(self, folder: Path, /) -> list[str]:
         """The names in a folder, sorted; none in one that is not there."""
-        return sorted(os.listdir(folder)) if folder.exists() else []
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
 
-    def read(self, path: Path, /) -> bytes:
-        return path.read_bytes()
+    def read(self, path: Path, limit: int | None = None, /) -> bytes:
+        return path.read_bytes() if limit is None else read_regular(path, limit)
 
     def write(self, path: Path, data: bytes, /) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -355,12 +394,13 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     disk = world.disk
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    try:
-        disk.write(temporary, data)
-        disk.sync(temporary)
-        disk.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            disk.unlink(temporary)
-        raise
-    disk.sync(path.parent)
+    with storage(path):
+        try:
+            disk.write(temporary, data)
+            disk.sync(temporary)
+            disk.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                disk.unlink(temporary)
+            raise
+        disk.sync(path.parent)

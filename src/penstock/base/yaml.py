@@ -6,9 +6,7 @@ import importlib
 from typing import Any
 
 from ..errors import missing_extra
-
-DEPTH = 60
-MOST = 1_000_000
+from .limits import YAML_DEPTH, YAML_VALUES
 
 
 def module(purpose: str) -> Any:
@@ -34,10 +32,10 @@ def shallow(text: str | bytes, purpose: str) -> Any:
     try:
         for count, event in enumerate(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEPTH:
-                raise ValueError(f"values are nested more than {DEPTH} deep")
-            if count > MOST:
-                raise ValueError(f"it holds more than {MOST:,} values")
+            if depth > YAML_DEPTH:
+                raise ValueError(f"values are nested more than {YAML_DEPTH} deep")
+            if count > YAML_VALUES:
+                raise ValueError(f"it holds more than {YAML_VALUES:,} values")
     except yaml.YAMLError:
         pass  # whoever reads it says what is wrong
     return yaml

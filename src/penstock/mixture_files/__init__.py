@@ -8,7 +8,7 @@ from pathlib import Path
 from ..base.hints import chosen, guided, no_dataset
 from ..base.urls import local
 from ..dataset import Dataset
-from ..errors import ConfigError
+from ..errors import ConfigError, storage
 from ..stores import told
 from .build import build
 from .check import parse, parsed
@@ -81,7 +81,8 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError(f"{told(path)}: nothing is held out; say how much: split: {{held_out: 1%}}")
     try:
-        return build(model)
+        with storage(told(path)):
+            return build(model)
     except ConfigError as error:
         found = _errors(lint(path, allow=allow))
         raise ConfigError(said(found) if found else f"{told(path)}: {error}") from error

@@ -113,9 +113,6 @@ class _Check:
             return None
         if (path := named(node, at, self.notes)) is None or cycle(path, chain, node, at, self.notes):
             return None
-        if not path.is_file():
-            self.notes.error(node, at, f"there is no file {str(path)!r}")
-            return None
         tree = read_included(path, self.notes)
         if tree is None:
             return None
@@ -223,8 +220,8 @@ class _Check:
                     error(source.marks[""], dotted(at, f"sources.{source.name}"), "no weight, where others have one")
         elif model.sources and not model.stages and all(source.zero for source in model.sources):
             error(marks.get("sources", marks[""]), dotted(at, "sources"), "all weights are 0")
-        for place, weights in points:
-            self.point(model, place, weights, at)
+        if points:
+            self.points(model, dict(points), at)
         kinds = {"weight" if key == "weight" else "amount" for source, key in given if len(source.shares) == 1}
         if len(kinds) == 2 and model.run is None:
             error(marks[""], dotted(at, "horizon"), "some sources have a weight, some an amount: say the horizon too")
@@ -269,9 +266,13 @@ class _Check:
             if stage.until is not None and stage.until.unit == "percent" and model.horizon is None:
                 error(mark, f"{here}.until", "a percentage of the run needs a horizon: say how long the run is")
 
-    def point(self, model: MixtureFile, place: int, weights: Mapping[str, float], at: str) -> None:
+    def points(self, model: MixtureFile, weights: Mapping[int, Mapping[str, float]], at: str) -> None:
         points = cast("dict[str, Node]", cast("dict[str, Node]", model.marks["schedule"].value)["points"].value)
-        name, node = next((name, node) for name, node in points.items() if scalar_of(name) == place)
+        for name, node in points.items():
+            place = int(cast(float, scalar_of(name)))
+            self.point(model, name, node, weights[place], at)
+
+    def point(self, model: MixtureFile, name: str, node: Node, weights: Mapping[str, float], at: str) -> None:
         here, mark = dotted(at, f"schedule.points.{name}"), cast("dict[str, Node]", node.value)
         for source in weights:
             if source not in model.names:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..base import seams
 from ..base.hints import few, near
-from ..base.ints import distinct
+from ..base.ints import FAR, distinct
+from ..base.limits import KEYS_FILE
 from ..dataset import Dataset
-from ..errors import ConfigError
+from ..errors import ConfigError, storage
 from ..graph.nodes import Reorder
 from ..orders import AllBut
 from ..stores import located
@@ -23,13 +24,22 @@ from .model import MixtureFile
 
 def read_keys(path: Path) -> list[tuple[str, int]]:
     """The keys in a file: `[source, index]` in every line, or `[source, epoch, index]`, as `Loader.keys()` has them."""
+    try:
+        with storage(path):
+            text = seams.read_within(str(path), KEYS_FILE).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file: {error}") from None
     keys = list[tuple[str, int]]()
-    for number, line in enumerate(seams.world.store.read(str(path)).decode().splitlines(), 1):
+    # Names may hold what else `splitlines` takes for the end of a line.
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
         try:
-            found: Any = json.loads(line)
-            keys.append((str(found[0]), int(found[-1])))
-        except (ValueError, TypeError, IndexError, KeyError):
-            raise ConfigError(f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]') from None
+            source, *rest = cast("list[Any]", json.loads(line))
+            index = rest[-1]
+        except (ValueError, TypeError, IndexError, RecursionError):
+            source, rest, index = None, [], None
+        if type(source) is not str or type(index) is not int or len(rest) > 2 or abs(index) >= FAR:
+            raise ConfigError(f'{path}, line {number}: {line[:60]!r} is no key; write ["SOURCE", INDEX]')
+        keys.append((source, index))
     return keys
 
 

@@ -8,7 +8,9 @@ from math import ceil
 
 import numpy as np
 
+from ..base.ints import FAR
 from ..dataset import Dataset
+from ..errors import ConfigError
 from ..graph.indexed import lengths_known
 from ..graph.lengths import mean_length
 from .model import MixtureFile
@@ -74,6 +76,8 @@ def samples_of(mixture: Dataset, tokens: int) -> int:
 
 def _first(ds: Dataset, count: int) -> Dataset:
     """So many items; where there are no more the dataset as it is, with an order of its own in every pass."""
+    if count > FAR:
+        raise ConfigError(f"the horizon comes to {count:,} samples: they are counted up to 2^62")
     if ds.compiled.op.indexed and ds.compiled.size is not None and ds.compiled.size <= count:
         return ds
     return ds.limit(count)

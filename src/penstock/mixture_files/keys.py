@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from ..base.ints import FAR
+from ..base.limits import BATCH as BATCH_SIZE
+from ..base.limits import NUMBER, RANKS
 from ..errors import ConfigError
 from ..graph.halves import SPLITS
 from ..mixing import STOPS
@@ -18,8 +21,11 @@ from .kinds import BAD, Flag, Items, Key, Kind, Number, Plain, Raw, Schema, Sect
 from .model import PARTS, Place
 from .reading import Node, Notes
 
-COUNT = Number(whole=True, least=0)
-SIZE = Number(whole=True, least=1)
+COUNT = Number(whole=True, least=0, most=FAR)
+SIZE = Number(whole=True, least=1, most=FAR)
+_ROW = Number(whole=True, least=-FAR, most=FAR, null=True)
+_ROWS = Number(whole=True, least=1, most=BATCH_SIZE)
+_RANKS = Number(whole=True, least=1, most=RANKS)
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,9 @@ class Bound:
     """A row where a slice begins or ends, counted as in Python, or `80%` of the rows."""
 
     def read(self, node: Node, at: str, notes: Notes, /) -> Any:
-        if not isinstance(node.value, str) or not re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value):
-            return Number(whole=True, null=True).read(node, at, notes)
+        percent = isinstance(node.value, str) and re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value[: NUMBER + 1])
+        if not percent or not isinstance(node.value, str):
+            return _ROW.read(node, at, notes)
         if Fraction(node.value.rstrip(" %")) <= 100:
             return node.value
         notes.error(node, at, f"at most 100%, not {shown(node)}")
@@ -63,7 +70,7 @@ class Bound:
 
     def schema(self) -> Schema:
         percent = {"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"}
-        return {"anyOf": [Number(whole=True, null=True).schema(), percent]}
+        return {"anyOf": [_ROW.schema(), percent]}
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Percent:
         if isinstance(node.value, int) and not isinstance(node.value, bool):
             return SIZE.read(node, at, notes)
         try:
-            fraction_of(node.value, at)
+            fraction_of(node.value[: NUMBER + 1] if isinstance(node.value, str) else node.value, at)
         except ConfigError:
             notes.error(node, at, f"a share such as 0.5%, or a number of rows, not {shown(node)}")
             return BAD
@@ -170,10 +177,14 @@ BATCH = Section(
     "batch",
     "Groups of `size` neighbours.",
     (
-        Key("size", SIZE, "Samples in a batch of one rank; needed where there is no global_batch_size."),
+        Key("size", _ROWS, "Samples in a batch of one rank; needed where there is no global_batch_size."),
         Key("drop_remainder", Flag(), "Drop the last batch of a pass where it is short (default: false)."),
         Key("collate", Text(("stack", "list")), "Stack the samples (default), or give them as a list."),
-        Key("ranks", SIZE, "How many ranks take a batch each in one training step (default: 1). Only counts steps."),
+        Key(
+            "ranks",
+            _RANKS,
+            "How many ranks take a batch each in one training step (default: 1). Only counts steps.",
+        ),
     ),
 )
 SCHEDULE = Section(
@@ -295,7 +306,7 @@ MIXTURE = Section(
         Key("pack", PACK, "Rows of equal length."),
         Key(
             "global_batch_size",
-            SIZE,
+            _ROWS,
             "Samples, or packed rows, that all ranks take together in a training step, on any number of ranks.",
         ),
         Key("batch", BATCH, "Batches."),

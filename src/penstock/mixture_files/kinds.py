@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isfinite
 from typing import Any, Protocol
 
 from ..base.hints import near
-from .reading import Node, Notes, dotted
+from ..base.ints import FAR
+from ..base.limits import NUMBER, PROBLEMS
+from .reading import Node, Notes, Scalar, dotted, scalar_of
 
 Schema = dict[str, Any]
+
+_SHOWN = 80  # characters of a value in an error
 
 
 class _Bad:
@@ -68,22 +71,23 @@ class Number:
         if value is None and self.null:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not self._fits(value):
-            notes.error(node, at, f"{self._said()}, not {shown(node)}")
+            notes.error(node, at, f"{self._said(value)}, not {shown(node)}")
             return BAD
         return int(value) if self.whole else value
 
     def _fits(self, value: float) -> bool:
         return (
-            isfinite(value)
+            abs(value) <= _LARGEST  # neither infinite nor NaN
             and not (self.whole and value != int(value))
             and (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
             and (self.above is None or value > self.above)
         )
 
-    def _said(self) -> str:
+    def _said(self, value: Any) -> str:
         parts = [f"at least {self.least:g}" if self.least is not None else ""]
-        parts += [f"at most {self.most:g}" if self.most is not None else ""]
+        large = isinstance(value, int | float) and self.most is not None and value > self.most
+        parts += [f"at most {self.most:g}" if self.most is not None and (large or self.most < FAR) else ""]
         parts += [f"above {self.above:g}" if self.above is not None else ""]
         bounds = " and ".join(part for part in parts if part)
         return f"a{' whole' if self.whole else ''} number{' ' + bounds if bounds else ''}"
@@ -97,13 +101,14 @@ class Number:
         return {"anyOf": [number, text, *([{"type": "null"}] if self.null else [])]}
 
 
+_LARGEST = 1 << 64
 _COUNTED = re.compile(r"([0-9][0-9_]*(?:\.[0-9]*)?) *([kMBGT])")
 _TIMES = {"k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
 
 def _counted(value: Any) -> Any:
     """15T as a number; anything else as it is."""
-    found = _COUNTED.fullmatch(value) if isinstance(value, str) else None
+    found = _COUNTED.fullmatch(value) if isinstance(value, str) and len(value) <= NUMBER else None
     if found is None:
         return value
     number = Fraction(found[1].replace("_", "")) * _TIMES[found[2]]
@@ -176,8 +181,8 @@ class Table:
             notes.error(node, at, f"names with their values, not {shown(node)}")
             return BAD
         for name, child in node.value.items():
-            if self.pattern and not re.fullmatch(self.pattern, name):
-                notes.error(child, dotted(at, name), f"a whole number of at least 0, not {name!r}")
+            if self.pattern and not (re.fullmatch(self.pattern, name) and _in_reach(scalar_of(name))):
+                notes.error(child, dotted(at, name), f"a whole number of at least 0, not {name[:_SHOWN]!r}")
                 return BAD
         found = {name: take(self.of, child, dotted(at, name), notes) for name, child in node.value.items()}
         return BAD if BAD in found.values() else found
@@ -187,6 +192,10 @@ class Table:
             closed: Schema = {"patternProperties": {self.pattern: self.of.schema()}, "additionalProperties": False}
             return {"type": "object", "minProperties": 1, **closed}
         return {"type": "object", "minProperties": 1, "additionalProperties": self.of.schema()}
+
+
+def _in_reach(value: Scalar) -> bool:
+    return isinstance(value, int | float) and value <= FAR
 
 
 @dataclass(frozen=True)
@@ -237,7 +246,9 @@ class Section:
         for name, child in node.value.items():
             here = dotted(at, name)
             if name not in known:
-                notes.error(child, here, f"unknown key {name!r}{near(name, known) or '; known: ' + ', '.join(known)}")
+                few = len(notes.problems) < PROBLEMS
+                hint = near(name, known) if few else ""
+                notes.error(child, here, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}")
                 continue
             value = take(known[name].kind, child, here, notes)
             if value is not BAD:
@@ -267,4 +278,7 @@ def shown(node: Node) -> str:
     """A node in an error."""
     if isinstance(node.value, dict):
         return "names with values"
-    return "a list" if isinstance(node.value, tuple) else "nothing" if node.value is None else repr(node.value)
+    if isinstance(node.value, tuple) or node.value is None:
+        return "nothing" if node.value is None else "a list"
+    text = repr(node.value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..base.dtypes import TOKENS
 from ..base.hints import near
-from ..errors import ConfigError, PenstockError
+from ..base.urls import redacted
+from ..errors import ConfigError, PenstockError, StorageError, storage
 from ..graph.tokens import said_of
 from ..orders import fraction_of
 from ..sources import of_its_own
@@ -60,9 +61,13 @@ def lint(
     model = parse(path, notes)
     if model is not None:
         look = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)
-        look.mixture(model, "", 1.0, model.run)
-        look.ends(model)
-        look.tokens(model)
+        try:
+            with storage(path):
+                look.mixture(model, "", 1.0, model.run)
+                look.ends(model)
+                look.tokens(model)
+        except StorageError as error:
+            notes.problems.append(Problem(str(path), 1, "", "error", redacted(str(error))))
     return sorted(set(notes.problems))
 
 
@@ -133,6 +138,8 @@ class _Lint:
         if model.unit == "tokens" or model.temperature is not None:
             return None
         if any(source.tokens or source.epochs for source in model.sources):
+            return None
+        if any(source.group is not None and source.group not in (model.groups or {}) for source in model.sources):
             return None
         points = model.schedule.points if model.schedule else ()
         presence = any(source.start is not None or source.stop is not None for source in model.sources)

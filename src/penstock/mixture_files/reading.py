@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..base import machine, seams
 from ..base.hints import chosen
+from ..base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
 from ..base.urls import redacted, scheme_of
-from ..base.yaml import DEPTH, shallow
-from ..errors import ConfigError
+from ..base.yaml import shallow
+from ..errors import ConfigError, StorageError, storage
 from ..stores import beside, is_far, located
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -34,8 +35,6 @@ _KNOWN_TAGS = {
     f"tag:yaml.org,2002:{name}"
     for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "map", "seq")
 }
-_FILES = 1_000
-_MOST = 200_000
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
     name = str(path)
     notes.files += 1
     try:
-        text = seams.world.store.read(name).decode()
+        text = seams.read_within(name, MIXTURE_FILE).decode()
         text = text.replace("\t", " ") if path.suffix == ".json" else text  # white space there, and an error in YAML
     except OSError as error:
         notes.problems.append(Problem(name, 1, "", "error", f"cannot be read: {error.strerror or error}"))
@@ -179,6 +178,8 @@ def scalar_of(text: str) -> Scalar:
     """
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
+    if len(text) > NUMBER:
+        return text
     if _INT.fullmatch(text):
         return int(text.replace("_", ""), 16 if text.startswith("0x") else 10)
     if _FLOAT.fullmatch(text):
@@ -197,10 +198,10 @@ class _Tree:
         line: int = node.start_mark.line + 1 if at is None else at
         made = Node(None, self.file, line)
         self.count += 1
-        if depth > DEPTH or self.count > _MOST:
-            if self.count <= _MOST + 1:
+        if depth > YAML_DEPTH or self.count > MIXTURE_VALUES:
+            if self.count <= MIXTURE_VALUES + 1:
                 self.notes.error(made, key, "the values are nested without end, or unfold to too many: an alias?")
-                self.count = _MOST + 2
+                self.count = MIXTURE_VALUES + 2
             return made
         if node.tag not in _KNOWN_TAGS:
             self.notes.error(made, key, f"the tag {node.tag!r} is not read: a mixture file holds plain values only")
@@ -262,9 +263,6 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
             continue
         if (target := named(item, "include", notes)) is None or cycle(target, chain, item, "include", notes):
             continue
-        if not target.is_file():
-            notes.error(item, "include", f"there is no file {str(target)!r}")
-            continue
         part = read_included(target, notes, chain)
         if part is not None and isinstance(part.value, dict):
             merged = _laid_over(merged, part.value, notes)
@@ -275,13 +273,19 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
 
 
 def named(node: Node, key: str, notes: Notes) -> Path | None:
-    """The mixture file that is named in another one."""
+    """The mixture file that is named in another one, if it is there."""
     try:
         path = beside(node.file, str(node.value))
-        return located(path) if notes.permits_path(path, node, key) else None
-    except ConfigError as error:
+        if not notes.permits_path(path, node, key):
+            return None
+        with storage(target := located(path)):
+            if target.is_file():
+                target.resolve(strict=True)
+                return target
+        notes.error(node, key, f"there is no file {str(target)!r}")
+    except (ConfigError, StorageError) as error:
         notes.error(node, key, str(error))
-        return None
+    return None
 
 
 def cycle(target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: Notes) -> bool:
@@ -290,11 +294,12 @@ def cycle(target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: No
         round_ = " -> ".join(path.name for path in (*chain[chain.index(target.resolve()) :], target))
         notes.error(node, key, f"the files include each other in a circle: {round_}")
         return True
-    if len(chain) <= DEPTH and notes.files <= _FILES:
+    if len(chain) <= YAML_DEPTH and notes.files <= INCLUDED_FILES:
         return False
-    if notes.files <= _FILES + 1:
-        notes.error(node, key, f"files include files more than {DEPTH} deep, or more than {_FILES:,} of them")
-        notes.files = _FILES + 2
+    if notes.files <= INCLUDED_FILES + 1:
+        most = f"more than {YAML_DEPTH} deep, or more than {INCLUDED_FILES:,} of them"
+        notes.error(node, key, f"files include files {most}")
+        notes.files = INCLUDED_FILES + 2
     return True
 
 

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import __version__
-from penstock.base.seams import world
+from penstock.base.limits import STATE
+from penstock.base.seams import read_within
 from penstock.base.sizes import total
 from penstock.base.spelling import fingerprint
 from penstock.dataset import Dataset
-from penstock.errors import ConfigError, IndexedError, StateError
+from penstock.errors import ConfigError, IndexedError, StateError, storage_error
 from penstock.graph.digests import data_of
 from penstock.graph.indexed import lengths_known
 from penstock.graph.nodes import Flow, only_input
@@ -317,13 +318,15 @@ def _state(path: Path) -> Mapping[str, Any] | Path:
     if path.is_dir():
         return path
     try:
-        found = json.loads(world.store.read(str(path)))
+        found = json.loads(read_within(str(path), STATE))
     except (FileNotFoundError, NotADirectoryError):
         raise StateError(
             f"{path}: there is no state: name the folder that `ps.save` or `penstock run --state` was given, or a file "
             "of JSON with what state_dict() said"
         ) from None
-    except ValueError as error:
+    except OSError as error:
+        raise storage_error(error, path) from None
+    except (ValueError, RecursionError) as error:
         raise StateError(f"{path}: no state: {error}") from None
     return cast("Mapping[str, Any]", found)
 

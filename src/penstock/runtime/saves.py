@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 from ..base.cursors import as_int
 from ..base.hints import guided
 from ..base.ints import FAR, whole
+from ..base.limits import RANKS, STATE
 from ..base.seams import world, write_whole
 from ..base.urls import local
-from ..errors import ConfigError, StateError
+from ..errors import ConfigError, StateError, storage, storage_error
 from .cursor import unseal
 from .states import OnMismatch, moment_of, require_equal_stands, stand_of
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("penstock")
 
-_NAME = re.compile(r"\.?step-(\d+)\.rank-(\d+)-of-(\d+)\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?")
+_NAME = re.compile(r"\.?step-(\d{1,20})\.rank-(\d{1,20})-of-(\d{1,20})\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?")
 
 
 @runtime_checkable
@@ -94,7 +95,9 @@ def save(path: str | Path, run: Savable, *, step: int | None = None, keep: int |
     (3, 3, [3, 4])
     """
     _check(run)
-    return write_state(local(path), run.state_dict(), run.rank, run.world_size, step, keep)
+    folder = local(path)
+    with storage(folder):
+        return write_state(folder, run.state_dict(), run.rank, run.world_size, step, keep)
 
 
 @guided
@@ -121,13 +124,14 @@ def restore(
     """
     _check(run)
     folder = local(path)
-    if step is None and not _complete(held := _held(folder)):
-        if held:
-            _LOG.warning(
-                "%s: %s, and no other is complete; nothing is restored", folder, _lacking(held, max(held).step)
-            )
-        return None
-    found, states = read_states(folder, step, (run.rank, run.world_size))
+    with storage(folder):
+        if step is None and not _complete(held := _held(folder)):
+            if held:
+                _LOG.warning(
+                    "%s: %s, and no other is complete; nothing is restored", folder, _lacking(held, max(held).step)
+                )
+            return None
+        found, states = read_states(folder, step, (run.rank, run.world_size))
     try:
         run.load_state_dict(states, on_mismatch)
     except StateError as error:
@@ -191,7 +195,12 @@ def _needed(ranks: int, share: tuple[int, int] | None) -> list[int]:
 
 def _read(path: Path) -> dict[str, Any]:
     """A state from its file; a truncated or foreign one is refused by name."""
-    data = world.disk.read(path)
+    try:
+        data = world.disk.read(path, STATE)
+    except FileNotFoundError:  # another rank may have removed it
+        raise
+    except OSError as error:
+        raise storage_error(error, path) from error
     try:
         state = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -230,7 +239,7 @@ def _held(folder: Path) -> _Held:
             "load_state_dict"
         ) from error
     for found in map(_NAME.fullmatch, names):
-        if found and found[0][0] != ".":
+        if found and found[0][0] != "." and int(found[2]) < int(found[3]) <= RANKS and int(found[1]) < FAR:
             held.setdefault(_of(found), {})[int(found[2])] = found[0]
     return {moment: held.get(moment.wherever, {}) | files for moment, files in held.items()}
 
@@ -240,7 +249,7 @@ def _of(name: re.Match[str]) -> _Moment:
 
 
 def _complete(held: _Held) -> list[_Moment]:
-    return [moment for moment, files in held.items() if files.keys() >= set(range(moment.ranks))]
+    return [moment for moment, files in held.items() if len(files) == moment.ranks]
 
 
 def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..base.cursors import as_int, as_list
 from ..base.hints import chosen
+from ..base.limits import RANKS
 from ..errors import ConfigError, StateError
 from ..streams.deal import Spread
 from ..types import Json
@@ -121,7 +122,7 @@ class StandingOf(NamedTuple):
             found = [Address(as_int(lap), as_int(item)) for lap, some in saved["open"] for item in some]
             epoch, at, group = as_int(body["epoch"]), as_int(body["at"]), as_int(saved["group"])
             lost = tuple(map(as_int, saved.get("lost", [])))
-            if rank >= ranks or group < 1 or found != sorted(set(found)):
+            if rank >= ranks or ranks > RANKS or group < 1 or found != sorted(set(found)):
                 raise ValueError(f"rank {rank} of {ranks}, items of {group} rows, {len(found)} open")
             if found and not found[-1] < (epoch, -(-at // group)):
                 raise ValueError(f"{found[-1]} lies above the position")

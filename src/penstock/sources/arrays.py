@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base import machine, seams
+from ..base import machine
 from ..base.seams import Stat
 from ..errors import ConfigError, DataError, PenstockError, StorageError, missing_extra
 from ..types import Ints
-from . import folders, sidecar
+from . import folders, meta, sidecar
 from .checked import Checked, Wanted
 from .held import Shared
 
@@ -243,8 +243,7 @@ def _array(path: Path, name: str) -> Any:
 
 def _refuse_pickles(metadata: Path) -> None:
     """An array whose values or codecs are pickled would run code when it is read."""
-    with sidecar.storage(metadata):
-        text = seams.world.store.read(str(metadata))
+    text = meta.read_bytes(metadata)
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

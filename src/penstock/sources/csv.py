@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from ..base.limits import CSV_COLUMNS, LINE
 from ..base.progress import Progress
 from ..errors import DataError
 from . import sidecar
@@ -24,7 +26,7 @@ from .remember import remembered
 from .rows import arrow, mapped, opened
 
 _TAIL = 64 << 10
-_BLOCK, _LONGEST = 1 << 20, 64 << 20  # bytes that are parsed together, and of a row at most
+_BLOCK = 1 << 20  # bytes that are parsed together
 _WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
 _EXACT = 1 << 53  # up to here every whole number is a double
 _WHOLE = re.compile("[+-]?[0-9]{16,300}")  # digits of numbers that doubles may round
@@ -131,7 +133,7 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
                 return
             types.update(dict.fromkeys(rounded, "string"))
         except pa.ArrowInvalid as error:
-            if "straddling" in str(error) and block < _LONGEST:  # a row that is longer than what is parsed together
+            if "straddling" in str(error) and block < LINE:  # a row that is longer than what is parsed together
                 block *= 8
                 continue
             found = _BAD.search(str(error))
@@ -199,13 +201,17 @@ class _Stream(io.RawIOBase):
         packed = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}.get(origin.suffix.lower())
         self.raw = opened(origin)
         self._text = pa.CompressedInputStream(self.raw, packed) if packed else self.raw
-        self._origin, self._tail, self._quotes, self._lines = origin, b"", 0, False
+        self._origin, self._tail, self._quotes, self._lines, self._columns = origin, b"", 0, False, 1
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
         found: bytes = self._text.read(None if size < 0 else size)
+        if not self._lines:  # Arrow takes some KiB for every column before it tells how many there are
+            self._columns += re.split(rb"[\r\n]", found, maxsplit=1)[0].count(b",")
+            if self._columns > CSV_COLUMNS:
+                raise DataError(f"its header has more than {CSV_COLUMNS:,} columns", where=str(self._origin))
         self._lines = self._lines or b"\n" in found or b"\r" in found
         if not self._lines and 0 < len(found) < size:
             found += self._text.read(size - len(found)) or b"\n"
@@ -255,7 +261,7 @@ def _type(kind: str) -> Any:
 
 
 def _sound(schema: Any, origin: Path) -> Any:
-    twice = {name for name in schema.names if schema.names.count(name) > 1}
+    twice = {name for name, count in Counter[str](schema.names).items() if count > 1}
     if twice:
         raise DataError(f"the header names {', '.join(sorted(twice))} twice", where=str(origin))
     for field in schema:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..base.seams import world
 from ..errors import ConfigError, DataError
 from ..stores import is_far
+from . import meta
 from .metadata import log_unchecked
 
 _DELTA = "_delta_log"
@@ -82,10 +82,10 @@ def _replayed(log: Path) -> tuple[dict[str, bool], set[str], bool]:
 
 
 def _actions(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(world.store.read(str(path)).splitlines(), 1):
+    for number, line in enumerate(meta.read_bytes(path).splitlines(), 1):
         try:
             action = json.loads(line or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"it is no log of a Delta table: {error}", where=f"{path}:{number}") from error
         if isinstance(action, dict):
             yield action

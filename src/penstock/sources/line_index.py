@@ -97,7 +97,7 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
     starts, workers = range(0, size, _CHUNK), cores()
     keep_memory()  # else a piece takes four times as long
     turn = max(1, min(_TURN, len(starts) // (8 * workers)))
-    tasks = [partial(_some, path, starts[at : at + turn], size) for at in range(0, len(starts), turn)]
+    tasks = (partial(_some, path, starts[at : at + turn], size) for at in range(0, len(starts), turn))
     if size < _LARGE or workers < 2:
         yield from (task() for task in tasks)
         return

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..base.limits import ARRAY, LINE
 from ..errors import ConfigError, DataError
 from ..stores import Range, is_far
 from ..types import Ints
@@ -29,7 +30,6 @@ from .line_index import MARK, NEWLINE, make_index
 from .sums import BLOCK, Sums, read
 
 _CHUNK = 16 << 20  # bytes a pass over the file reads at once
-_LONGEST = 64 << 20  # bytes of a line, which is held several times over when it is parsed
 _BLOCK = 1 << 20
 
 
@@ -111,9 +111,9 @@ class Lines:
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
             raise foreign(self.offsets.path, self._origin)
-        if (longest := int((ends - starts).max())) > _LONGEST:
+        if (longest := int((ends - starts).max())) > LINE:
             start = int(starts[np.argmax(ends - starts)])
-            what = f"a line of {longest:,} bytes: rows of more than {_LONGEST:,} are not read"
+            what = f"a line of {longest:,} bytes: rows of more than {LINE:,} are not read"
             raise self._bad(start, ValueError(what))
         return in_file_order(starts, ends, partial(self._rows_of, sums))
 
@@ -272,6 +272,10 @@ def array_of(path: Path, origin: Path, data: Checked) -> list[Any] | None:
     """The elements of a .json file that is one array, `None` where it is lines; an error where it is neither."""
     size = sidecar.stat(path).size
     head = data.read(0, min(_BLOCK, size)).removeprefix(MARK).lstrip()
+    if head[:1] == b"[" and size > ARRAY:
+        raise DataError(
+            f"an array of {size:,} bytes, of at most {ARRAY:,}: write a row on every line", where=str(origin)
+        )
     whole = data.read(0, size).removeprefix(MARK) if head[:1] == b"[" else b""
     problem = ""
     if whole:

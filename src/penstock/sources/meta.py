@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..base import seams
+from ..base.limits import METADATA
 from ..base.yaml import shallow
 from ..errors import ConfigError, DataError
 from . import sidecar
@@ -32,12 +33,17 @@ def config(root: Path, name: str) -> Path:
 
 def read(path: Path) -> Any:
     """What a JSON or YAML file holds: plain values, no objects."""
-    with sidecar.storage(path):
-        text = seams.world.store.read(str(path))
+    text = read_bytes(path)
     try:
         return json.loads(text) if path.suffix == ".json" else _from_yaml(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"cannot be read: {error}", where=str(path)) from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file that describes data, unless it is larger than such files can be."""
+    with sidecar.storage(path):
+        return seams.read_within(str(path), METADATA)
 
 
 def _from_yaml(text: bytes) -> Any:

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from ..base import machine, seams
 from ..base.seams import Stat
 from ..base.urls import local
-from ..errors import DataError, PenstockError, StorageError
+from ..errors import DataError, PenstockError, StorageError, storage
 from ..stores import home, is_far
 from . import sums
 from .rows import mapped, spelled
@@ -255,10 +255,8 @@ def stale(path: Path, data: Path, then: Stat, now: Stat, remedy: str) -> DataErr
 
 def stat(path: Path) -> Stat:
     """The version of a file."""
-    try:
+    with storage(path):
         return seams.world.store.stat(str(path))
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}") from error
 
 
 def unchanged(path: Path, then: Stat, *, name: str) -> None:
@@ -320,17 +318,6 @@ def room(where: Path, need: int, why: str) -> None:
             f"{where} has {free / 2**20:,.0f} MiB free, {need / 2**20:,.0f} MiB are needed {why}: free some, or give "
             "cache= a folder on another disk"
         )
-
-
-@contextlib.contextmanager
-def storage(path: Path) -> Generator[None]:
-    """Failures of the file system, as errors that name the file."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}") from error
 
 
 def _foreign(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from ..base import seams
 from ..errors import ConfigError, DataError, StorageError
 from ..stores import located
-from . import sidecar
+from . import meta, sidecar
 from .rows import arrow
 
 MANIFEST = ".shards.json"
@@ -48,8 +48,7 @@ def written(paths: Sequence[str | Path]) -> Written | None:
         return None
     folder = located(paths[0])
     path = folder / MANIFEST
-    with sidecar.storage(path):
-        data = seams.world.store.read(str(path))
+    data = meta.read_bytes(path)
     try:
         found = json.loads(data)
         listed = found.get("shards")
@@ -57,7 +56,7 @@ def written(paths: Sequence[str | Path]) -> Written | None:
         table: dict[str, Any] = found.get("table") or {}
         columns = [*table["columns"]] if table else None
         made = Written([p for p, _ in files], str(found["format"]), columns, table.get("lengths"), table.get("bare"))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DataError(f"it is damaged: delete the folder, and write it again ({error!r})", where=str(path)) from error
     if listed is None:
         raise ConfigError(f"{folder} was not written to its end: call penstock.write again, and it goes on")

@@ -128,7 +128,8 @@ def foreign(path: Path, stat: Stat) -> Path | None:
     if not index.exists():
         return None
     found = sidecar.stat(index)
-    if found.mtime < stat.mtime or found.size % 8 or found.size < 16:
+    most = 8 * (stat.size // BLOCK + 2)  # every sample has a header
+    if found.mtime < stat.mtime or found.size % 8 or not 16 <= found.size <= most:
         return None
     offsets = foreign_offsets(index)
     if offsets[0] < 0 or bool((np.diff(offsets) <= 0).any()) or bool((offsets % BLOCK).any()):

@@ -17,6 +17,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ..base import machine, seams
+from ..base.limits import ANSWER, OBJECT
 from ..base.thread_pool import is_abandoned
 from .addresses import is_blocked
 from .client import Answer, Denied, Found, Later, UnresolvedHost, judged, seconds
@@ -26,11 +27,11 @@ _LOOK = 0.5  # after which it is seen whether anybody still waits
 _SLOWEST = 4 << 10  # bytes a second for which there is more time: 64 answers at once on a link of 2 Mbit/s
 _IDLE = 64  # connections that are kept
 _REDIRECTS = 5
-_WHOLE = 8 << 20  # what is taken whole from a server that gives no parts
+_PIECE = 1 << 20  # bytes of an answer that are read at once
 _PACKED = (".gz", ".tgz", ".zst", ".zstd", ".bz2", ".xz", ".br")  # of these servers tell what the file is packed as
 _PACKING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
 _MOVED = (301, 302, 303, 307, 308)
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_RANGE = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})\b")
 _HOST = re.compile(r"[^\x00-\x20\x7f]+")
 _BLOCKED = "it redirects to an address inside of this machine's network, which is not followed: give that URL itself"
@@ -109,6 +110,8 @@ class HttpClient:
             raise reply.failure()
         if not size.isdecimal():
             raise Denied("the server does not tell how large it is: copy it to a local folder")
+        if len(size) > len(str(OBJECT)) or int(size) > OBJECT:
+            raise Denied(f"the server tells that it has more than {OBJECT:,} bytes, which is not believed")
         return Found(url, int(size), reply.headers.get("etag", ""), _time(reply.headers.get("last-modified")))
 
     def read(self, url: str, start: int, stop: int, pinned: Found, /) -> Answer:
@@ -168,8 +171,8 @@ class HttpClient:
                 connection.request(method, asked, headers=headers)
                 response = connection.getresponse()
             with response:
-                told, most = response.length, size if response.status == 206 else max(size, _WHOLE)
-                data = response.read(most + 1) if told is None or told <= most else None
+                told, most = response.length, size if response.status == 206 else max(size, ANSWER)
+                data = _whole(response, most + 1) if told is None or told <= most else None
                 if response.status == 206 and (data is None or len(data) > most):
                     raise Later("it answered with more bytes than were asked for")
                 if response.status == 200 and (data is None or len(data) > most):
@@ -264,6 +267,15 @@ def _basic(place: str, header: str) -> dict[str, str]:
     """The login in front of a host, in a header."""
     user, at, _ = place.rpartition("@")
     return {header: f"Basic {base64.b64encode(unquote(user).encode()).decode()}"} if at else {}
+
+
+def _whole(response: http.client.HTTPResponse, most: int) -> bytes:
+    """Read an answer in pieces: memory is taken for the bytes that come, not for those that were told."""
+    pieces, left = list[bytes](), most
+    while left and (piece := response.read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def _answer(until: float, connection: Any, **more: Any) -> http.client.HTTPResponse:

@@ -78,7 +78,7 @@ class TornDisk:
     def list(self, folder: Path, /) -> list[str]:
         return sorted(path.name for path in self._names if path.parent == folder)
 
-    def read(self, path: Path, /) -> bytes:
+    def read(self, path: Path, limit: int | None = None, /) -> bytes:
         return self._file(path).data
 
     def write(self, path: Path, data: bytes, /) -> None:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from ..base import seams
 from ..base.dtypes import TOKENS, exact_array, narrowed
 from ..base.ints import whole
-from ..errors import ConfigError, DataError, PenstockError, missing_extra
+from ..base.limits import TOKENIZER
+from ..errors import ConfigError, DataError, PenstockError, is_panic, missing_extra, storage
 from ..stores import is_far, located, told
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
@@ -98,7 +99,7 @@ class Tokenise:
         except (PenstockError, ImportError, MemoryError, OSError):
             raise
         except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":  # where Rust panics
+            if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise DataError(f"tokenise: the text cannot be tokenised: {_reason(texts, error)}") from error
         if len(found) != len(samples):
@@ -179,9 +180,11 @@ class Tokenise:
             if hasattr(table, "to_str"):
                 return _digest(table.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
-        file = path / "tokenizer.json" if not is_far(path) and path.is_dir() else path
-        if file.is_file():
-            return _digest(seams.world.store.read(str(file)))
+        with storage(path):
+            file = path / "tokenizer.json" if not is_far(path) and path.is_dir() else path
+            there = file.is_file()
+        if there:
+            return _digest(_file(file))
         if path.suffix == ".json" or path.is_absolute() or is_far(path):
             raise ConfigError(f"there is no tokenizer {tokenizer!r}")
         return tokenizer
@@ -200,6 +203,11 @@ class Tokenise:
         return found
 
 
+def _file(path: Path) -> bytes:
+    with storage(path):
+        return seams.read_within(str(path), TOKENIZER)
+
+
 def _open(name: str, path: Path) -> Any:
     """The tokenizer of a file, by the package tokenizers, or of a folder or a name, by transformers."""
     package = "tokenizers" if path.is_file() else "transformers"
@@ -210,8 +218,12 @@ def _open(name: str, path: Path) -> Any:
     try:
         if package == "transformers":
             return library.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        found = library.Tokenizer.from_buffer(seams.world.store.read(str(path)))
-    except Exception as error:  # the packages raise bare exceptions
+        found = library.Tokenizer.from_buffer(_file(path))
+    except PenstockError:
+        raise
+    except BaseException as error:  # the packages raise bare exceptions
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         raise ConfigError(f"the tokenizer {name!r} cannot be opened: {error}") from error
     # Files are saved with the padding and the length of the model's inputs; a document has neither.
     found.no_padding()

@@ -70,7 +70,8 @@ def write_rows(
         raise ConfigError(f"unknown format {format!r}: one of {', '.join(ROW_FORMATS)}")
     if codec not in _CODECS[format]:
         raise ConfigError(f"{format} has no compression {codec!r}: one of {', '.join(_CODECS[format])}")
-    before = [Path(one.path) for one in world.store.list(f"{escape(folder.as_posix())}/shard-*")]
+    with sidecar.storage(folder):
+        before = [Path(one.path) for one in world.store.list(f"{escape(folder.as_posix())}/shard-*")]
     if before and not overwrite:
         raise ConfigError(f"{folder} holds {len(before)} files of an earlier save: overwrite=True takes them away")
     with Progress("save rows", total, "rows") as progress:
@@ -87,7 +88,8 @@ def write_rows(
 def _written(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     path = folder / f"shard-{number:05d}.{suffix}"
     for what in ("lines", "lengths"):
-        world.disk.unlink(sidecar.place(path, None, what))  # what was kept of another file of this name
+        with sidecar.storage(path):
+            world.disk.unlink(sidecar.place(path, None, what))  # what was kept of another file of this name
     write_whole(path, data)
     return path
 

@@ -87,7 +87,7 @@ def write(
     writer = Writer(dataset, local(folder).absolute(), format, samples, per, most, columns)
     with storage(writer.folder):
         manifest = _begun(writer, _plan(writer))
-    done = _done(writer, manifest)
+        done = _done(writer, manifest)
     todo = [number for number in range(writer.shards()) if number not in done]
     try:
         done |= zip(todo, compute(f"write {folder}", "shards", writer, todo, executor, workers), strict=True)

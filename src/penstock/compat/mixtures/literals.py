@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...base import seams
+from ...base.limits import MIXTURE_FILE
 from ...errors import ConfigError
 from .arithmetic import (
     ITEMS,
@@ -268,7 +269,7 @@ class Module:
 
 def _parsed(path: Path) -> ast.Module:
     try:
-        text = seams.world.store.read(str(path)).decode()
+        text = seams.read_within(str(path), MIXTURE_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     if len(text) > _LARGEST:

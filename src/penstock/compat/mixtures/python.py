@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...base import seams
+from ...base.limits import MIXTURE_FILE
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile
 from ...mixture_files.reading import Node
@@ -23,7 +24,7 @@ _READERS = {**marin.READERS, **titan.READERS}
 def read(path: Path) -> Node:
     """The text of a file, with its name."""
     try:
-        return Node(seams.world.store.read(str(path)).decode(), str(path), 1)
+        return Node(seams.read_within(str(path), MIXTURE_FILE).decode(), str(path), 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 

@@ -22,7 +22,7 @@ from typing import Any
 from ...base.machine import resident
 from ...base.rows import Rows
 from ...base.thread_pool import ThreadTask
-from ...errors import ConfigError, DataError
+from ...errors import ConfigError, DataError, storage, storage_error
 from ...stores import Reach
 from ...streams.job import Done, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent
@@ -55,7 +55,8 @@ class Crew:
         self._number, self._stillborn, self._closed, self._asleep = 0, 0, False, False
         self._known, self._bad = Lessons(_JOBS, self._taught, self._forget), Deadly()
         self._inbox = deque[tuple[Callable[[Any], None], Any]]()
-        self._bell, self._rope = socket.socketpair()
+        with storage("worker processes"):
+            self._bell, self._rope = socket.socketpair()
         for end in (self._bell, self._rope):
             end.setblocking(False)
         self._poll, self._workers = select.poll(), list[Member]()
@@ -73,7 +74,9 @@ class Crew:
         """Give a unit to the worker that has least to do."""
         self.require_open()
         self._number += 1
-        task = Sent(self, self._number, self._known.of(job), None if values is None else sendable(values).whole(), rows)
+        with storage("worker processes"):
+            sent = None if values is None else sendable(values).whole()
+            task = Sent(self, self._number, self._known.of(job), sent, rows)
         self._post(self._send, task)
         return task
 
@@ -132,13 +135,14 @@ class Crew:
     # ------------------------------------------------------------ on the attendant's thread
 
     def _attend(self) -> None:
-        self._parent += os.pipe()
         self._poll.register(self._bell, select.POLLIN)
         try:
             while not self._closed:
                 try:
                     self._round()
-                except BaseException as error:  # of a worker that cannot begin, or of memory that is not there
+                except OSError as error:  # of a worker that cannot begin, or of memory that is not there
+                    self._fail(storage_error(error, "worker processes"))
+                except BaseException as error:
                     self._fail(error)
         finally:
             self._closed = True
@@ -150,6 +154,8 @@ class Crew:
 
     def _round(self) -> None:
         """Do what was asked; take what has come, and wait some time for something."""
+        if not self._parent:
+            self._parent += os.pipe()
         while len(self._workers) < self._many:
             self._workers.append(self._started())
         while self._inbox:

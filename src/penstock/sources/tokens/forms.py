@@ -22,6 +22,7 @@ import numpy as np
 from ...base import seams
 from ...base.hints import chosen
 from ...base.ints import whole
+from ...base.limits import METADATA
 from ...base.progress import Progress
 from ...errors import ConfigError, DataError
 from ...types import Ints
@@ -252,7 +253,9 @@ def _pointed(index: Path, sequences: int, documents: int, size: int, width: int)
 
 
 def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
-    if (length := sidecar.stat(index).size) % 8:
+    if (length := sidecar.stat(index).size) > 8 * size + 8:
+        raise DataError(f"{length:,} bytes tell of more documents than {path.name} has tokens", where=str(index))
+    if length % 8:
         raise DataError(f"{length:,} bytes are no whole number of offsets: it was cut off", where=str(index))
     with sidecar.storage(index):
         last = seams.world.store.read(str(index), length - 8, 8) if length else bytes(8)
@@ -274,7 +277,7 @@ def _told(path: Path) -> TokenType:
             "or dtype='uint32' for vocabularies over 65,536"
         )
     with sidecar.storage(beside):
-        line = seams.world.store.read(str(beside)).partition(b"\n")[0]
+        line = seams.world.store.read(str(beside), 0, HEAD).partition(b"\n")[0]
     names: dict[bytes, TokenType] = {b"2": "uint16", b"4": "uint32"}
     if (width := line.rpartition(b"|")[2]) not in names:
         raise DataError("its first line does not end with the bytes of a token, 2 or 4: give dtype=", where=str(beside))
@@ -293,10 +296,14 @@ def _listed(table: Path, path: Path, count: int) -> Ints:
     """The ends in a table of OLMo's: `start,end` in the first two columns of every line."""
     csv: Any = arrow("pyarrow.csv")
     try:
-        packed = seams.world.store.read(str(table))
+        with sidecar.storage(table):
+            packed = seams.read_within(str(table), METADATA)
         if not packed:
             raise EOFError("it is empty")
-        text = gzip.decompress(packed)
+        with gzip.open(io.BytesIO(packed)) as unpacked:
+            text = unpacked.read(METADATA + 1)
+        if len(text) > METADATA:
+            raise ValueError(f"unpacked it has more than {METADATA:,} bytes")
         if not text.strip():
             if count:
                 raise EOFError(f"it is empty, and there are {count:,} tokens")

@@ -22,7 +22,7 @@ from ...base.sizes import Ends
 from ...errors import ConfigError, DataError, missing_extra
 from ...stores import is_far, located
 from ...types import Ints, Sizes
-from .. import sidecar
+from .. import meta, sidecar
 from ..chain import Chain, File, Outline
 from ..held import Held, Shared
 from .file import KeptEnds, bounds, kept_ends, lengths_of_files, of_one_type
@@ -109,14 +109,13 @@ def open_cache(path: str | Path, cache: str | Path | None) -> Chain:
 def _folders(folder: Path) -> list[tuple[Path, int]]:
     """The folders of arrays of a cache, and the rows of each."""
     where = folder / LEDGER
-    with sidecar.storage(where):
-        data = seams.world.store.read(str(where))
+    data = meta.read_bytes(where)
     try:
         ledger = cast("dict[str, Any]", json.loads(data))
         finished, total = bool(ledger["is_finished"]), int(ledger["total_num_rows"])
         sharded = ledger.get("layout") == "sharded"
         shards = [(folder / name, int(ledger["shard_rows"][name])) for name in ledger["finished_shards"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DataError(f"it is no ledger of Levanter's, or is damaged: {error!r}", where=str(where)) from error
     if not finished:
         raise ConfigError(f"{folder}: Levanter did not write this cache to its end: build it again")
