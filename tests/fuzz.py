@@ -1,32 +1,45 @@
-"""Every parser that is ours, and bytes changed at random for them: `python tests/fuzz.py SECONDS [NAME...]`.
+"""Every parser that is ours, and inputs changed at random for them: `python tests/fuzz.py SECONDS SEED [NAME...]`.
 
-A row of `PARSERS` is all that a new one needs: what it reads, and what may come of it but an answer.
+A row of `PARSERS` is all that a new one needs: what it reads, how that is changed, and which errors may come of it. Each
+parser runs in a process of its own, which may take 1 GB more than it has at first, and 10 seconds for an input.
 """
 
 from __future__ import annotations
 
 import atexit
+import gzip
 import io
 import json
+import os
+import re
+import resource
 import shutil
+import signal
+import socket
 import struct
 import sys
 import tarfile
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import foreign_formats
+import penstock as ps
 from damage import Careless
 from penstock.base import seams
 from penstock.base.urls import spelled_out, without_secrets
 from penstock.base.yaml import shallow
 from penstock.errors import PenstockError
+from penstock.mixture_files import lint
+from penstock.mixture_files.exclude import read_keys
 from penstock.mixture_files.reading import Notes, read_text
 from penstock.runtime.cursor import seal, unseal
 from penstock.sources import index_files, mds, open_files, sidecar, tar, tar_places
@@ -37,17 +50,27 @@ from penstock.sources.mds_index import Column, shards_of
 from penstock.sources.records import BROKEN
 from penstock.stores import blocks, stores
 
-SLOW = 5.0
-"""Seconds after which a parser hangs."""
+SLOW = 10
+"""Seconds that one input may take."""
+
+MEMORY = 1 << 30
+"""Bytes that a parser may take."""
+
+Change = Callable[[bytes, np.random.Generator], bytes]
+
+
+class TooSlowError(BaseException):
+    """An input took too long."""
 
 
 @dataclass(frozen=True)
 class Parser:
-    """What reads bytes, some that it reads well, and the errors that it may raise."""
+    """A reader of bytes, inputs that it reads well, the errors that it may raise, and how inputs are changed."""
 
     parse: Callable[[bytes], object]
     seeds: Sequence[bytes]
     raises: tuple[type[BaseException], ...] = (PenstockError,)
+    change: Change | None = None
 
 
 def archive() -> bytes:
@@ -125,6 +148,98 @@ def yaml(data: bytes) -> object:
         return None
 
 
+def load_mixture(data: bytes) -> object:
+    """Load a mixture file over real data, ask its plan, and read the first samples."""
+    folder = Path(SCRATCH, "mixture")
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "a.jsonl").write_text("".join(f'{{"x": {i}, "text": "a b {i}"}}\n' for i in range(20)))
+        (folder / "keys.jsonl").write_text('["a", 3]\n')
+    (folder / "m.yaml").write_bytes(data)
+    lint(folder / "m.yaml")
+    return ps.load(folder / "m.yaml").plan.counts(16)
+
+
+def load_keys(data: bytes) -> object:
+    path = Path(SCRATCH, "keys")
+    path.write_bytes(data)
+    return read_keys(path)
+
+
+def load_tokenizer(data: bytes) -> object:
+    path = Path(SCRATCH, "tokenizer.json")
+    path.write_bytes(data)
+    return ps.from_sequence(["a b", "c"]).map(ps.text.Tokenise(path))[:2]
+
+
+def run_of_states() -> ps.Dataset:
+    return ps.mix({"a": ps.from_sequence(range(40), name="a").shuffle(), "b": ps.from_sequence(range(9), name="b")})
+
+
+def folder_of_states() -> bytes:
+    """The files of a folder of states of two ranks, by name."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    for rank in range(2):
+        loader = ps.Loader(run_of_states().batch(2), rank=rank, world_size=2)
+        list(islice(loader, 4))
+        ps.save(folder, loader)
+    return json.dumps({path.name: json.loads(path.read_bytes()) for path in folder.iterdir()}).encode()
+
+
+def restore(data: bytes) -> object:
+    """Restore what a folder of these files holds, and go on."""
+    folder = Path(SCRATCH, "states")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, state in json.loads(data).items():
+        path = folder / name.replace("/", "_")[:200]
+        if state == "pipe":
+            os.mkfifo(path)
+        elif state == "folder":
+            path.mkdir()
+        elif state == "link":
+            path.symlink_to(path)
+        else:
+            path.write_text(json.dumps(state))
+    loader = ps.Loader(run_of_states().batch(2), rank=0, world_size=2)
+    return ps.restore(folder, loader), list(islice(loader, 3))
+
+
+class Server:
+    """A server that answers HEAD and GET with these bytes, and closes."""
+
+    def __init__(self) -> None:
+        self.answers = b"", b""
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            end, _ = self.socket.accept()
+            with end:
+                end.settimeout(1)
+                try:
+                    asked = end.recv(1 << 16)
+                    end.sendall(self.answers[not asked.startswith(b"HEAD")])
+                except OSError:
+                    pass
+
+
+SERVERS = list[Server]()
+_NUMBERS = iter(range(1 << 60))
+
+
+def ask_server(data: bytes) -> object:
+    """Read a file of lines from a server that answers like this."""
+    if not SERVERS:
+        SERVERS.append(Server())
+    head, _, get = data.partition(b"\0----\0")
+    SERVERS[0].answers = head, get
+    source = open_files(f"{SERVERS[0].url}/{next(_NUMBERS)}.jsonl", cache=Path(SCRATCH, "served"))
+    return source.read(np.arange(min(len(source), 10)))
+
+
 SCRATCH = tempfile.mkdtemp(prefix="penstock-fuzz-")
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 MDS, LIT = (
@@ -138,6 +253,84 @@ np.save(ARRAY, np.arange(9, dtype=np.uint16))
 MEGATRON = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2, 3) + struct.pack("<2i2q3q", 3, 6, 0, 6, 0, 1, 2)
 STAMP = sidecar.encode(sidecar.Stamp(1, sidecar.Stat(9, 9), 1, 1, 0))
 MIXTURE = b"mixture:\n  sources:\n    a: {path: a.jsonl, weight: 0.5}\n    b: {path: '${HOME}/b', weight: 1}\nseed: 3\n"
+
+ROWS = b'{"a": 1}\n{"a": 2}\n'
+SERVED = (
+    b'HTTP/1.1 200 OK\r\nContent-Length: 18\r\nETag: "a"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n\0----\0'
+    b'HTTP/1.1 206 Partial\r\nContent-Length: 18\r\nContent-Range: bytes 0-17/18\r\nETag: "a"\r\n\r\n' + ROWS
+)
+MIXTURES = [
+    b"""sources:
+  a: {path: a.jsonl, weight: 0.5, shuffle: {rows: 4, window: 2}, max_epochs: 2.5, slice: [0, 80%, 2]}
+  b: {path: [a.jsonl], weight: 1, start: 10, stop: 200, shuffle: {buckets: 3, seed: 7}, group: g}
+groups: {g: 3}
+seed: 3
+block_size: 4
+split: {held_out: 10%, seed: 1}
+horizon: {samples: 400}
+batch: {size: 4, ranks: 2}
+exclude: keys.jsonl
+""",
+    b"""sources:
+  a: {path: a.jsonl, where: {x: {min: 3, hash: [0, 0.5]}}, columns: [x, text]}
+  m: {mixture: {sources: {c: {path: a.jsonl, epochs: 1.5}}, stop: all_exhausted, temperature: 2}}
+schedule: {unit: steps, interpolation: linear, points: {0: {a: 1, m: 2}, 1_000: {a: 3, m: 1e3}}}
+horizon: {steps: 100}
+global_batch_size: 8
+""",
+    b"""sources: {a: {path: a.jsonl, weight: 2}, b: {path: a.jsonl, weight: 1}}
+stages:
+- {name: one, until: 40%, weights: {a: 1}}
+- {name: two, until: {steps: 50}, weights: {b: 3}, interpolation: cosine}
+- {weights: {a: 1}}
+horizon: {epochs: 9}
+batch: {size: 2}
+""",
+]
+NUMBERS = ["0", "-1", "1e300", "1e15", "9" * 25, "9" * 5_000, "4611686018427387904", "1e-300", ".inf", "nan", "1e999"]
+NUMBERS += ["0x" + "f" * 300, "50%", "1e9%", "''", "~", "true", "[1]", "{a: 1}", "x" * 5_000, '"\\0"', "${X:-1}", "*x"]
+
+
+def renumbered(data: bytes, rng: np.random.Generator) -> bytes:
+    """Some words of a text replaced by odd numbers and other words; sometimes bytes changed."""
+    if rng.integers(4) == 0:
+        return changed(data, rng)
+    text = data.decode("utf-8", "replace")
+    for _ in range(int(rng.integers(1, 3))):
+        words = [*re.finditer(r"[\w.%]+", text)]
+        word = words[int(rng.integers(len(words)))]
+        text = text[: word.start()] + NUMBERS[int(rng.integers(len(NUMBERS)))] + text[word.end() :]
+    return text.encode()
+
+
+VALUES: list[Any] = [None, -1, 0, 1 << 40, 1 << 62, 10**30, 1.5, True, "x", "9" * 5_000, [], {}, [[]], [0, 1 << 40]]
+
+
+def resealed(data: bytes, rng: np.random.Generator) -> bytes:
+    """The files of a folder of states: one of another name or kind, or with another value in it and a new seal."""
+    states: dict[str, Any] = json.loads(data)
+    name = [*states][int(rng.integers(len(states)))]
+    kind = int(rng.integers(6))
+    if kind == 0:
+        number = NUMBERS[int(rng.integers(7))]
+        other = re.sub(r"\d+", lambda found: number if rng.integers(2) else found[0], name, count=3)
+        return json.dumps({**states, other: states[name]}).encode()
+    if kind == 1:
+        return json.dumps({**states, name: ["pipe", "folder", "link", 3][int(rng.integers(4))]}).encode()
+    body = unseal(states[name])
+    places = [*_places(body)]
+    holder, key = places[int(rng.integers(len(places)))]
+    holder[key] = VALUES[int(rng.integers(len(VALUES)))]
+    return json.dumps({**states, name: seal(body)}).encode()
+
+
+def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    for key, value in [*(tree.items() if isinstance(tree, dict) else enumerate(tree))]:
+        if key not in ("penstock", "version", "order"):
+            yield tree, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
+
 
 PARSERS: dict[str, Parser] = {
     "tar headers": Parser(members, [archive()]),
@@ -183,6 +376,13 @@ PARSERS: dict[str, Parser] = {
     ),
     "yaml": Parser(yaml, [MIXTURE, b"a: &x [1, *x]\nb: !!python/object:os.system [x]\n"], (ValueError, RecursionError)),
     "mixture files": Parser(read_mixture, [MIXTURE]),
+    "mixtures": Parser(load_mixture, MIXTURES, change=renumbered),
+    "keys to leave out": Parser(load_keys, [b'["a", 3]\n["b", 0, 7]\n'], change=renumbered),
+    "folders of states": Parser(restore, [folder_of_states()], change=resealed),
+    "servers": Parser(ask_server, [SERVED]),
+    "servers' numbers": Parser(ask_server, [SERVED], change=renumbered),
+    "packed lines": Parser(read_as("x.jsonl.gz"), [gzip.compress(ROWS * 9)]),
+    "packed archives": Parser(read_as("x.tar.gz"), [gzip.compress(archive())]),
 }
 
 WORDS = [
@@ -229,27 +429,71 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
 def wrong(parser: Parser, seconds: float, seed: int = 0) -> tuple[int, list[str]]:
     """How many inputs were tried for so long, and what was neither an answer nor an error that may be."""
     rng, tried, problems, until = np.random.default_rng(seed), 0, list[str](), time.monotonic() + seconds
+    LAST.write_bytes(b"")
     for seed_bytes in parser.seeds:
         try:
             parser.parse(seed_bytes)
         except parser.raises:
             pass
+    change = parser.change or changed
     while (not tried or time.monotonic() < until) and len(problems) < 5:
-        data = changed(parser.seeds[tried % len(parser.seeds)], rng)
-        tried, began = tried + 1, time.thread_time()
+        data = change(parser.seeds[tried % len(parser.seeds)], rng)
+        tried += 1
+        LAST.write_bytes(data)  # for the input that ends the process
+        signal.setitimer(signal.ITIMER_REAL, SLOW)
         try:
             parser.parse(data)
         except parser.raises:
             pass
         except Exception as error:
             problems.append(f"{type(error).__name__}: {error}, for {data[:2_000]!r}"[:3_000])
-        if (took := time.thread_time() - began) > SLOW:
-            problems.append(f"took {took:.1f} s, for {data[:2_000]!r}")
+        except TooSlowError:
+            problems.append(f"took more than {SLOW} s, for {data[:2_000]!r}")
+        except BaseException as error:  # where Rust panics, say
+            problems.append(f"{type(error).__name__}: {error}, for {data[:2_000]!r}"[:3_000])
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     return tried, problems
 
 
+LAST = Path(SCRATCH, "last input")
+
+
+def _too_slow(*_: object) -> None:
+    raise TooSlowError
+
+
+def apart(name: str, seconds: float, seed: int) -> tuple[int, list[str]]:
+    """The same, in a child whose memory and time are limited."""
+    theirs, ours = os.pipe()
+    if not (child := os.fork()):
+        with open("/proc/self/statm") as file:
+            now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+        signal.signal(signal.SIGALRM, _too_slow)
+        signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 3 * SLOW, int(seconds) + 3 * SLOW))
+        try:
+            with open(ours, "w") as pipe, seams.pretend(disk=Careless()):
+                json.dump(wrong(PARSERS[name], seconds, seed), pipe)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(ours)
+    with open(theirs) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if said:
+        tried, problems = json.loads(said)
+        return tried, problems
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {status}"
+    return 1, [f"the process ended by {ended}, for {LAST.read_bytes()[:2_000]!r}"]
+
+
 if __name__ == "__main__":
-    for name in sys.argv[2:] or PARSERS:
-        with seams.pretend(disk=Careless()):
-            tried, problems = wrong(PARSERS[name], float(sys.argv[1]), seed=int(time.time()))
-        sys.stdout.write("\n".join([f"{name}: {tried:,} inputs", *problems, ""]))
+    os.environ["PENSTOCK_STORE_SECONDS"] = "0"
+    for name in sys.argv[3:] or PARSERS:
+        tried, problems = apart(name, float(sys.argv[1]), int(sys.argv[2]))
+        sys.stdout.write(json.dumps([name, tried, problems]) + "\n")
+        sys.stdout.flush()

@@ -15,25 +15,31 @@ import struct
 import sys
 import tarfile
 import tempfile
+import threading
 import zlib
 from collections.abc import Callable
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from archives import write
-from penstock import mixture_files
+from penstock import Loader, from_sequence, mixture_files, restore
 from penstock.base import seams
 from penstock.compat import energon
 from penstock.errors import PenstockError
 from penstock.media import images
+from penstock.report.target import opened
+from penstock.runtime.cursor import seal, unseal
 from penstock.sources import index_files, open_files, sidecar
+from penstock.text import Tokenise
 
 MEMORY = 512 << 20
 SECONDS = 10
 SECRET = "canary-7c1e"
+STATE = "step-3.rank-0-of-1.0123456789abcdef.json"
 
 
 def whole(path: Path | str, **options: Any) -> list[Any]:
@@ -343,6 +349,258 @@ def secret_in_an_energon_file(at: Path) -> None:
         f"__module__: megatron.energon\n__class__: MetadatasetV2\nsplits: {{train: {{path: '{url}'}}}}"
     )
     energon.get_train_dataset(at / "m.yaml", batch_size=1, worker_config=None)
+
+
+# ---------------------------------------------------------------- numbers and names in mixture files
+
+
+def number_of_thousands_of_digits(at: Path) -> None:
+    (at / "x.jsonl").write_text("{}\n")
+    settings(at, f"seed: {'9' * 5_000}\nsources: {{a: {{path: x.jsonl}}}}")
+
+
+def hexadecimal_number_beyond_floats(at: Path) -> None:
+    settings(at, f"seed: 0x{'f' * 5_000}\nsources: {{a: {{path: x.jsonl, weight: 0x{'f' * 300}}}}}")
+
+
+def share_of_thousands_of_digits(at: Path) -> None:
+    settings(at, f"sources: {{a: {{path: x.jsonl, tokens: {'9' * 5_000}T, slice: ['{'9' * 5_000}%']}}}}")
+
+
+def variable_of_thousands_of_digits(at: Path) -> None:
+    os.environ["SEED"] = "9" * 5_000
+    settings(at, "seed: ${SEED}\nsources: {a: {path: x.jsonl}}")
+
+
+def horizon_beyond_positions(at: Path) -> None:
+    (at / "x.jsonl").write_text("{}\n")
+    settings(at, "horizon: {samples: 1e300}\nsources: {a: {path: x.jsonl}}")
+
+
+def horizon_of_many_passes(at: Path) -> None:
+    (at / "x.jsonl").write_text("{}\n" * 9)
+    settings(at, "horizon: {epochs: 4e18}\nsources: {a: {path: x.jsonl}}")
+
+
+def point_beyond_floats(at: Path) -> None:
+    settings(at, "schedule: {points: {1e999: {a: 1}}}\nsources: {a: {path: x.jsonl}}")
+
+
+def slice_of_very_many(at: Path) -> None:
+    settings(at, f"sources: {{a: {{path: x.jsonl, slice: [0, 9, {10**23}]}}}}")
+
+
+def block_shuffle_of_very_many(at: Path) -> None:
+    (at / "x.jsonl").write_text("{}\n" * 9)
+    settings(at, "sources: {a: {path: x.jsonl, shuffle: {rows: 4e18, window: 4e18}}}")
+
+
+def batch_of_very_many(at: Path) -> None:
+    (at / "x.jsonl").write_text("{}\n" * 9)
+    settings(at, "batch: {size: 1e15}\nsources: {a: {path: x.jsonl}}")
+
+
+def group_that_nothing_defines(at: Path) -> None:
+    settings(at, "horizon: {samples: 9}\nsources: {a: {path: x.jsonl, weight: 1, group: g, start: 3}}")
+
+
+def many_unknown_keys(at: Path) -> None:
+    settings(at, "\n".join(f"weigth{n}: 1" for n in range(20_000)))
+
+
+def many_points(at: Path) -> None:
+    points = ", ".join(f"{n}: {{b: 1}}" for n in range(8_000))
+    settings(at, f"schedule: {{points: {{{points}}}}}\nsources: {{a: {{path: x.jsonl}}}}")
+
+
+def deep_key_to_leave_out(at: Path) -> None:
+    (at / "x.jsonl").write_text("{}\n")
+    (at / "keys").write_text("[" * 100_000)
+    settings(at, "exclude: keys\nsources: {a: {path: x.jsonl}}")
+
+
+def mixture_file_without_end(at: Path) -> None:
+    (at / "m.yaml").symlink_to("/dev/zero")
+    mixture_files.load(at / "m.yaml")
+
+
+def mixture_file_that_is_a_pipe(at: Path) -> None:
+    os.mkfifo(at / "m.yaml")
+    mixture_files.load(at / "m.yaml")
+
+
+def include_that_leads_to_itself(at: Path) -> None:
+    (at / "k.yaml").symlink_to(at / "k.yaml")
+    settings(at, "include: k.yaml\nsources: {a: {path: x.jsonl}}")
+
+
+def include_of_a_long_name(at: Path) -> None:
+    settings(at, f"include: {'x' * 5_000}\nsources: {{a: {{mixture: {'y' * 5_000}}}}}")
+
+
+def tokenizer_of_a_long_name(at: Path) -> None:
+    (at / "x.jsonl").write_text('{"text": ""}\n')
+    settings(at, f"tokenise: {{tokenizer: {'y' * 5_000}.json}}\nsources: {{a: {{path: x.jsonl}}}}")
+
+
+def tokenizer_that_is_sparse(at: Path) -> None:
+    Tokenise(sparse(at / "tokenizer.json", 1 << 40))
+
+
+# ---------------------------------------------------------------- states
+
+
+def restored(at: Path, *names: str, step: int | None = None) -> None:
+    for name in names:
+        (at / name).write_text("{}")
+    if restore(at, iter(from_sequence(range(5))), step=step) is None:
+        raise PenstockError("there is no state")
+
+
+def state_of_very_many_ranks(at: Path) -> None:
+    restored(at, "step-3.rank-0-of-90000000.0123456789abcdef.json", step=3)
+
+
+def state_of_a_number_beyond_all(at: Path) -> None:
+    restored(at, f"step-3.rank-0-of-{'9' * 200}.0123456789abcdef.json", step=3)
+
+
+def state_that_is_a_pipe(at: Path) -> None:
+    os.mkfifo(at / STATE)
+    restored(at)
+
+
+def state_that_is_a_folder(at: Path) -> None:
+    (at / STATE).mkdir()
+    restored(at)
+
+
+def state_that_leads_to_nothing(at: Path) -> None:
+    (at / STATE).symlink_to("nowhere")
+    restored(at)
+
+
+def state_without_end(at: Path) -> None:
+    (at / STATE).symlink_to("/dev/zero")
+    restored(at)
+
+
+def state_that_is_sparse(at: Path) -> None:
+    sparse(at / STATE, 1 << 40)
+    restored(at)
+
+
+def state_in_a_file_that_is_a_pipe(at: Path) -> None:
+    os.mkfifo(at / "state.json")
+    (at / "x.jsonl").write_text("{}\n")
+    (at / "m.yaml").write_text("sources: {a: {path: x.jsonl}}")
+    opened(at / "m.yaml", state=at / "state.json")
+
+
+def states_in_a_pipe(at: Path) -> None:
+    os.mkfifo(at / "states")
+    restored(at / "states")
+
+
+def states_under_a_long_name(at: Path) -> None:
+    restored(at / ("x" * 300))
+
+
+def ledger_of_very_many_ranks(at: Path) -> None:
+    loader = Loader(from_sequence(range(40)))
+    taken = loader.take(2)
+    loader.settle(taken[0].uid, "trained")
+    body = unseal(loader.state_dict())
+    body["settling"] = {**body["settling"], "of": [0, 1 << 40]}
+    loader.load_state_dict(seal(body))
+
+
+# ---------------------------------------------------------------- headers and indexes that claim much
+
+
+def npy_of_a_shape_of_true(at: Path) -> None:
+    head = b"{'descr': '<i4', 'fortran_order': False, 'shape': (True,), }".ljust(117) + b"\n"
+    (at / "x.npy").write_bytes(b"\x93NUMPY\x01\0" + struct.pack("<H", len(head)) + head + bytes(64))
+    assert len(whole(at / "x.npy")) > 1, "one document of one token is no answer"
+
+
+def csv_of_very_many_columns(at: Path) -> None:
+    (at / "x.csv").write_text(",".join(f"c{n}" for n in range(100_000)) + "\n" + ",".join("1" * 100_000) + "\n")
+    whole(at / "x.csv")
+
+
+def index_json_that_is_sparse(at: Path) -> None:
+    sparse(at / "index.json", 1 << 40)
+    (at / "shard.00000.mds").write_bytes(bytes(9))
+    whole(at / "shard.00000.mds")
+
+
+def datatrove_index_that_is_sparse(at: Path) -> None:
+    (at / "x.ds").write_bytes(bytes(8))
+    sparse(at / "x.ds.index", 1 << 40)
+    whole(at / "x.ds", dtype="uint16")
+
+
+def ends_of_documents_that_unfold(at: Path) -> None:
+    (at / "x.npy").write_bytes(bytes(8))
+    (at / "x.csv.gz").write_bytes(zeros(300 << 20))
+    whole(at / "x.npy", dtype="uint16")
+
+
+# ---------------------------------------------------------------- servers that claim much
+
+
+class Liar(BaseHTTPRequestHandler):
+    """A server that tells of very many bytes, and sends few."""
+
+    size = str(10**15)
+
+    def do_HEAD(self) -> None:
+        self.answer(200, {"Content-Length": self.size})
+
+    def do_GET(self) -> None:
+        first, _, last = self.headers.get("Range", "bytes=0-9")[6:].partition("-")
+        told = {"Content-Range": f"bytes {first}-{last}/{self.size}", "Content-Length": str(int(last) - int(first) + 1)}
+        self.answer(206, told)
+        self.wfile.write(b"[1,")
+
+    def answer(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"ETag": '"a"', "Connection": "close", **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def read_from(server: type[Liar], at: Path, ending: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), server) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        whole(f"http://127.0.0.1:{site.server_address[1]}/x.{ending}", cache=at)
+
+
+def server_of_very_large_lines(at: Path) -> None:
+    read_from(Liar, at, "jsonl")
+
+
+def server_of_a_very_large_archive(at: Path) -> None:
+    read_from(Liar, at, "tar")
+
+
+def server_of_a_very_large_array(at: Path) -> None:
+    read_from(Liar, at, "json")
+
+
+def server_of_a_very_large_table(at: Path) -> None:
+    read_from(Liar, at, "arrow")
+
+
+def server_of_a_size_of_thousands_of_digits(at: Path) -> None:
+    class Endless(Liar):
+        size = "9" * 5_000
+
+    read_from(Endless, at, "jsonl")
 
 
 HARMLESS = {traversal, planted_link_in_the_cache, bomb_in_a_bomb}
