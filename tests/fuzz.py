@@ -209,7 +209,7 @@ class Server:
     """A server that answers HEAD and GET with these bytes, and closes."""
 
     def __init__(self) -> None:
-        self.answers = b"", b""
+        self.answers: tuple[bytes, bytes] = (b"", b"")
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()

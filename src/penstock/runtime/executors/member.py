@@ -117,6 +117,9 @@ def begun(life: int, idle: int) -> Member:
             pass_fds=fds,
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )
+    except BaseException:
+        here.close()
+        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()

@@ -28,9 +28,9 @@ import numpy as np
 
 from ...base.room import rooms
 from ...base.rows import Rows
-from ...errors import ConfigError
-from ...streams.job import Job
-from ...streams.step import Failed
+from ...errors import ConfigError, DataError
+from ...streams.job import Done, Job
+from ...streams.step import Failed, failed
 from .wire import INLINE, Descriptor, Packed, Whole, Wire, packed, packed_here, shared_memory, unpacked, views
 
 ARENA = 1 << 36
@@ -174,7 +174,7 @@ class Toil:
                     "anew, so have them where this program imports its own from, or in the script itself"
                 )
             done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
-            found = packed_here(done)
+            found = _sendable(done)
         except BaseException as error:
             self._say("failed", task, told_of(error))
             return
@@ -223,6 +223,21 @@ class Toil:
     def _say(self, *message: Any, fd: int | None = None) -> None:
         self.wire.put(message, fd)
         self.wire.send()
+
+
+def _sendable(done: Done) -> Packed:
+    """Pickle what came out; an error names the sample that cannot be."""
+    try:
+        return packed_here(done)
+    except Exception:
+        firsts = done.rows.firsts()
+        for value, flat in zip(done.values, firsts.tolist(), strict=False):
+            try:
+                packed_here(value)
+            except Exception as error:
+                cause = DataError(f"it cannot be sent from a worker process: {error}; make plain values of it in a map")
+                raise failed(done.rows, flat, cause) from error
+        raise
 
 
 def _nothing(which: int) -> None:
