@@ -85,6 +85,32 @@ def test_what_one_rank_leaves_out_is_said(caplog: pytest.LogCaptureFixture) -> N
     assert "leaves out its last 2 of 14 rows" in caplog.text
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_pass_without_a_step_is_refused_on_any_number_of_ranks(rows: int, ranks: int) -> None:
+    source = ps.from_sequence(range(rows))
+    for options in ({"global_batch_size": 4}, {"global_batch_size": 4, "epoch_length": 2}):
+        with ps.Loader(source, rank=0, world_size=ranks, **options) as loader:
+            for _ in range(2):
+                with pytest.raises(ps.ConfigError, match=rf"a pass has {rows} rows, and .* 4 a step, so no rank"):
+                    list(loader)
+    for remainder in ("keep", "pad") if rows else ():
+        with ps.Loader(source, rank=0, world_size=ranks, global_batch_size=4, remainder=remainder) as loader:
+            assert len(list(loader)) == 1
+
+
+def test_a_short_rest_of_a_pass_after_smaller_batches_only_ends_it() -> None:
+    source = ps.from_sequence(range(3))
+    with ps.Loader(source, global_batch_size=2) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with ps.Loader(source, global_batch_size=4) as loader:
+        loader.load_state_dict(state)
+        assert list(loader) == []
+        with pytest.raises(ps.ConfigError, match="a pass has 3 rows, and one rank takes 4 a step"):
+            list(loader)
+
+
 @pytest.mark.parametrize(
     ("make", "needle"),
     [

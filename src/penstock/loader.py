@@ -278,8 +278,17 @@ class Loader(Shows):
         return True
 
     def _end(self) -> None:
+        self._require_step()
         self._tell_left_out()
         self._session.next_pass()
+
+    def _require_step(self) -> None:
+        """Raise `ConfigError` if the whole pass that ended has fewer rows than a batch of all ranks; it is one rank."""
+        session, rows = self._session, self._session.rows()
+        if rows is None or self._remainder != "drop" or not self._shares_batches:
+            return
+        if rows < session.spread.size and session.row == session.epoch * rows:
+            raise session.spread.no_step(rows)
 
     def _tell_left_out(self) -> None:
         session, spread = self._session, self._session.spread

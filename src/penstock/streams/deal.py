@@ -113,7 +113,7 @@ class Spread:
         if rows is not None:
             count = min(count, -(-self.steps(rows - at) // self.turns))
             if not count and not at and self.remainder != "keep":
-                raise self._no_step(rows)
+                raise self.no_step(rows)
         starts = at + np.arange(count) * self.stride
         first = epoch * rows if rows is not None else 0
         full = starts if rows is None or self.remainder == "pad" else starts[starts + self.size <= rows]
@@ -146,11 +146,13 @@ class Spread:
         offsets = dealt(np.asarray([at + shift]), self.size, mine)[0]
         return np.ones(self.group, np.bool_) if rows is None else at + offsets < rows
 
-    def _no_step(self, rows: int) -> ConfigError:
+    def no_step(self, rows: int) -> ConfigError:
+        """The error that says that a pass of so many rows gives no step."""
+        ranks = f"{self.world_size} ranks with {self.group} each take" if self.world_size > 1 else "one rank takes"
         return ConfigError(
-            f"a pass has {rows} rows, and {self.world_size} ranks with {self.group} each take {self.size} a step, so "
-            "no rank would ever make a step; repeat() before the batches, use a smaller batch or fewer ranks, or ask "
-            "for the rest with Loader(remainder='pad') or 'keep'"
+            f"a pass has {rows} rows, and {ranks} {self.size} a step, so no rank would ever make a step; "
+            "repeat() before the batches, use a smaller batch or fewer ranks, or ask for the rest with "
+            "Loader(remainder='pad') or 'keep'"
         )
 
 
