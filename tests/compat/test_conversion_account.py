@@ -296,7 +296,9 @@ def named(place: tuple[Any, ...], key: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("theirs")
     (folder / "data").mkdir()
-    (folder / "data/dataset_info.json").write_text('{"a": {"file_name": "/a.jsonl"}}')
+    (folder / "data/dataset_info.json").write_text(
+        '{"a": {"file_name": "/a.jsonl"}, "hub": {"hf_hub_url": "a/b", "subset": "en", "columns": {"prompt": "p"}}}'
+    )
     return folder
 
 
@@ -304,6 +306,199 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_of_a_file_that_is_understood_nothing_is_lost(folder: Path, kind: str) -> None:
     found = converted(folder, yaml.safe_dump(VALID[kind]), ranks=1)
     assert found.format == kind.split()[0] and lost(found) == {}
+
+
+CARRIED: dict[str, Any] = VALID | {
+    "axolotl of files": {
+        "datasets": [
+            {"path": "json", "data_files": ["/a.txt"], "type": "completion", "field": "body", "shards": 3,
+             "shards_idx": 1, "name": "en", "split": "train"},
+            {"path": "/a.dat", "ds_type": "csv", "type": "completion", "split": "train[10%:50%]", "name": ["en", "fr"]},
+            {"path": "a/b", "type": "completion", "skip": 5, "name": "en", "split": "test", "revision": "v2"},
+            {"path": "a/b", "type": "completion", "data_files": "z.parquet", "name": ["en", "fr"], "split": "test"},
+        ],
+        "base_model": "t", "micro_batch_size": 1, "num_epochs": 2, "sequence_len": 8, "sample_packing": True,
+        "gradient_accumulation_steps": 2, "val_set_size": 0.5, "seed": 3, "shuffle_merged_datasets": False,
+        "curriculum_sampling": True, "dataloader_drop_last": True,
+    },
+    "trl of files": {
+        "datasets": [
+            {"path": "./data", "name": "en", "split": "validation", "columns": ["a"]},
+            {"path": "a/b", "name": "en", "split": "test", "data_files": "z.parquet", "data_dir": "d"},
+            {"path": "json", "name": "en", "split": "test", "data_files": ["z.txt"], "data_dir": "/d"},
+            {"path": "csv", "split": "test", "data_files": {"test": "z.txt", "train": "y.txt"}},
+        ],
+        "test_split_size": 0.5, "num_train_epochs": 2, "per_device_train_batch_size": 2, "data_seed": 3, "seed": 4,
+        "gradient_accumulation_steps": 2, "dataloader_drop_last": True,
+    },
+    "trl of a folder": {
+        "dataset_name": "./data", "dataset_config": "en", "dataset_train_split": "test", "max_steps": 5,
+        "per_device_train_batch_size": 2, "model_name_or_path": "m",
+    },
+    "handbook of folders": {
+        "dataset_mixture": {
+            "datasets": [{"id": "./data", "config": "en", "split": "test", "weight": 0.5, "columns": ["a"]}], "seed": 3,
+        },
+        "num_train_epochs": 1, "per_device_train_batch_size": 2, "seed": 4,
+    },
+    "handbook mixer of folders": {
+        "dataset_mixer": {"./data": 0.5, "a/b": 1.0}, "dataset_configs": ["en", "fr"], "columns_to_keep": ["a"],
+        "dataset_splits": ["train_sft", "test"], "num_train_epochs": 1, "per_device_train_batch_size": 2, "seed": 4,
+    },
+    "handbook list": {
+        "dataset_mixer_list": ["./data", "5", "a/b", "1.0"], "dataset_mixer_list_splits": ["test"],
+        "max_train_steps": 5, "per_device_train_batch_size": 2, "model_name_or_path": "m",
+    },
+    "llm-foundry of hub files": {
+        "train_loader": {
+            "dataset": {
+                "hf_name": "a/b", "split": "test", "shuffle": True, "shuffle_seed": 3,
+                "hf_kwargs": {"name": "en", "data_files": "z.parquet", "data_dir": "d"},
+            },
+            "drop_last": True,
+        },
+        "global_train_batch_size": 8, "max_duration": "5ba", "tp_config": {"x": 1}, "callbacks": {"early_stopper": {}},
+    },
+    "llm-foundry of files": {
+        "train_loader": {"dataset": {"hf_name": "json", "split": "test", "hf_kwargs": {"name": "en", "data_dir": "d"}}},
+        "global_train_batch_size": 8, "max_duration": "5ba",
+    },
+    "llm-foundry streams": {
+        "train_loader": {"dataset": {"split": "x", "streams": {
+            "a": {"local": "/a", "proportion": 2.0}, "b": {"remote": "/b", "proportion": 1.0, "split": "s"},
+        }}},
+        "global_train_batch_size": 8, "max_duration": "5ba",
+    },
+    "energon of rows": {
+        "__class__": "MetadatasetV2",
+        "splits": {"train": {"blend_epochized": [
+            {"repetitions": 2, "path": "/a.jsonl", "split_part": "val"},
+            {"repetitions": 3, "path": "/a", "split_part": "val"},
+        ]}},
+    },
+    "nemo around": {
+        "trainer": {"max_steps": 9, "limit_train_batches": 0.5, "accumulate_grad_batches": 2},
+        "exp_manager": {"name": "a", "max_time_per_run": 1},
+        "model": {"name": "x", "prompt_format": "y"},
+        "data": {"train_ds": {"input_cfg": [{"type": "nemo", "manifest_filepath": "/a_OP_0..3_CL_.json", "corpus": "c"}]}},
+    },
+    "llamafactory of a hub": {
+        "dataset": "hub,a", "stage": "pt", "per_device_train_batch_size": 1, "model_name_or_path": "t", "cutoff_len": 9,
+        "packing": True, "max_samples": 5, "val_size": 0.5, "num_train_epochs": 2, "seed": 3, "template": "llama3",
+        "disable_shuffling": True,
+    },
+    "llamafactory probabilities": {
+        "dataset": "hub,a", "stage": "sft", "per_device_train_batch_size": 1, "mix_strategy": "interleave_over",
+        "interleave_probs": "0.5,0.5", "max_steps": 9,
+    },
+    "megatron lists": {
+        "train_data_paths": ["a", "b"], "train_data_weights": [1, 2], "seq_length": 8, "train_iters": 5,
+        "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2, "seed": 3, "eod_mask_loss": True,
+    },
+    "megatron split": {"data_path": ["a"], "split": "90,5,5", "seq_length": 8, "train_iters": 5, "train_batch_size": 8},
+    "nanotron hub": {
+        "data_stages": [{"data": {"dataset": {
+            "hf_dataset_or_datasets": "a/b", "hf_dataset_splits": "test", "hf_dataset_config_name": "en",
+            "text_column_name": "body",
+        }, "seed": 3}, "start_training_step": 1}],
+        "general": {"seed": 8}, "model": {"model_config": {"vocab_size": 100}}, "parallelism": {"dp": 2},
+        "tokens": {
+            "micro_batch_size": 2, "sequence_length": 8, "train_steps": 5, "batch_accumulation_per_replica": 3,
+        },
+        "tokenizer": {"tokenizer_name_or_path": "t"}, "checkpoints": {"resume_checkpoint_path": "c"},
+    },
+    "nanotron weights": {
+        "data_stages": [{"data": {"dataset": {
+            "dataset_folder": ["/a", "/b"], "dataset_weights": [1, 2], "token_size_in_bytes": 2,
+            "dataset_read_path": ["/c", "/d"], "vocab_size": 9,
+        }}, "start_training_step": 1}],
+        "tokens": {"sequence_length": 8, "train_steps": 5},
+    },
+    "levanter of a hub": {
+        "data": {
+            "tokenizer": "t", "id": "a/b", "name": "en", "shuffle": True, "stop_strategy": "first_exhausted",
+            "enforce_eos": False, "cache_dir": "c", "mixture_block_size": 7,
+        },
+        "model": {"seq_len": 8}, "trainer": {"train_batch_size": 8, "num_train_steps": 5, "seed": 3}, "data_seed": 4,
+    },
+    "levanter stages": {
+        "tokenizer": "t", "train_weights": [[0, {"a": 1, "b": 2}], [8, {"a": 2, "b": 2}]], "mixture_block_size": 7,
+        "configs": {"a": {"train_urls": ["/a.jsonl"], "format": {"text_key": "body"}}, "b": {"id": "a/b", "name": "en"}},
+    },
+    "olmo-core with batches": {
+        "sources": [{
+            "source_name": "a", "target_ratio": 1.0, "paths": ["a.npy"], "max_repetition_ratio": 2.0,
+            "max_source_fraction": 0.5,
+        }],
+        "dtype": "uint16", "requested_tokens": 99, "global_batch_size": 16, "sequence_length": 8, "seed": 3,
+    },
+    "olmo-core run": {
+        "data": {"paths": ["a.npy", "a.npy", "b.npy"], "memmap_dtype": "uint32", "drop_last": False},
+        "model": {"max_sequence_length": 8, "eos_token_id": 7}, "max_duration": 50, "global_train_batch_size": 8,
+        "seed": 3, "data_seed": 4, "load_path": "x",
+    },
+    "maxtext of a hub": {
+        "dataset_type": "hf", "hf_path": "a/b", "hf_name": "en", "train_split": "test", "hf_train_files": "z.parquet",
+        "per_device_batch_size": 6, "steps": 5, "tokenizer_path": "t/u", "max_target_length": 8, "packing": True,
+        "add_bos": True, "add_eos": True, "train_data_columns": ["body"], "enable_data_shuffling": False,
+        "data_shuffle_seed": 3, "num_epoch": 2, "gradient_accumulation_steps": 2, "grain_packing_type": "best_fit",
+    },
+    "maxtext of files": {
+        "dataset_type": "hf", "hf_path": "json", "hf_name": "en", "train_split": "test", "hf_train_files": "z.dat",
+        "per_device_batch_size": 6, "learning_rate_schedule_steps": 5, "tokenize_train_data": False,
+    },
+    "maxtext mixture": {
+        "dataset_type": "grain", "grain_train_files": "/d/a*,0.5;/d/b*,0.5", "grain_file_type": "parquet", "steps": 5,
+        "per_device_batch_size": 6, "num_epoch": 2,
+    },
+}  # fmt: skip
+"""Files of each format with most of the settings that a mixture file takes over."""
+
+
+def changed(value: Any) -> list[Any]:
+    """Return other values of a setting, of its type."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value * 2, value + 1, value * 1000]
+    if isinstance(value, list):
+        return [[*value, *value], value[:1], [f"{one}x" for one in value]]
+    return [f"{value}x", value[1:], "train", "none"] if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize("kind", CARRIED)
+def test_another_value_of_a_key_that_is_carried_gives_another_mixture(folder: Path, kind: str) -> None:
+    def outcome(theirs: Any) -> Any:
+        try:
+            found = converted(folder, yaml.safe_dump(theirs), ranks=1, kind=kind.split()[0])
+        except ps.ConfigError as error:
+            return str(error)
+        return repr(found.mixture), sorted((one.key, one.message) for one in found.problems), found.keys
+
+    before = outcome(CARRIED[kind])
+    assert not isinstance(before, str), before
+    here = str(folder / "theirs.yaml")
+    carried = {one.key for one in before[2].carried if one.file == here}
+    checked = 0
+    for place in mappings(CARRIED[kind]):
+        inside = CARRIED[kind]
+        for part in place:
+            inside = inside[part]
+        for key, value in inside.items():
+            values = changed(value) if named(place, key) in carried else []
+            if not values or (isinstance(value, list) and any(isinstance(one, dict | list) for one in value)):
+                continue
+            outcomes = list[Any]()
+            for other in values:
+                theirs = copy.deepcopy(CARRIED[kind])
+                target = theirs
+                for part in place:
+                    target = target[part]
+                target[key] = other
+                outcomes.append(outcome(theirs))
+            assert any(after[:2] != before[:2] for after in outcomes), f"{named(place, key)} changes nothing"
+            checked += 1
+    assert checked
 
 
 KEYS = st.from_regex(r"[a-z]{3,9}_[a-z0-9]{2,9}", fullmatch=True)

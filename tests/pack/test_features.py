@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from example_counts import examples
 from penstock.errors import ConfigError, DataError
 from penstock.graph.recipe import describe
 from penstock.testing import assert_resumes
+from penstock.text import Padded
 
 pytestmark = pytest.mark.usefixtures("one_lane")
 
@@ -191,3 +193,29 @@ def test_padding_of_numpy_is_held_to_the_dtype_too() -> None:
     for pad in (np.int64(-1), np.int64(300), 0.5):
         with pytest.raises(DataError, match=f"'a' cannot hold its padding {pad}"):
             list(ps.from_sequence([{"a": [1, 1]}]).pack_features({"a": 4}, "first_fit", pad=pad, dtype="uint8"))  # pyright: ignore[reportArgumentType]
+
+
+def test_single_integers_become_tokens_as_vectors_do() -> None:
+    rows = list(
+        ps.from_sequence([{"a": 3}, {"a": np.int64(4)}, {"a": np.array(5)}]).pack_features({"a": 4}, "first_fit")
+    )
+    assert [(row["a"].tolist(), row["a"].dtype) for row in rows] == [([3, 4, 5, 0], np.dtype(np.int32))]
+
+
+TENSORS = {"bfloat16": lambda: torch.ones(2).bfloat16(), "grad": lambda: torch.ones(2, requires_grad=True)}
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_tensors_that_numpy_cannot_read_are_named_with_their_source(kind: str) -> None:
+    samples: list[Any] = [{"ids": [1, 2], "x": torch.ones(2)}, {"ids": [1, 2], "x": TENSORS[kind]()}]
+    data = ps.from_sequence(samples, name="docs")
+    message = r"segment 2 of a row: feature 'x': a Tensor of torch.\w+ does not become a NumPy array .* in a map before"
+    with pytest.raises(DataError, match=message) as caught:
+        list(data.pack_features({"ids": 4, "x": 4}, "first_fit"))
+    assert "docs[1]" in "".join(caught.value.__notes__)
+    with pytest.raises(DataError, match="'x': a Tensor of torch"):
+        list(data.pack(4, features=("ids", "x")))
+    with pytest.raises(DataError, match="field 'x' of sample 1 in the batch: a Tensor of torch"):
+        list(data.batch(2, collate=Padded()))
+    [stacked] = data.map(lambda row: {"ids": [1], "x": row["x"].reshape(1, 2)}).batch(2, collate=Padded())
+    assert stacked["x"].shape == (2, 1, 2)  # what is not padded is left to torch

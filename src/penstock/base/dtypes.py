@@ -49,6 +49,18 @@ def require_unmasked(values: Any, place: int = 0) -> None:
         raise InexactError("a masked array would lose its mask: give its `filled()` values and the mask apart", place)
 
 
+def _require_readable(values: Any) -> None:
+    """Raise `InexactError` for the first tensor, or array of another library, that does not become a NumPy array."""
+    listed = cast("Sequence[Any]", values if isinstance(values, list | tuple) else [values])
+    for place, leaf in ((place, leaf) for place, value in enumerate(listed) for leaf in _leaves([value])):
+        try:
+            np.asarray(leaf)
+        except (TypeError, RuntimeError) as error:
+            kind = f"{type(leaf).__name__} of {getattr(leaf, 'dtype', None)}"
+            message = f"a {kind} does not become a NumPy array ({error}): change it in a map before"
+            raise InexactError(message, place) from None
+
+
 def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     """Return the dtype that holds the values of all arrays unchanged; empty arrays count only among themselves.
 
@@ -132,13 +144,18 @@ def exact_array(values: Any) -> Array:
 
     Raises:
         ValueError: for ragged lists.
-        InexactError: if no dtype holds all numbers, and for masked arrays; `place` is the index in the outermost list.
+        InexactError: if no dtype holds all numbers, for masked arrays, and for tensors that NumPy cannot read; `place`
+            is the index in the outermost list.
 
     >>> exact_array([2**63 + 1, 5]), exact_array([])
     (array([9223372036854775809,                   5], dtype=uint64), array([], dtype=int64))
     """
     require_unmasked(values)
-    found = np.asarray(values)
+    try:
+        found = np.asarray(values)
+    except (TypeError, RuntimeError):  # by torch: for bfloat16, for gradients, for memory of a device
+        _require_readable(values)
+        raise
     kind = found.dtype.kind
     if isinstance(values, list | tuple) and (
         isinstance(next(_leaves(cast("Any", values)), None), np.ndarray)
@@ -210,8 +227,8 @@ TOKENS = np.dtype(np.int32)
 def packed_dtype(pieces: Sequence[Array], dtype: Any = None, integers: np.dtype[Any] | None = TOKENS) -> np.dtype[Any]:
     """Return the dtype of one feature of a packed row, from the pieces of its documents; `dtype` overrides it.
 
-    Vectors of integers become `integers`, whatever width they are stored in; other features get their common dtype.
-    Empty pieces tell nothing, and where all are empty lists the row holds integers.
+    Vectors of integers, and single ones, become `integers`, whatever width they are stored in; other features get their
+    common dtype. Empty pieces tell nothing, and where all are empty lists the row holds integers.
 
     >>> packed_dtype([np.array([1], np.uint16), np.array([])]), packed_dtype([np.array([0.5], np.float32)])
     (dtype('int32'), dtype('float32'))
@@ -222,7 +239,7 @@ def packed_dtype(pieces: Sequence[Array], dtype: Any = None, integers: np.dtype[
     if not told:
         return integers or _INT64
     kinds = {piece.dtype.kind for piece in told}
-    vectors = kinds <= set("biu") and kinds != {"b"} and told[0].ndim == 1
+    vectors = kinds <= set("biu") and kinds != {"b"} and told[0].ndim <= 1
     return integers if integers is not None and vectors else common_dtype(pieces)
 
 

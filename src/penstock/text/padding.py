@@ -157,6 +157,8 @@ def _row(value: Any) -> Array | None:
     """A row of numbers as a vector; None for anything else."""
     if not isinstance(value, list) and not hasattr(value, "__array__"):  # tensors have it, too
         return None
+    if getattr(cast("Any", value), "ndim", 1) != 1:
+        return None
     try:
         row = exact_array(cast(Any, value))
     except InexactError:

@@ -329,11 +329,30 @@ class Section:
     def _nothing(self, path: str) -> bool:
         return not any(letter in path for letter in "*?[{") and not Path(self.path(path)).expanduser().exists()
 
-    def hub(self, key: str, name: str, place: Hub) -> tuple[str, ...]:
-        """Return the place of a hub dataset: the caller's, or the hub; never a folder beside the file."""
-        known = self.account.files.of(name) or self.account.files.of(place.name)
-        if known is not None:
-            return (known,)
+    def dataset(
+        self, key: str, name: str, place: Hub, config: str, split: str, local: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Return the paths of what `load_dataset` reads: `local` ones, or a dataset of the hub, wherever it lies here.
+
+        A dataset of the hub is never a folder beside the file. Files have neither configurations nor splits: where they
+        are what is read, those of the keys `config` and `split` are reported, unless the caller says where the source
+        lies.
+        """
+        files = self.account.files
+        if (own := files.of(name)) is not None:
+            return (own,)
+        home = None if local else files.of(place.name)
+        if local or place.files or home:
+            why = f"files have no configurations and no splits: say which are of this one with files ({name}=PATH)"
+            self.report(config, why) if place.config else None
+            self.report(split, why) if place.split not in (None, "train") else None
+        if local:
+            if self.has(split) and place.split == "train" and not all(Path(path).suffix for path in local):
+                self.note(split, "all files of the folder are read: name those of this split")
+            return self.local(key, name, local)
+        if home is not None:
+            inside = () if Path(home).suffix else place.files
+            return tuple(f"{home.rstrip('/')}/{file}" for file in inside) or (home,)
         what = f"the split {place.split!r} of a dataset" if place.split else "a dataset"
         self.note(key, f"{what} of the Hugging Face hub: {MAPPED.format(name if place.part else place.name)}")
         return place.paths

@@ -296,24 +296,26 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
     tokenise = _tokenise(item, tokenizer)
     form, bounds = _format(item), _bounds(item)
     split = item.text("split")
-    beside = Path(item.path(path)).exists()
+    if path in _FORMATS and files:  # a kind of files, as load_dataset takes it
+        if item.has("ds_type") and item.peek("ds_type") != path:
+            item.report("ds_type", "path says another format, and this is not read")
+        form = _FORMATS[path]
+        item.pass_over("name")  # what the configuration made of the files is called
+        configs = list[str]()
+    else:
+        configs = item.texts("name")
+    beside = path in _FORMATS or Path(item.path(path)).exists()
     away = not beside and bool(_HUB.fullmatch(path)) and not Path(path).suffix
-    sources = list[SourceEntry]()
-    for config in item.texts("name") or [None]:
-        if away:
-            place = Hub(path, config, _without_slice(split), tuple(files))
-            name = names.of(place.short)
-            there = item.hub("path", name, place)
-        else:
-            name = names.of(config or name_of_path(path))
-            there = item.local("path", name, files or [path])
-        sources.append(SourceEntry(name, there, format=form, slice=bounds, tokenise=tokenise))
-    if (files or not away) and _without_slice(split) not in (None, "train"):
-        item.report("split", "files have no splits; name the files of this split")
+    sources = dict[tuple[str, ...], SourceEntry]()
+    for config in configs or [None]:
+        place = Hub(path, config, _without_slice(split), tuple(files))
+        name = names.of(place.short if away else config or name_of_path((files or [path])[0]))
+        there = item.dataset("path", name, place, "name", "split", [] if away else files or [path])
+        sources.setdefault(there, SourceEntry(name, there, format=form, slice=bounds, tokenise=tokenise))
     if split and not split.replace("_", "").isalnum() and _part_of(split) is None:
         item.report("split", f"{split!r} is more than one split, or a part of it that cannot be named")
     item.settle(("trust_remote_code", "preprocess_shards"), _ENTRY_REPORTED)
-    return sources
+    return [*sources.values()]
 
 
 def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:

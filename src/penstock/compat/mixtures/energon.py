@@ -84,6 +84,8 @@ def _entry(
     bounds = _subset(item)
     paths = item.local("path", name, [given])
     prepared = not paths[0].endswith((".jsonl", ".json"))
+    if not prepared:
+        item.report("split_part", "files have no splits: name the file of this one")
     return SourceEntry(name, paths, split=own if prepared else None, slice=bounds, **share)
 
 

@@ -11,8 +11,8 @@ from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing, plain
 from .places import Hub, Names
-from .settings import CHECKPOINTS, OPTIMIZER, TRACKING
-from .trainers import Horizon, shared
+from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
+from .trainers import OTHER_RUN, SHARED_RANKS, Horizon, shared
 
 _ONLY_ABSOLUTE = "shares, samples and passes beside each other have no counterpart: one of them is carried over"
 _PLACES = ((), ("dataset",), ("train_loader", "dataset"), ("parameters", "train_loader", "dataset"))
@@ -48,6 +48,8 @@ _NOTED: Reasons = {
         "tokenizer_name",
         "tokenizer",
     ),
+    OTHER_RUN: ("load_path",),
+    SHARED_RANKS: ("tp_config", "parallelism_config"),
     EVALUATION: ("eval_loader", "eval_loaders", "icl_tasks", "icl_tasks_str", "icl_seq_len"),
 }
 _HARMLESS = (
@@ -55,10 +57,10 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "variables model precision fsdp_config tp_config deepspeed_config parallelism_config "
+        "variables precision fsdp_config deepspeed_config "
         "save_ignore_keys eval_interval eval_first eval_subset_num_batches device_eval_batch_size "
         "device_train_microbatch_size device_train_grad_accum load_ignore_keys load_exclude_algorithms "
-        "dist_timeout cluster gpu_num gpu_type compute image integrations command "
+        "dist_timeout cluster gpu_num gpu_type compute image integrations "
         "scheduling compile_config expandable_segments max_split_size_mb only_hf_checkpoint "
         "only_composer_checkpoint code_paths".split()
     )
@@ -66,8 +68,24 @@ _HARMLESS = (
 _REPORTED: Reasons = {
     "an algorithm may change the samples": ("algorithms",),
     "the run may end before its horizon": ("stop_on_loss",),
-    "where another run stood is not carried over": ("autoresume", "spin_dataloaders", "reset_time"),
+    OTHER_RUN: ("autoresume", "spin_dataloaders", "reset_time"),
+    "its arguments may override the settings of this file": ("command",),
+    "documents are kept apart in attention: say so where the model is called": ("attn_uses_sequence_id",),
 }
+_MODEL_HARMLESS = MODEL | frozenset(
+    "loss_fn verbose fc_type ffn_config fuse_norm_attn_norm no_bias emb_pdrop logit_scale norm_eps "
+    "use_flash_attention_2 use_train_metrics additional_train_metrics additional_eval_metrics peft_config "
+    "load_in_8bit return_dict z_loss final_logit_softcapping tie_word_embeddings should_save_peft_only "
+    "allow_embedding_resizing attn_impl attn_type alibi rope_impl rope_dail_config rope_hf_config softmax_scale "
+    "qk_ln qk_gn clip_qkv kv_n_heads sliding_window_size config_overrides".split()
+)
+_CALLBACKS = frozenset(
+    "speed_monitor lr_monitor memory_monitor runtime_estimator optimizer_monitor system_metrics_monitor "
+    "activation_monitor activation_monitor_full_model loss_perp_v_len memory_snapshot oom_observer mlperf scheduled_gc "
+    "hf_checkpointer mono_checkpoint_saver checkpoint_saver export_for_inference generate_callback "
+    "eval_output_logging image_visualizer run_event_callback".split()
+)
+"""Callbacks that log, and write checkpoints: others may change the samples, or end the run."""
 
 
 def is_mine(tree: Node) -> bool:
@@ -132,8 +150,20 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     for section in (*around, *(item for item, _ in found), dataset):
         own = _HARMLESS if section in around else _LOADING
         section.settle(own, _REPORTED if section in around else _DATASET_REPORTED, {**_ORDER, **_NOTED})
+        _settle_inside(section)
     top.settle(values.referenced())
     return model
+
+
+def _settle_inside(section: Section) -> None:
+    """Account for the model and the callbacks, of which some change samples, or how long the run is."""
+    for key, harmless in (("model", _MODEL_HARMLESS), ("callbacks", _CALLBACKS)):
+        inside = section.part(key) if isinstance(section.peek(key), dict) else None
+        if inside is None:
+            continue
+        if isinstance(inside.peek("attn_config"), dict) and (attention := inside.part("attn_config")) is not None:
+            attention.settle(_MODEL_HARMLESS, _REPORTED)
+        inside.settle(harmless, _REPORTED, _NOTED)
 
 
 def _streams(dataset: Section, values: _Values) -> list[tuple[Section, SourceEntry]]:
@@ -168,9 +198,9 @@ def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
     """What `datasets.load_dataset` would give: a dataset of the hub, or files of a kind."""
     name, split = values.filled(dataset.text("hf_name") or ""), values.filled(dataset.text("split") or "") or None
     options = dataset.part("hf_kwargs")
-    config = options.text("name") if options else None
     folder = values.filled((options.text("data_dir") if options else None) or "")
     files = [values.filled(path) for path in _data_files(options, split)] if options else []
+    of_split = bool(options and isinstance(options.peek("data_files"), dict))  # files are those of the split
     if name in _FILES:
         paths = [f"{folder.rstrip('/')}/{file}" if folder else file for file in files] or ([folder] if folder else [])
         if not paths:
@@ -178,14 +208,22 @@ def _hub(dataset: Section, values: _Values) -> SourceEntry | None:
             return None
         if not files:
             dataset.note("hf_name", f"all files of the folder are read; datasets takes those of the split {split!r}")
+        if options is not None:
+            options.pass_over("name")  # what the configuration made of the files is called
         kind: Any = "jsonl" if name == "json" else name
-        return SourceEntry("train", (options or dataset).local("data_dir", "train", paths), format=kind)
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) or not name.startswith((".", "/")):
-        if "://" in name:
-            return SourceEntry("train", dataset.local("hf_name", "train", [name]))
-        place = Hub(name, config, split, tuple(files))
-        return SourceEntry("train", dataset.hub("hf_name", "train", place))
-    return SourceEntry("train", dataset.local("hf_name", "train", [name]))
+        there = dataset.dataset("hf_kwargs", "train", Hub(name, None, None if of_split else split), "", "split", paths)
+        return SourceEntry("train", there, format=kind)
+    config = options.text("name") if options else None
+    beside = name.startswith((".", "/", "~")) or "://" in name
+    local = [f"{name.rstrip('/')}/{file}" for file in files] or [name] if beside else []
+    place = Hub(name, config, None if of_split and files else split, tuple(files))
+    there = dataset.dataset("hf_name", "train", place, "", "split", local)
+    if options is not None:
+        options.report("data_dir", "which folder of the dataset is read is lost: say data_files")
+        known = dataset.account.files
+        if known.of("train") is None and (local or files or known.of(name) is not None):
+            options.report("name", "files have no configurations: say which are of this one with files (train=PATH)")
+    return SourceEntry("train", there)
 
 
 def _data_files(options: Section, split: str | None) -> list[str]:

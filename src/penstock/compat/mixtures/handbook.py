@@ -15,6 +15,7 @@ from .trl import FILES, place_of, plain_split, training
 
 _MIXERS = ("dataset_mixer", "dataset_mixer_list")
 _TEST_SPLIT = "this many samples of all datasets together are held out: give each source its split"
+_SPLITS = ("dataset_splits", "dataset_mixer_list_splits", "dataset_train_splits")
 _ENDS = (
     "dataset_eval_mixer", "dataset_eval_mixer_list", "dataset_mixer_eval_list", "dataset_mixer_eval_list_splits",
     "dataset_eval_splits",
@@ -67,7 +68,8 @@ def _entry(item: Section, names: Names) -> SourceEntry | None:
         item.report("weight", "a part of the dataset, at most 1: all of it is read")
     name = names.of(place.short)
     held_out = Splitting(round(1 - weight, 6)) if weight is not None and weight < 1 else None
-    return SourceEntry(name, place_of(item, "id", name, place), columns=tuple(columns) or None, split=held_out)
+    there = place_of(item, "id", name, place, "config", "split")
+    return SourceEntry(name, there, columns=tuple(columns) or None, split=held_out)
 
 
 def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
@@ -81,6 +83,7 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
         top.report("dataset_configs", f"not one configuration for each of {len(pairs)} datasets")
         configs = []
     splits = _splits(top, len(pairs))
+    of_splits = next((each for each in _SPLITS if top.has(each)), _SPLITS[-1])
     columns = top.texts("columns_to_keep")
     for number, (called, amount) in enumerate(pairs):
         bounds = _first(amount)
@@ -94,7 +97,7 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
         for split in splits[number]:
             place = Hub(str(called), configs[number] if configs else None, split)
             name = names.of(name_of_path(str(called)) if str(called).endswith(FILES) else place.short)
-            there = place_of(top, key, name, place)
+            there = place_of(top, key, name, place, "dataset_configs", of_splits)
             yield SourceEntry(name, there, slice=bounds, columns=tuple(columns) or None)
 
 

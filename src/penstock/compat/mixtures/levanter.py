@@ -91,7 +91,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if stop is not None and stop not in _STOPS:
         data.report("stop_strategy", f"{stop!r} is no stop rule of a mixture file")
         stop = None
-    block = data.count("mixture_block_size") or 2048
+    if len(entries) == 1:
+        data.pass_over("mixture_block_size")
+    block = data.count("mixture_block_size") or 2048 if len(entries) > 1 else None
     shuffle, eos = _shuffle(data), data.get("enforce_eos", True)
     more = _training(top, data, bool(tokenizer), bool(eos))
     data.report("max_train_batches", "how many rows of a source are used at most, counted in batches: say max_epochs")
@@ -107,7 +109,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         tuple(entries),
         unit="tokens" if tokenizer else None,
         stop=cast("Stop | None", stop),
-        block_size=block if len(entries) > 1 else None,
+        block_size=block,
         shuffle=shuffle,
         tokenise=None if tokenizer is None else Tokenising(tokenizer),
         schedule=schedule,
@@ -166,7 +168,7 @@ def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | No
     if urls:
         paths = inner.local("train_urls", name, urls)
     else:
-        paths = inner.hub("id", name, Hub(str(hub), inner.text("name")))
+        paths = inner.dataset("id", name, Hub(str(hub), inner.text("name")), "name", "splits")
         inner.pass_over("plaintext", "stream")
         inner.report("splits", "which splits are read is lost: name them with files")
     for section in (inner, item):
@@ -243,7 +245,9 @@ def _training(top: Section, data: Section, tokenized: bool, eos: bool) -> dict[s
             size = trainer.count("train_batch_size") or 512  # the defaults are Levanter's
             out["batch"] = shared(size, trainer, "train_batch_size", drop_remainder=True)
         out["horizon"] = ("steps", trainer.count("num_train_steps") or 400_000)
-        seed = top.integer("data_seed", trainer.integer("seed"))
+        if top.has("data_seed"):
+            trainer.pass_over("seed")
+        seed = top.integer("data_seed") if top.has("data_seed") else trainer.integer("seed")
         out |= {} if seed is None else {"seed": seed}
         trainer.settle(_TRAINER_HARMLESS, _TRAINER_REPORTED, {**_NOTED, SHARED_RANKS: _MESH})
     if model is not None:

@@ -143,7 +143,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     top = account.open(tree)
     asked = _asked(top)
     info = account.open(_described(top, asked))
-    pretraining = top.text("stage") == "pt"
+    pretraining = top.peek("stage") == "pt"
+    if pretraining:  # other stages make prompts of rows in other ways, and none of them is carried
+        top.get("stage")
     tokenizer = top.text("model_name_or_path") if pretraining else None
     sources = _sources(top, info, asked, top.count("max_samples"), tokenizer)
     if not sources:
@@ -290,7 +292,8 @@ def _source(name: str, item: Section, most: int | None, tokenizer: str | None) -
     item.pass_over(*(other for other in _PLACES if other != place))  # where else the same dataset lies
     if place == "hf_hub_url":
         split = plain_split(item, "split", item.text("split")) or "train"
-        there = item.hub(place, name, Hub(given, item.text("subset"), split, tuple(item.texts("folder"))))
+        hub = Hub(given, item.text("subset"), split, tuple(item.texts("folder")))
+        there = item.dataset(place, name, hub, "subset", "split")
         if item.has("folder"):
             item.report("folder", _WHOLE_FOLDER)
             for key in ("subset", "split"):

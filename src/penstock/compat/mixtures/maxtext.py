@@ -91,7 +91,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     columns = top.texts("train_data_columns") or ["text"]
     kind = top.text("grain_file_type") or "arrayrecord"
     how: dict[str, Any] = {"columns": tuple(columns)}
-    hub = top.text("dataset_type") == "hf" or not (top.has(_DATA[0]) or top.has(_DATA[1]))
+    reader = top.text("dataset_type")
+    if reader not in ("grain", "hf"):
+        top.report("dataset_type", f"datasets of type {reader!r} cannot be read: only grain and hf")
+        raise nothing(Path(tree.file), "MaxText")
+    hub = reader == "hf"
     if hub:
         sources = _of_hub(top, how)
     else:
@@ -144,17 +148,20 @@ def _of_files(top: Section, how: Mapping[str, Any]) -> list[SourceEntry]:
 def _of_hub(top: Section, how: Mapping[str, Any]) -> list[SourceEntry]:
     """A dataset of the hub, or files that are read by its library."""
     path, files = top.text("hf_path"), top.text("hf_train_files")
-    config, split = top.text("hf_name"), top.text("train_split")
+    split = top.text("train_split")
     top.report("hf_data_dir", "which folder of the dataset is read is lost: name it with files")
     if path in ("json", "parquet", "csv", "text", "arrow") and files:
         name = Names().of(name_of_path(files))
         kind: Any = "jsonl" if path == "json" else path
-        return [SourceEntry(name, top.local("hf_train_files", name, [files]), format=kind, **how)]
+        top.pass_over("hf_name")  # what the configuration made of the files is called
+        place = Hub(path, None, split)
+        there = top.dataset("hf_train_files", name, place, "hf_name", "train_split", [files])
+        return [SourceEntry(name, there, format=kind, **how)]
     if not path:
         return []
-    place = Hub(path, config or None, split, (files,) if files else ())
+    place = Hub(path, top.text("hf_name") or None, split, (files,) if files else ())
     name = Names().of(place.short)
-    return [SourceEntry(name, top.hub("hf_path", name, place), **how)]
+    return [SourceEntry(name, top.dataset("hf_path", name, place, "hf_name", "train_split"), **how)]
 
 
 def _blended(top: Section, names: Names, how: Mapping[str, Any]) -> list[SourceEntry]:
@@ -181,6 +188,8 @@ def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
             if known is None or tokenizer.startswith(("src/", "assets/", "gs://")):
                 top.note("tokenizer_path", "a tokenizer of their checkout: say where its tokenizer.json lies")
             out["tokenise"] = Tokenising(tokenizer, columns[0])
+    elif given:
+        top.account.note(top.node, top.at, "no tokenizer_path is said: rows are taken as they are stored")
     if not packed:
         top.report("packing", "one document a row, padded: pad them in Python")
     elif length and method in _METHODS:

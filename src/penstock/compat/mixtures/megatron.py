@@ -12,7 +12,7 @@ from ...mixture_files.reading import Node
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .places import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
-from .trainers import OTHER_RUN, SHARED_RANKS, per_rank_batch, shared
+from .trainers import OTHER_RUN, SHARED_RANKS, per_rank_batch, settle_exp_manager, shared
 
 _LISTS = ("train_data_path", "train_data_paths", "data_path", "data_prefix", "blend")
 _LENGTHS = ("seq_length", "encoder_seq_length", "max_position_embeddings")
@@ -34,7 +34,7 @@ _REPORTED: Reasons = {
     "positions and attention begin anew at the end of a document: say so where the model is called": (
         "reset_position_ids", "reset_attention_mask", "eod_mask_loss",
     ),
-    "so many passes are the length of the run: say horizon": ("train_epochs", "max_epochs"),
+    "so many passes are the length of the run: say horizon": ("train_epochs", "max_epochs", "limit_train_batches"),
     "the batch grows during the run": ("rampup_batch_size",),
     "the run may end before its horizon": ("exit_interval", "max_time"),
     OTHER_RUN: ("iteration", "resume_from_checkpoint", "consumed_samples"),
@@ -56,6 +56,7 @@ _NOTED: Reasons = {
         "neg_valid_label_data_paths", "pos_test_data_paths", "neg_test_data_paths", "pos_test_label_data_paths",
         "neg_test_label_data_paths", "validation_ds", "test_ds",
     ),
+    OTHER_RUN: ("load",),
     SHARED_RANKS: (
         "model_parallel_size", "pipe_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
         "context_parallel_size", "sequence_parallel", "world_size", "global_num_gpus", "num_nodes", "devices",
@@ -95,10 +96,10 @@ _HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
     "peak_theoretical_tflops log_grad_pct_zeros log_param_norm log_grad_norm log_optimizer_states "
     "log_gradient_noise_scale gradient_noise_scale_n_batches gradient_noise_scale_cpu_offload memory_profiling "
     "memory_profiling_path profile profile_step_start profile_step_stop adlr_autoresume adlr_autoresume_interval "
-    "s3_path s3_chunk_size load checkpoint_validation_with_forward_pass checkpoint_scale "
+    "s3_path s3_chunk_size checkpoint_validation_with_forward_pass checkpoint_scale "
     "checkpoint_factor extra_save_iters no_save_optim no_save_rng no_load_optim no_load_rng finetune "
     "keep_last_n_checkpoints eval_iters eval_interval do_valid do_test eval_results_prefix eval_tasks char_level_ppl "
-    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches logger "
+    "log_every_n_steps val_check_interval limit_val_batches limit_test_batches num_sanity_val_steps logger "
     # generation
     "text_gen_type precompute_model_name temperature top_p top_k return_logits maximum_tokens prompt_end "
     "sample_input_file sample_output_file num_samples recompute "
@@ -203,6 +204,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     split = _split(part, own and not isinstance(part.table[key].value, dict))
     one_pass = sources[0].weight is None and len(sources) > 1
     run = _run(sections)
+    settle_exp_manager(top)
     for section in sections:
         _settle(section)
     return MixtureFile(

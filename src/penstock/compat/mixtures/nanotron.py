@@ -31,6 +31,10 @@ _HARMLESS: dict[str, frozenset[str]] = {
     "": OPTIMIZER | TRACKING | CHECKPOINTS | {"s3_upload", "lighteval", "metrics_logging"},
     "model": frozenset({"ddp_bucket_cap_mb", "dtype", "init_method", "make_vocab_size_divisible_by"}),
     "model.model_config": MODEL | {"_use_qkv_packed", "_use_doc_masking", "_fused_rotary_emb", "_fused_rms_norm"},
+    "checkpoints": frozenset(
+        "checkpoint_interval checkpoints_path checkpoints_path_is_shared_file_system save_initial_state "
+        "save_final_state load_lr_scheduler load_optimizer".split()
+    ),
     "general": frozenset("benchmark_csv_path ignore_sanity_checks project run".split()),
     "tokenizer": frozenset({"tokenizer_revision", "tokenizer_max_length"}),
     "tokens": frozenset({"val_check_interval", "limit_test_batches"}),
@@ -41,7 +45,7 @@ _HARMLESS: dict[str, frozenset[str]] = {
 }
 """The sections that hold more than data, and what of them says nothing about samples."""
 _REPORTED: Reasons = {
-    OTHER_RUN: ("consumed_train_samples", "step"),
+    OTHER_RUN: ("consumed_train_samples", "step", "resume_checkpoint_path"),
     "how long rows are is not said: say pack": ("max_position_embeddings",),
 }
 _NOTED: Reasons = {EVALUATION: ("limit_val_batches",)}
@@ -58,7 +62,6 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     top = account.open(tree)
     model, tokens, general = (top.part(key) for key in ("model", "tokens", "general"))
     config = model.part("model_config") if model else None
-    vocabulary = config.count("vocab_size") if config else None
     names, sources = Names(), dict[str, SourceEntry]()
     points = list[tuple[int, dict[str, float] | None]]()
     tokenizer = top.part("tokenizer")
@@ -73,16 +76,19 @@ def convert(tree: Node, account: Account) -> MixtureFile:
             continue
         data.pass_over("num_loading_workers")
         data.note("seed", "samples are drawn by the seed of general here")
-        points.append((int(begins) - 1, _stage(dataset, names, sources, vocabulary, known)))
+        points.append((int(begins) - 1, _stage(dataset, names, sources, config, known)))
     if not sources:
         raise nothing(Path(tree.file), "nanotron")
+    if points[0][0] != 0:
+        top.report("data_stages", f"the first stage begins at step {points[0][0] + 1}: here it begins with the run")
     by_name = {source.name: source for source in sources.values()}
     weighted, more = _shares(top, by_name, points)
     length = tokens.count("sequence_length") if tokens else None
     if tokens is not None:
         more |= _run(top, tokens)
     seed = general.integer("seed") if general else None
-    for section in (top, model, config, general, tokenizer, tokens, top.part("parallelism")):
+    checkpoints = top.part("checkpoints")
+    for section in (top, model, config, general, tokenizer, tokens, top.part("parallelism"), checkpoints):
         if section is not None:
             section.pass_over("max_position_embeddings") if length else None
             section.settle(_HARMLESS[section.at], _REPORTED, _NOTED)
@@ -96,7 +102,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _stage(
-    dataset: Section, names: Names, sources: dict[str, SourceEntry], vocabulary: int | None, tokenizer: str | None
+    dataset: Section, names: Names, sources: dict[str, SourceEntry], model: Section | None, tokenizer: str | None
 ) -> dict[str, float] | None:
     """The weights of a stage, by the names of sources; `None` where they come from the sizes."""
     if dataset.has("hf_dataset_or_datasets"):
@@ -112,8 +118,7 @@ def _stage(
         listed: Any = dataset.get("dataset_weights")
         weights = None if listed is None else _numbers(dataset, "dataset_weights", flat([listed]), len(folders))
     read = dataset.texts("dataset_read_path")
-    size = dataset.count("token_size_in_bytes")
-    dtype = _dtype(size, dataset.count("vocab_size") or vocabulary)
+    dtype = _dtype(dataset, model)
     row = dict[str, float]()
     for number, folder in enumerate(folders):
         if folder not in sources:
@@ -155,10 +160,14 @@ def _name(folder: str) -> str:
     return name_of_path(parts[-1])
 
 
-def _dtype(size: int | None, vocabulary: int | None) -> TokenType | None:
-    if size is None and vocabulary is None:
-        return None
-    return "uint16" if size == 2 or (size is None and cast("int", vocabulary) <= 2**16 - 1) else "uint32"
+def _dtype(dataset: Section, model: Section | None) -> TokenType | None:
+    """What ids are kept as: as many bytes as the dataset says, else enough for its vocabulary, or the model's."""
+    size = dataset.count("token_size_in_bytes")
+    if size is not None:
+        dataset.pass_over("vocab_size")
+        return "uint16" if size == 2 else "uint32"
+    vocabulary = dataset.count("vocab_size") or (model.count("vocab_size") if model else None)
+    return None if vocabulary is None else "uint16" if vocabulary <= 2**16 - 1 else "uint32"
 
 
 def _texts(
@@ -182,7 +191,8 @@ def _texts(
             place = Hub(one, config, split)
             name = names.of(place.short)
             tokenise = Tokenising(tokenizer, column) if tokenizer else None
-            sources[one] = SourceEntry(name, dataset.hub(key, name, place), tokenise=tokenise)
+            there = dataset.dataset(key, name, place, "hf_dataset_config_name", "hf_dataset_splits")
+            sources[one] = SourceEntry(name, there, tokenise=tokenise)
         _add(row, sources[one].name, weights, number)
     dataset.settle(_DATASET_HARMLESS, _DATASET_REPORTED)
     return row if weights else _by_size(dataset, row)

@@ -12,6 +12,7 @@ from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, nothing, parts_of
 from .places import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
+from .trainers import MAY_STOP, settle_exp_manager
 
 # type: the key of its files, and the format of these (None: only their names tell).
 _FILES: dict[str, tuple[str, FormatName]] = {
@@ -22,7 +23,28 @@ _FILES: dict[str, tuple[str, FormatName]] = {
     "txt_jsonl": ("paths", "jsonl"),
     "multimodal_conversation": ("manifest_filepath", "jsonl"),
 }
-_TOP = TRACKING | OPTIMIZER | CHECKPOINTS | {"trainer", "model"}
+_TOP = TRACKING | OPTIMIZER | CHECKPOINTS
+_TRAINER_HARMLESS = frozenset(
+    "_target_ accelerator strategy precision logger enable_checkpointing enable_progress_bar enable_model_summary "
+    "log_every_n_steps val_check_interval check_val_every_n_epoch limit_val_batches limit_test_batches "
+    "limit_predict_batches num_sanity_val_steps gradient_clip_val gradient_clip_algorithm sync_batchnorm benchmark "
+    "deterministic detect_anomaly profiler default_root_dir inference_mode barebones devices num_nodes".split()
+)
+_TRAINER_REPORTED: Reasons = {
+    "how long the run is depends on the batches of its loader: say horizon": (
+        "max_steps", "max_epochs", "min_steps", "min_epochs", "limit_train_batches",
+    ),
+    "how many samples a step has is decided by the loader: say batch": ("accumulate_grad_batches",),
+    MAY_STOP: ("max_time",),
+    "only a part of the data is read, or the same again": (
+        "overfit_batches", "fast_dev_run", "reload_dataloaders_every_n_epochs", "use_distributed_sampler",
+    ),
+}  # fmt: skip
+_TRAINER_USUAL = {
+    "max_steps": "-1", "max_epochs": "-1", "limit_train_batches": "1.0", "accumulate_grad_batches": "1",
+    "overfit_batches": "0.0", "reload_dataloaders_every_n_epochs": "0",
+}  # fmt: skip
+"""Values with which nothing is lost, as they are written: of batches, 1.0 are all, and 1 is one."""
 _AROUND = {
     "model": _TOP,
     "data": _TOP,
@@ -66,6 +88,13 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 def _open(tree: Node, place: str, account: Account) -> None:
     """Account for what stands around the list of datasets."""
     section: Section | None = account.open(tree)
+    if place and (trainer := section.part("trainer")) is not None:
+        trainer.pass_over(*(key for key, usual in _TRAINER_USUAL.items() if str(trainer.peek(key)) == usual))
+        trainer.settle(_TRAINER_HARMLESS, _TRAINER_REPORTED)
+    if place:
+        settle_exp_manager(section)
+    if place.startswith("data.") and (model := section.part("model")) is not None:
+        model.settle(MODEL | OPTIMIZER)
     for key in filter(None, place.split(".")):
         assert section is not None
         section.get(key)
@@ -88,13 +117,15 @@ def _with_weight(source: SourceEntry) -> SourceEntry:
 
 
 def _entry(item: Section, names: Names, account: Account, chain: tuple[Path, ...]) -> SourceEntry | None:
-    kind = item.text("type") or ("nemo_tarred" if "tarred_audio_filepaths" in item.table else "nemo")
+    kind = item.peek("type") or ("nemo_tarred" if "tarred_audio_filepaths" in item.table else "nemo")
     weight, name = item.number("weight"), item.text("name") or item.text("corpus")
     if "input_cfg" in item.table:
+        item.pass_over("type") if kind == "group" else item.report("type", "a list of datasets is read as a group")
         inner = _group(item, account, chain)
         if inner is None or not inner.sources:
             return None
         return SourceEntry(names.of(name or "group"), mixture=inner, weight=weight)
+    item.text("type")
     if kind not in _FILES:
         item.drop(f"datasets of type {kind!r} cannot be read")
         return None

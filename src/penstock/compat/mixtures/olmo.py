@@ -12,7 +12,7 @@ from ...sources.paths import TOKEN_TYPES, TokenType
 from .account import EVALUATION, Account, Reasons, Section, nothing, parts_of
 from .places import Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
-from .trainers import shared
+from .trainers import OTHER_RUN, seed_of, shared
 
 _HARMLESS = (
     OPTIMIZER
@@ -39,8 +39,9 @@ _MODEL_HARMLESS = MODEL | frozenset(
 )
 _REPORTED: Reasons = {
     "the run may end before its horizon": ("stop_at", "stop_after", "time_limit", "extra_steps_after_cancel"),
-    "where another run stood is not carried over": (
-        "restore_dataloader", "epoch", "try_load_latest_save", "reset_trainer_state", "fast_forward_batches",
+    OTHER_RUN: (
+        "load_path", "restore_dataloader", "epoch", "try_load_latest_save", "reset_trainer_state",
+        "fast_forward_batches",
     ),
     "rows are padded": ("pad_direction",),
     "documents are kept apart in attention: say so where the model is called": ("generate_doc_lengths",),
@@ -154,7 +155,7 @@ def _training(top: Section) -> MixtureFile:
     if not sources:
         raise nothing(Path(top.node.file), "OLMo")
     data.note("paths", "documents are shuffled, mixed and then cut; OLMo cuts files into rows, and shuffles those")
-    seed = top.integer("data_seed", top.integer("seed"))
+    seed = seed_of(top, None)
     for section, harmless in ((top, _HARMLESS), (data, _DATA_HARMLESS), (model, _MODEL_HARMLESS)):
         if section is not None:
             section.settle(harmless, _REPORTED, _NOTED)

@@ -32,11 +32,12 @@ OPTIMIZER = frozenset(
 TRACKING = frozenset(
     "tracker wandb wandb_project wandb_name wandb_entity tensorboard loggers logging log_interval log_level "
     "console_log_interval progress_bar log_to_console python_log_level profiler profiling name run_name run_names "
-    "description exp_manager callbacks exporter".split()
+    "description exporter".split()
 )
+"""Not `callbacks`, which may change the samples or end the run."""
 CHECKPOINTS = frozenset(
     "checkpointer checkpoints checkpoint save save_folder save_interval save_overwrite save_filename "
     "save_latest_filename save_num_checkpoints_to_keep save_weights_only save_checkpoint hf_save_path hf_save_steps "
-    "hf_upload initialize_from_hf initialize_from_checkpoint_path use_hf_model_config load_path load_weights_only "
+    "hf_upload initialize_from_hf initialize_from_checkpoint_path use_hf_model_config load_weights_only "
     "load_strict_model_weights output_dir".split()
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,38 +102,52 @@ def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
     if any([call.of("processor") is not None, call.of("pre_filters"), call.of("post_filters")]):
         account.note(_at(call), "processor", _ENCODED)
     patterns, path = origin.of("patterns"), origin.of("path", 0)
-    files = _listed(patterns) or _listed(origin.of("data_files"))
+    config, split = (_plain(origin, *where, account) for where in (("name", 1), ("split", None)))
+    given = patterns if patterns is not None else origin.of("data_files")
     options = origin.of("load_dataset_kwargs")
     for name, value in cast("dict[str, Any]", options).items() if isinstance(options, dict) else ():
-        if name == "data_files" and not files:
-            files = _listed(value)
+        if name == "data_files" and given is None:
+            given = value
         elif name not in _HARMLESS:
             account.report(_at(origin), f"load_dataset_kwargs.{name}", NO_COUNTERPART)
-    split = origin.of("split")
+    files = _listed(given, split or "train")
+    if len(files) != len(_values(given, split or "train")):
+        account.report(_at(origin), "data_files", "some of the files cannot be known: they are lost")
     if not isinstance(path, str) and not files:
         account.report(_at(origin), "path", "it names no files and no dataset: its share is lost")
         return None
     local = path is None or path in _KINDS or path.startswith((".", "/", "~")) or "://" in path
-    place = Hub(str(path), _text(origin.of("name", 1)), _text(split), tuple(files))
+    of_split = isinstance(given, dict) and bool(files)  # they are those of the split
+    place = Hub(str(path), None if path in _KINDS else config, None if of_split else split, tuple(files))
     name = names.of(name_of_path(files[0] if files else str(path)) if local else place.short)
     key = "patterns" if patterns else "path"
-    part = Section(Node({key: Node(place.name, origin.file, origin.line)}, origin.file, origin.line), "", account)
-    if not local:
-        return SourceEntry(name, part.hub(key, name, place))
-    kind: Any = "jsonl" if patterns else _KINDS.get(str(path))
-    return SourceEntry(name, part.local(key, name, files or [str(path)]), format=kind)
+    said = {key: place.name, "name": config, "split": split}
+    nodes = {name: Node(value, origin.file, origin.line) for name, value in said.items()}
+    part = Section(Node(nodes, origin.file, origin.line), "", account)
+    paths = files or [str(path)] if local else []
+    kind: Any = "jsonl" if patterns else _KINDS.get(str(path)) if local else None
+    return SourceEntry(name, part.dataset(key, name, place, "name", "split", paths), format=kind)
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _plain(origin: Call, key: str, number: int | None, account: Account) -> str | None:
+    """A configuration or a split, as one word; another value is reported."""
+    value = origin.of(key) if number is None else origin.of(key, number)
+    if value is None or (isinstance(value, str) and re.fullmatch(r"[\w.-]+", value)):
+        return value
+    account.report(_at(origin), key, f"{value!r} is not one of them, or cannot be known: it is lost")
+    return None
 
 
-def _listed(given: Any) -> list[str]:
-    """Names of files: one, a list, or those of the split for training."""
+def _values(given: Any, split: str) -> list[Any]:
+    """Names of files, as far as they are known: one, a list, or those of a split."""
     if isinstance(given, dict):
-        given = given.get("train")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        given = cast("dict[str, Any]", given).get(split)
     values: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
-    return [value for value in values if isinstance(value, str)]
+    return [value for value in values if value is not None]
+
+
+def _listed(given: Any, split: str) -> list[str]:
+    return [value for value in _values(given, split) if isinstance(value, str)]
 
 
 def _interleaved(call: Call, account: Account, calls: list[Call]) -> MixtureFile:

@@ -81,10 +81,31 @@ def put_together(
     return tuple(replace(source, epochs=passes, max_epochs=passes) for source in sources), {}
 
 
-def seed_of(part: Section, default: int = 42) -> int | None:
-    """The seed of the order of samples: `data_seed`, else `seed`."""
-    seed = part.integer("seed", default)
-    return part.integer("data_seed", seed)
+def seed_of(part: Section, default: int | None = 42) -> int | None:
+    """The seed of the order of samples: `data_seed`, else `seed`, which is that of the model where both are said."""
+    if part.has("data_seed"):
+        part.pass_over("seed")
+        return part.integer("data_seed", default)
+    return part.integer("seed", default)
+
+
+_EXP_MANAGER = frozenset(
+    "name version exp_dir explicit_log_dir use_datetime_version create_wandb_logger wandb_logger_kwargs "
+    "create_tensorboard_logger summary_writer_kwargs create_mlflow_logger mlflow_logger_kwargs create_clearml_logger "
+    "clearml_logger_kwargs create_dllogger_logger dllogger_logger_kwargs create_checkpoint_callback "
+    "checkpoint_callback_params files_to_copy log_step_timing step_timing_kwargs log_local_rank_0_only "
+    "log_global_rank_0_only model_parallel_size resume_ignore_no_checkpoint".split()
+)
+
+
+def settle_exp_manager(part: Section) -> None:
+    """Account for NeMo's `exp_manager`, which may end a run, or go on with another one."""
+    if isinstance(part.peek("exp_manager"), dict) and (inside := part.part("exp_manager")) is not None:
+        reported: Reasons = {
+            MAY_STOP: ("create_early_stopping_callback", "early_stopping_callback_params", "max_time_per_run"),
+            OTHER_RUN: ("resume_if_exists", "resume_past_end", "resume_from_checkpoint"),
+        }
+        inside.settle(_EXP_MANAGER, reported)
 
 
 LIKE_LENGTHS = "samples of like length are put together: no step of a mixture file does the same"

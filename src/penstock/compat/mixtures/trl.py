@@ -128,20 +128,22 @@ def _entry(item: Section, names: Names) -> SourceEntry:
     folder, columns = item.text("data_dir"), item.texts("columns")
     item.report("fraction", "shares of the smallest mixture that gives no sample twice: say weight, and stop")
     options: dict[str, Any] = {"columns": tuple(columns) or None}
+    of_split = isinstance(item.peek("data_files"), dict) and bool(files)  # they are those of the split
     if path in _KINDS and (files or folder):
-        item.pass_over("name")
+        item.pass_over("name")  # what the configuration made of the files is called
         within = [f"{folder.rstrip('/')}/{file}" for file in files] if folder else files
         name = names.of(name_of_path((within or [str(folder)])[0]))
-        if split not in (None, "train"):
-            item.report("split", "files have no splits; name the files of this split")
         key = "data_files" if files else "data_dir"
         options["format"] = _KINDS[path] if files else None
-        return SourceEntry(name, item.local(key, name, within or [str(folder)]), **options)
+        place = Hub(path, None, None if of_split else split)
+        there = item.dataset(key, name, place, "name", "split", within or [str(folder)])
+        return SourceEntry(name, there, **options)
     if folder:
         item.report("data_dir", "which folder of the dataset is read is lost: say data_files")
-    place = Hub(path, item.text("name"), plain_split(item, "split", split) or "train", tuple(files))
+    split = None if of_split else plain_split(item, "split", split) or "train"
+    place = Hub(path, item.text("name"), split, tuple(files))
     name = names.of(place.short)
-    return SourceEntry(name, place_of(item, "path", name, place), **options)
+    return SourceEntry(name, place_of(item, "path", name, place, "name", "split"), **options)
 
 
 def _data_files(item: Section) -> list[str]:
@@ -165,11 +167,12 @@ def plain_split(item: Section, key: str, split: str | None) -> str | None:
     return (re.match(r"\w+", split) or [None])[0]
 
 
-def place_of(item: Section, key: str, name: str, place: Hub) -> tuple[str, ...]:
+def place_of(item: Section, key: str, name: str, place: Hub, config: str, split: str) -> tuple[str, ...]:
     """Files that are named, or a dataset of the hub."""
     given = place.name
     beside = given.endswith(FILES) or given.startswith((".", "/", "~")) or "://" in given
-    return item.local(key, name, [given]) if beside else item.hub(key, name, place)
+    local = [f"{given.rstrip('/')}/{file}" for file in place.files] or [given] if beside else []
+    return item.dataset(key, name, place, config, split, local)
 
 
 def _named(top: Section, names: Names) -> SourceEntry:
@@ -178,7 +181,7 @@ def _named(top: Section, names: Names) -> SourceEntry:
         top.text("dataset_name") or "", top.text("dataset_config"), plain_split(top, key, top.text(key)) or "train"
     )
     name = names.of(place.short)
-    return SourceEntry(name, place_of(top, "dataset_name", name, place))
+    return SourceEntry(name, place_of(top, "dataset_name", name, place, "dataset_config", key))
 
 
 def _test_split(top: Section) -> Splitting | None:
