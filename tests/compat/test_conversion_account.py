@@ -579,3 +579,101 @@ def test_a_split_of_named_files_or_of_a_folder_of_the_hub_is_reported(tmp_path: 
     (tmp_path / "data" / "dataset_info.json").write_text(json.dumps({"b": entry}))
     found = converted(tmp_path, "stage: sft\ndo_train: true\ndataset: b\nper_device_train_batch_size: 1\n", ranks=1)
     assert {"b.folder", "b.split", "b.subset"} <= {*lost(found)}
+
+
+OF_FILES = {
+    "trl": ("datasets: [{path: ./data, name: en, split: validation, columns: [a]}]", ["[0].name", "[0].split"]),
+    "trl of hub files": (
+        "datasets: [{path: a/b, name: en, split: test, data_files: z.parquet, columns: [a]}]",
+        ["[0].name", "[0].split"],
+    ),
+    "trl of a name": (
+        "dataset_name: ./data\nmodel_name_or_path: m\ndataset_config: en\ndataset_train_split: test",
+        ["dataset_config", "dataset_train_split"],
+    ),
+    "handbook": ("dataset_mixture: {datasets: [{id: ./data, config: en, split: test}]}", ["[0].config", "[0].split"]),
+    "axolotl": ("micro_batch_size: 1\ndatasets: [{path: ./data, name: [en, fr], split: test}]", ["[0].name", "[0].split"]),
+    "axolotl of hub files": (
+        "micro_batch_size: 1\ndatasets: [{path: a/b, data_files: z.parquet, name: [en, fr]}]", ["[0].name"],
+    ),
+    "llm-foundry": (
+        "train_loader: {dataset: {hf_name: a/b, hf_kwargs: {data_files: z.json, name: cc}}}\n"
+        "global_train_batch_size: 8", [".hf_kwargs.name"],
+    ),
+    "energon": ("__class__: x\nsplits: {train: {path: /x.jsonl, split_part: val}}", [".split_part"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OF_FILES)
+def test_files_have_no_configuration_and_no_split(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "data").mkdir()
+    text, keys = OF_FILES[kind]
+    found = converted(tmp_path, text + "\nper_device_train_batch_size: 1", ranks=1, kind=kind.split()[0])
+    assert len(found.mixture.sources) == 1  # and one folder is read once
+    assert {key for key in keys for name in lost(found) if name.endswith(key)} == {*keys}
+    if kind != "energon":
+        files = {found.mixture.names[0]: "/here"}
+        again = converted(
+            tmp_path, text + "\nper_device_train_batch_size: 1", ranks=1, files=files, kind=kind.split()[0]
+        )
+        assert again.mixture.sources[0].path == ("/here",)
+        assert len(again.mixture.sources) > 1 or not {key for key in keys for name in lost(again) if name.endswith(key)}
+
+
+def test_a_place_for_a_dataset_of_the_hub_is_not_that_of_its_configurations(tmp_path: Path) -> None:
+    text = "datasets: [{path: a/b, name: en}, {path: a/b, name: fr}]\nmodel_name_or_path: m\nmax_steps: 5\n"
+    found = converted(tmp_path, text, ranks=1, files={"a/b": "/here"})
+    assert {"datasets[0].name", "datasets[1].name"} <= {*lost(found)}
+    found = converted(tmp_path, text, ranks=1, files={"b-en": "/en", "b-fr": "/fr"})
+    assert lost(found) == {} and [one.path for one in found.mixture.sources] == [("/en",), ("/fr",)]
+    text = "datasets: [{path: a/b, data_files: z.parquet}]\nmodel_name_or_path: m\nmax_steps: 5\n"
+    found = converted(tmp_path, text, ranks=1, files={"a/b": "/here"}, kind="trl")
+    assert lost(found) == {} and found.mixture.sources[0].path == ("/here/z.parquet",)
+
+
+def test_the_format_of_files_is_what_their_path_says(tmp_path: Path) -> None:
+    text = "datasets: [{path: json, data_files: /a.txt, type: alpaca}]\nmicro_batch_size: 1"
+    [source] = converted(tmp_path, text, ranks=1).mixture.sources
+    assert (source.path, source.format) == (("/a.txt",), "jsonl")
+
+
+DATASET = "train_loader: {dataset: {hf_name: a/b}}\nglobal_train_batch_size: 8\n"
+NEMO = "model: {train_ds: {input_cfg: [{type: txt, paths: /a.txt}]}}\n"
+NESTED = {
+    "trainer.max_steps": ("nemo", NEMO, "{max_steps: 9}"),
+    "trainer.limit_train_batches": ("nemo", NEMO, "{limit_train_batches: 1}"),
+    "trainer.accumulate_grad_batches": ("nemo", NEMO, "{accumulate_grad_batches: 2}"),
+    "exp_manager.max_time_per_run": ("nemo", NEMO, "{max_time_per_run: '00:01:00:00'}"),
+    "exp_manager.resume_if_exists": ("megatron", "data_path: [a]\n", "{resume_if_exists: true}"),
+    "callbacks": ("nemo", NEMO, "{early_stopping: {}}"),
+    "callbacks.curriculum_learning": ("llm-foundry", DATASET, "{speed_monitor: {}, curriculum_learning: {}}"),
+    "callbacks.early_stopper": ("llm-foundry", DATASET, "{early_stopper: {}}"),
+    "model.attn_config.attn_uses_sequence_id": ("llm-foundry", DATASET, "{attn_config: {attn_uses_sequence_id: true}}"),
+    "command": ("llm-foundry", DATASET, "composer train.py"),
+    "checkpoints.resume_checkpoint_path": (
+        "nanotron", "data_stages: [{data: {dataset: {dataset_folder: [/a]}}}]\n", "{resume_checkpoint_path: x}",
+    ),
+    "deepspeed.gradient_accumulation_steps": ("trl", "dataset_name: a/b\nnum_train_epochs: 1\n", "{gradient_accumulation_steps: 8}"),
+    "deepspeed.data_efficiency": ("axolotl", "datasets: [{path: a/b}]\n", "{data_efficiency: {enabled: true}}"),
+    "dataset_type": ("maxtext", "grain_train_files: /d/a*\n", "tfds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NESTED)
+def test_sections_that_may_change_the_data_are_opened(tmp_path: Path, key: str) -> None:
+    kind, text, value = NESTED[key]
+    text += f"{key.partition('.')[0]}: {value}\n"
+    try:
+        found = converted(tmp_path, text, ranks=1, kind=kind)
+    except ps.ConfigError as error:
+        assert f"{key}: " in str(error)
+        return
+    assert key in lost(found)
+
+
+def test_settings_of_a_trainer_that_are_usual_lose_nothing(tmp_path: Path) -> None:
+    trainer = "{max_steps: -1, limit_train_batches: 1.0, accumulate_grad_batches: 1, devices: 8, strategy: ddp}"
+    assert lost(converted(tmp_path, f"{NEMO}trainer: {trainer}\nexp_manager: {{name: a}}")) == {}
+    deepspeed = "{train_batch_size: auto, gradient_accumulation_steps: auto, zero_optimization: {stage: 3}}"
+    text = f"dataset_name: a/b\nmodel_name_or_path: m\ndeepspeed: {deepspeed}"
+    assert lost(converted(tmp_path, text, ranks=1)) == {}

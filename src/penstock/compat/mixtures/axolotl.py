@@ -22,6 +22,7 @@ from .trainers import (
     length,
     per_rank_batch,
     put_together,
+    settle_deepspeed,
 )
 
 ARGUMENTS = frozenset(
@@ -67,7 +68,7 @@ _REPORTED: Reasons = {
     ),
     _TOKENS: (
         "special_tokens", "tokens", "added_tokens_overrides", "tokenizer_type", "tokenizer_use_fast",
-        "tokenizer_legacy", "tokenizer_config",
+        "tokenizer_legacy", "tokenizer_config", "revision_of_model",
     ),
     _PACKING: (
         "sample_packing", "sample_packing_group_size", "sample_packing_bin_size", "sample_packing_sequentially",
@@ -112,7 +113,7 @@ _PLUGINS = frozenset(
 _HARMLESS = frozenset(
     # the model and its adapters
     "base_model base_model_config base_model_ignore_patterns cls_model_config model_type type_of_model "
-    "revision_of_model overrides_of_model_config overrides_of_model_kwargs model_config model_quantization_config "
+    "overrides_of_model_config overrides_of_model_kwargs model_config model_quantization_config "
     "model_quantization_config_kwargs is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
     "is_qwen_derived_model trust_remote_code hf_use_auth_token load_in_8bit load_in_4bit adapter lora_model_dir lora_r "
     "lora_alpha lora_fan_in_fan_out lora_target_modules lora_target_parameters lora_target_linear "
@@ -213,6 +214,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     batch = _batch(top, drop_remainder=top.flag("dataloader_drop_last"), collate="stack" if pack else "list")
     shuffle = _order(top, len(sources), bool(pack), streams)
     _plugins(top)
+    settle_deepspeed(top)
     if streams or top.peek("streaming"):
         top.settle(reported={_STREAMS: _WORKERS})
     if top.peek("sample_packing"):

@@ -20,8 +20,7 @@ _FILES = ("json", "csv", "parquet", "text")  # what `hf_name` is where the files
 _DURATION = re.compile(r"([0-9_.]+(?:e[0-9]+)?)(ep|ba|tok|sp)")
 _UNITS = {"ep": "epochs", "ba": "steps", "tok": "tokens", "sp": "samples"}
 _LOADING = frozenset(
-    "predownload cache_limit keep_zip download_retry download_timeout validate_hash allow_unsafe_types keep_raw "
-    "stream_name stream_config".split()
+    "predownload cache_limit keep_zip download_retry download_timeout validate_hash allow_unsafe_types keep_raw".split()
 )
 """Keys that say how shards are fetched and cached."""
 _ORDER: Reasons = {
@@ -62,11 +61,12 @@ _HARMLESS = (
         "device_train_microbatch_size device_train_grad_accum load_ignore_keys load_exclude_algorithms "
         "dist_timeout cluster gpu_num gpu_type compute image integrations "
         "scheduling compile_config expandable_segments max_split_size_mb only_hf_checkpoint "
-        "only_composer_checkpoint code_paths".split()
+        "only_composer_checkpoint".split()
     )
 )
 _REPORTED: Reasons = {
     "an algorithm may change the samples": ("algorithms",),
+    "code of its own may change the samples": ("code_paths",),
     "the run may end before its horizon": ("stop_on_loss",),
     OTHER_RUN: ("autoresume", "spin_dataloaders", "reset_time"),
     "its arguments may override the settings of this file": ("command",),

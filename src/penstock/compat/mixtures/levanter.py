@@ -36,11 +36,16 @@ _TRAINER_HARMLESS = (
     | frozenset(
         "mp id log_dir run_base_dir per_device_parallelism distributed ray require_accelerator jax_config "
         "jax_compilation_cache_dir backend_init_timeout use_explicit_mesh_axes quantization watch crash_on_nan "
-        "crash_on_inf shutdown_at_exit log_jaxprs log_xla_hlo load_checkpoint_path load_checkpoint".split()
+        "crash_on_inf shutdown_at_exit log_jaxprs log_xla_hlo".split()
     )
 )
 _TRAINER_REPORTED: Reasons = {
-    "where another run stood is not carried over": ("initialize_from", "skip_steps"),
+    "where another run stood is not carried over": (
+        "initialize_from",
+        "skip_steps",
+        "load_checkpoint_path",
+        "load_checkpoint",
+    ),
     "how many passes the run makes is lost: say horizon": ("epochs",),
 }
 _TOP_HARMLESS = TRACKING | OPTIMIZER | CHECKPOINTS | frozenset("z_loss_weight log_entropy out_dir".split())

@@ -22,6 +22,7 @@ from .trainers import (
     per_rank,
     put_together,
     seed_of,
+    settle_deepspeed,
 )
 from .trl import plain_split
 
@@ -32,6 +33,7 @@ _STOPS = {
     "interleave_once": "all_exhausted",
 }
 _PROMPTS = "its prompts are made by LLaMA-Factory: map the rows in Python"
+_TOKENS = "it changes the tokens: give a tokenizer that has these settings"
 _LENGTHS = "rows are cut and packed when they are tokens, which the template makes"
 _STREAMS = "a stream is shuffled within a buffer, and every worker reads a part of it: rows are read by index here"
 _ENTRY_REPORTED: Reasons = {_PROMPTS: ("formatting", "columns", "tags", "ranking")}
@@ -47,7 +49,7 @@ _REPORTED: Reasons = {
         "cutoff_len", "packing", "neat_packing", "model_max_length", "use_packed_sequences", "efficient_eos",
         "block_diag_attn",
     ),
-    "it changes the tokens: give a tokenizer that has these settings": (
+    _TOKENS: (
         "add_tokens", "add_special_tokens", "new_special_tokens_config", "init_special_tokens", "split_special_tokens",
         "use_fast_tokenizer",
     ),
@@ -175,6 +177,9 @@ def convert(tree: Node, account: Account) -> MixtureFile:
         **_rows(top, pretraining),
         **more,
     )
+    settle_deepspeed(top)
+    if pretraining:
+        top.settle(reported={_TOKENS: ("model_revision",)}, usual={"model_revision": "main"})
     if top.peek("streaming"):
         top.settle(reported={_STREAMS: WORKERS})
     if pretraining or top.peek("packing") or top.peek("neat_packing"):

@@ -13,7 +13,7 @@ from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .places import Hub, Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
-from .trainers import SHARED_RANKS, per_rank
+from .trainers import OTHER_RUN, SHARED_RANKS, per_rank
 
 _DATA = ("grain_train_files", "grain_train_mixture_config_path", "hf_path", "hf_train_files")
 _OF_FILES = ("grain_train_files", "grain_train_mixture_config_path", "grain_file_type")
@@ -25,6 +25,7 @@ _REPORTED: Reasons = {
         "use_sft", "use_dpo", "sft_train_on_completion_only", "chat_template_path", "chat_template", "formatting_func",
         "use_multimodal", "image_path", "video_path",
     ),
+    OTHER_RUN: ("load_full_state_path",),
     "rows are packed in another way": ("max_segments_per_seq",),
     "the batch grows during the run": (
         "rampup_batch_size", "enable_rampup_batch_size", "global_rampup_samples", "per_device_batch_size_start",
@@ -36,6 +37,7 @@ _REPORTED: Reasons = {
     ),
 }  # fmt: skip
 _NOTED: Reasons = {
+    "what it says and this file does not is not read": ("base_config",),
     EVALUATION: (
         "hf_eval_files", "hf_eval_split", "grain_eval_files", "eval_interval", "eval_steps", "eval_data_columns",
         "eval_dataset_name", "eval_split", "eval_per_device_batch_size", "test_batch_start_index",
@@ -52,10 +54,10 @@ _HARMLESS = (
     | TRACKING
     | CHECKPOINTS
     | frozenset(
-        "base_config model_name override_model_config base_emb_dim base_num_query_heads base_num_kv_heads base_mlp_dim "
+        "model_name override_model_config base_emb_dim base_num_query_heads base_num_kv_heads base_mlp_dim "
         "base_num_decoder_layers base_output_directory decoder_block mlp_activations normalization_layer_epsilon "
         "logits_via_embedding remat_policy quantization quant_cfg_path weight_dtype attention attention_type hardware "
-        "enable_checkpointing async_checkpointing checkpoint_period load_parameters_path load_full_state_path "
+        "enable_checkpointing async_checkpointing checkpoint_period load_parameters_path "
         "enable_single_controller log_period save_config_to_gcs profiler_steps skip_first_n_steps_for_profiler "
         "enable_goodput_recording monitor_goodput metrics_file gcs_metrics adam_b1 adam_b2 adam_eps adam_eps_root "
         "adam_weight_decay opt_type gradient_clipping_threshold warmup_steps_fraction "

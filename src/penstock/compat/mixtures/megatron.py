@@ -36,6 +36,7 @@ _REPORTED: Reasons = {
     ),
     "so many passes are the length of the run: say horizon": ("train_epochs", "max_epochs", "limit_train_batches"),
     "the batch grows during the run": ("rampup_batch_size",),
+    "batches are tuned before the run": ("autotuning", "autotuning_run"),
     "the run may end before its horizon": ("exit_interval", "max_time"),
     OTHER_RUN: ("iteration", "resume_from_checkpoint", "consumed_samples"),
     "no training is asked for": ("do_train",),
@@ -85,7 +86,7 @@ _HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
     # how it is computed
     "pipe_partition_method is_pipe_parallel deepspeed fp32_allreduce prescale_gradients gradient_predivide_factor "
     "sparse_gradients fp16 bf16 amp zero_optimization steps_per_print wall_clock_breakdown dump_state flops_profiler "
-    "communication_data_type autotuning distributed_backend local_rank rank lazy_mpu_init onnx_safe deepscale "
+    "communication_data_type distributed_backend local_rank rank lazy_mpu_init onnx_safe deepscale "
     "deepscale_config deepspeed_mpi deepspeed_slurm deepspeed_extra_args hostfile include exclude launcher "
     "user_script checkpoint_activations checkpoint_num_layers deepspeed_activation_checkpointing "
     "contiguous_checkpointing checkpoint_in_cpu synchronize_each_layer profile_backward partition_activations "

@@ -30,13 +30,13 @@ _DATASET_HARMLESS = (
 _HARMLESS: dict[str, frozenset[str]] = {
     "": OPTIMIZER | TRACKING | CHECKPOINTS | {"s3_upload", "lighteval", "metrics_logging"},
     "model": frozenset({"ddp_bucket_cap_mb", "dtype", "init_method", "make_vocab_size_divisible_by"}),
-    "model.model_config": MODEL | {"_use_qkv_packed", "_use_doc_masking", "_fused_rotary_emb", "_fused_rms_norm"},
+    "model.model_config": MODEL | {"_use_qkv_packed", "_fused_rotary_emb", "_fused_rms_norm"},
     "checkpoints": frozenset(
         "checkpoint_interval checkpoints_path checkpoints_path_is_shared_file_system save_initial_state "
         "save_final_state load_lr_scheduler load_optimizer".split()
     ),
     "general": frozenset("benchmark_csv_path ignore_sanity_checks project run".split()),
-    "tokenizer": frozenset({"tokenizer_revision", "tokenizer_max_length"}),
+    "tokenizer": frozenset[str](),
     "tokens": frozenset({"val_check_interval", "limit_test_batches"}),
     "parallelism": frozenset(
         "expert_parallel_size pp pp_engine recompute_layer tp tp_linear_async_communication tp_mode "
@@ -46,6 +46,8 @@ _HARMLESS: dict[str, frozenset[str]] = {
 """The sections that hold more than data, and what of them says nothing about samples."""
 _REPORTED: Reasons = {
     OTHER_RUN: ("consumed_train_samples", "step", "resume_checkpoint_path"),
+    "it changes the tokens: give a tokenizer that has these settings": ("tokenizer_revision", "tokenizer_max_length"),
+    "documents are kept apart in attention: say so where the model is called": ("_use_doc_masking",),
     "how long rows are is not said: say pack": ("max_position_embeddings",),
 }
 _NOTED: Reasons = {EVALUATION: ("limit_val_batches",)}

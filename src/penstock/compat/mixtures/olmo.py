@@ -20,7 +20,7 @@ _HARMLESS = (
     | CHECKPOINTS
     | frozenset(
         "tokenizer compile ddp fsdp distributed_strategy single activation_checkpointing softmax_auxiliary_loss "
-        "auxiliary_loss_multiplier device_train_microbatch_size device_eval_batch_size device_train_grad_accum dry_run "
+        "auxiliary_loss_multiplier device_train_microbatch_size device_eval_batch_size device_train_grad_accum "
         "eval_interval eval_on_load eval_subset_num_batches eval_first save_interval_unsharded save_interval_ephemeral "
         "save_num_unsharded_checkpoints_to_keep save_data_indices save_sharded_checkpoint_type sharded_checkpointer "
         "new_style_checkpoints remote_save_folder no_pre_train_checkpoint max_grad_norm max_grad_norm_ratio precision "
@@ -43,6 +43,7 @@ _REPORTED: Reasons = {
         "load_path", "restore_dataloader", "epoch", "try_load_latest_save", "reset_trainer_state",
         "fast_forward_batches",
     ),
+    "no training is asked for": ("dry_run",),
     "rows are padded": ("pad_direction",),
     "documents are kept apart in attention: say so where the model is called": ("generate_doc_lengths",),
 }  # fmt: skip

@@ -21,7 +21,7 @@ MODEL = frozenset(
     "pad_token_id bos_token_id eos_token_id is_llama_config is_qwen2_config pretraining_tp ddp_bucket_cap_mb "
     "dtype make_vocab_size_divisible_by pretrained pretrained_model_name_or_path use_auth_token precision "
     "block_type activation_checkpointing num_experts moe_num_experts moe_top_k reference_checkpoint "
-    "use_layer_norm_weight use_flash_attention prefix_lm".split()
+    "use_layer_norm_weight use_flash_attention".split()
 )
 """Settings of a model that say nothing about its samples; not the length of its rows."""
 

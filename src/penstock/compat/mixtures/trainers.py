@@ -108,6 +108,29 @@ def settle_exp_manager(part: Section) -> None:
         inside.settle(_EXP_MANAGER, reported)
 
 
+_DEEPSPEED = frozenset(
+    "zero_optimization optimizer scheduler fp16 bf16 amp gradient_clipping prescale_gradients communication_data_type "
+    "gradient_predivide_factor sparse_gradients activation_checkpointing flops_profiler steps_per_print "
+    "wall_clock_breakdown dump_state comms_logger tensorboard wandb csv_monitor aio zero_allow_untested_optimizer "
+    "zero_force_ds_cpu_optimizer fp32_allreduce disable_allgather seq_parallel_communication_data_type checkpoint "
+    "data_types compile torch_autocast".split()
+)
+
+
+def settle_deepspeed(part: Section) -> None:
+    """Account for DeepSpeed's settings, where they are written out: its batches, and its sampling of data."""
+    if isinstance(part.peek("deepspeed"), dict) and (inside := part.part("deepspeed")) is not None:
+        reported: Reasons = {
+            "batches are those of the trainer's settings here": (
+                "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+            ),
+            "it samples the data, or changes batches": ("data_efficiency", "curriculum_learning", "autotuning"),
+        }  # fmt: skip
+        inside.settle(
+            _DEEPSPEED, reported, usual=dict.fromkeys((key for keys in reported.values() for key in keys), "auto")
+        )
+
+
 LIKE_LENGTHS = "samples of like length are put together: no step of a mixture file does the same"
 TRANSFORMERS_REPORTED: Reasons = {
     LIKE_LENGTHS: ("group_by_length", "length_column_name"),

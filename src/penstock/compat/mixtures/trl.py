@@ -21,6 +21,7 @@ from .trainers import (
     per_rank,
     put_together,
     seed_of,
+    settle_deepspeed,
 )
 
 ARGUMENTS = frozenset(
@@ -110,6 +111,7 @@ def training(top: Section) -> dict[str, Any]:
     size = count_or_default(top, "per_device_train_batch_size", 8, "transformers")
     options = {"collate": "list", "drop_remainder": top.flag("dataloader_drop_last")}
     batch = per_rank(size, top, "per_device_train_batch_size", **options)
+    settle_deepspeed(top)
     if top.peek("streaming") or top.peek("dataset_streaming"):
         top.settle(reported={_STREAMS: WORKERS})
     if top.peek("packing"):
