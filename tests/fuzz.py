@@ -37,6 +37,7 @@ from damage import Careless
 from penstock.base import seams
 from penstock.base.urls import spelled_out, without_secrets
 from penstock.base.yaml import shallow
+from penstock.compat.mixtures import convert
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
 from penstock.mixture_files.exclude import read_keys
@@ -158,6 +159,13 @@ def load_mixture(data: bytes) -> object:
     (folder / "m.yaml").write_bytes(data)
     lint(folder / "m.yaml")
     return ps.load(folder / "m.yaml").plan.counts(16)
+
+
+def convert_any(data: bytes) -> object:
+    """Convert a configuration of another project, of whichever kind it is."""
+    path = Path(SCRATCH, "converted.py" if b"import" in data else "converted.yaml")
+    path.write_bytes(data)
+    return convert(path, ranks=1)
 
 
 def load_keys(data: bytes) -> object:
@@ -287,6 +295,37 @@ horizon: {epochs: 9}
 batch: {size: 2}
 """,
 ]
+CONVERTED = [
+    b"""datasets: [{path: a/b, split: train}]
+model_name_or_path: m
+num_train_epochs: 3
+per_device_train_batch_size: 4
+seed: 1
+""",
+    b"""sources:
+- {source_name: web, target_ratio: 0.75, paths: [web.jsonl], max_repetition_factor: 2}
+- {source_name: code, target_ratio: 0.25, paths: [code.jsonl]}
+max_tokens: 1000
+""",
+    b"""train_loader:
+  name: text
+  dataset:
+    streams: {a: {remote: s3://a/b, proportion: 0.5, split: train}, b: {local: c, repeat: 2}}
+    shuffle_seed: 17
+global_train_batch_size: 512
+max_duration: 10ba
+""",
+    b"""data_stages:
+- name: Stable
+  start_training_step: 1
+  data: {dataset: {dataset_folder: [a, b], dataset_weights: [0.5, 0.5]}, seed: 42}
+tokens: {train_steps: 100, sequence_length: 2048, micro_batch_size: 2, batch_accumulation_per_replica: 4}
+""",
+    b"""from levanter.data import x
+mix = {'a': 0.5, 'b': 10 ** 2}
+W = lm_mixture_data_config(components={'a': 'b'}, weights={'a': 0.5, 'b': 3 ** 2})
+""",
+]
 NUMBERS = ["0", "-1", "1e300", "1e15", "9" * 25, "9" * 5_000, "4611686018427387904", "1e-300", ".inf", "nan", "1e999"]
 NUMBERS += ["0x" + "f" * 300, "50%", "1e9%", "''", "~", "true", "[1]", "{a: 1}", "x" * 5_000, '"\\0"', "${X:-1}", "*x"]
 
@@ -377,6 +416,7 @@ PARSERS: dict[str, Parser] = {
     "yaml": Parser(yaml, [MIXTURE, b"a: &x [1, *x]\nb: !!python/object:os.system [x]\n"], (ValueError, RecursionError)),
     "mixture files": Parser(read_mixture, [MIXTURE]),
     "mixtures": Parser(load_mixture, MIXTURES, change=renumbered),
+    "converters": Parser(convert_any, CONVERTED, change=renumbered),
     "keys to leave out": Parser(load_keys, [b'["a", 3]\n["b", 0, 7]\n'], change=renumbered),
     "folders of states": Parser(restore, [folder_of_states()], change=resealed),
     "servers": Parser(ask_server, [SERVED]),

@@ -22,7 +22,7 @@ YAML_VALUES: Final = 1_000_000
 MIXTURE_VALUES: Final = 50_000
 """Values of a mixture file after its aliases are followed."""
 
-NUMBER: Final = 400
+NUMBER: Final = 100
 """Characters of a number in a mixture file; what is longer is a text."""
 
 PROBLEMS: Final = 100

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ...errors import ConfigError
+from ...errors import ConfigError, PenstockError
 from ...mixture_files import MixtureFile, Problem, unfit
 from ...mixture_files.reading import Node, Notes, read_file
 from . import (
@@ -157,6 +157,11 @@ def convert_with_keys(
     except ConfigError as error:
         why = [str(one) for one in sorted(set(account.problems)) if one.severity == "warning"]
         raise ConfigError("\n".join([str(error), *why])) from None
+    except PenstockError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        # Files of other projects may hold anything in any place.
+        raise ConfigError(f"{path}: what it says cannot be carried over: {error!r}") from error
     if unused := account.files.unused():
         raise ConfigError(f"files: nothing in {path} is called {unused[0]!r}; its sources are {', '.join(model.names)}")
     if wrong := unfit(model, path):
