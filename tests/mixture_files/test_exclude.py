@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
+from penstock.errors import ConfigError
 from penstock.graph.recipe import describe
 from penstock.mixture_files import read_model
+from penstock.mixture_files.exclude import read_keys
 from penstock.orders import AllBut
 from penstock.testing import assert_resumes
 
@@ -113,3 +115,19 @@ def test_mistakes_are_named(data: Path, write: Any, keys: list[Any], said: str) 
     keyed(data, [["code", 1], ["in/text", 99]])
     with pytest.raises(ps.ConfigError, match="no row 99"):
         ps.load(write(MIXTURE))
+
+
+@pytest.mark.parametrize(
+    "line", ['["a", true]', '["a", 1.9]', '["a", "5"]', "[3, 5]", '"a5"', '["a", 1, 2, 3]', "[" * 9_000]
+)
+def test_a_line_that_is_no_key_is_refused(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "keys.jsonl"
+    path.write_text(f'["a", 1]\n{line}\n')
+    with pytest.raises(ConfigError, match=r"line 2: .* is no key"):
+        read_keys(path)
+
+
+def test_lines_of_keys_end_with_a_newline_alone(tmp_path: Path) -> None:
+    path = tmp_path / "keys.jsonl"
+    path.write_text('["a\u2028b", 1]\n["c", 0, 2]', encoding="utf-8")
+    assert read_keys(path) == [("a\u2028b", 1), ("c", 2)]
