@@ -200,3 +200,10 @@ def test_what_was_seen_is_told_where_no_step_can_follow() -> None:
     later.load_state_dict(loader.state_dict())
     plan = longer.plan.after(later.state_dict())
     assert plan.seen().samples == plan.counts(step=plan.next_step) == {"rows": 3}
+
+
+def test_a_dataset_without_items_has_no_next_step() -> None:
+    """It raised a `ZeroDivisionError`."""
+    nothing = ps.from_sequence(range(8))[4:4]
+    after = nothing.plan.after(ps.Loader(nothing).state_dict())
+    assert (after.next_step, after.seen().samples) == (0, {"data": 0})

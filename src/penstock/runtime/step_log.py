@@ -98,6 +98,8 @@ class StepRecord:
         more = row - self.row
         if rows is None:
             return self.step + -(-more // self.rows)
+        if not self.in_pass(rows):
+            return self.step
         here = rows - self.row % rows
         if more <= here:
             return self.step + min(-(-more // self.rows), self.in_pass(here))
