@@ -877,6 +877,25 @@ def test_two_threads_over_one_loader_get_every_item_once(workers: int) -> None:
         assert loader.stats()["epoch"] == 1
 
 
+@pytest.mark.parametrize("call", ["state_dict", "metrics", "verdict", "take", "set_weights", "next"])
+def test_calls_of_the_pipeline_on_its_worker_threads_are_refused(call: str) -> None:
+    """They waited for a lock whose holder waited for them, without end."""
+
+    def asks(x: int) -> int:
+        calls: dict[str, Callable[[], Any]] = {
+            "take": lambda: loader.take(1),
+            "set_weights": lambda: loader.set_weights({"a": 1}),
+            "next": lambda: next(items),
+        }
+        calls.get(call, lambda: getattr(loader, call)())()
+        return x
+
+    with ps.Loader(ps.from_sequence(range(20)).map(asks), workers=1) as loader:
+        items = iter(loader)
+        with pytest.raises(ps.ConfigError, match="on a thread that computes for the same loader"):
+            next(items)
+
+
 def test_what_another_thread_takes_while_this_one_waited_is_not_given_again() -> None:
     """Another thread runs wherever something is called; here it does after every wait."""
     with ps.Loader(ps.from_sequence(range(300)).filter(lambda x: x % 7)) as loader:
@@ -890,6 +909,24 @@ def test_what_another_thread_takes_while_this_one_waited_is_not_given_again() ->
         loader._watch.took = switched
         mine = [*rows]
     assert len(others) > 10
+    assert sorted(mine + others) == [x for x in range(300) if x % 7]
+
+
+def test_what_another_thread_puts_into_the_same_place_is_not_taken_for_the_item_of_before() -> None:
+    """One item was given twice and another one never."""
+    with ps.Loader(ps.from_sequence(range(300)).filter(lambda x: x % 7)) as loader:
+        rows, others, took = iter(loader), list[int](), loader._watch.took
+
+        def switched(began: float, ended: float) -> None:
+            took(began, ended)
+            out = loader._session.out
+            if not others:
+                others.extend(out.values[out.used : out.stop])
+                out.used = out.stop
+                out.fill()
+
+        loader._watch.took = switched
+        mine = [*rows]
     assert sorted(mine + others) == [x for x in range(300) if x % 7]
 
 

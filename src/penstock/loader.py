@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -26,6 +27,7 @@ from .graph.tail import rows_of_rank, shared_by_ranks, shares_batches, tail_of
 from .plan.steps import rows_of, rows_op
 from .runtime.delivery import Delivery
 from .runtime.executors import EXECUTORS, ExecutorName, hired
+from .runtime.executors.threads import Threads
 from .runtime.forms import FormName, form_of
 from .runtime.forms.copies import Copies
 from .runtime.iterator import refuse_copies
@@ -236,13 +238,14 @@ class Loader(Shows):
         self._watch.took(began, world.sched.now())
         return value
 
-    def _item(self, out: Delivery) -> tuple[int, Any]:
-        """Return the next item in the buffer, and its place there."""
+    def _item(self, out: Delivery) -> tuple[Sequence[Any], int, Any]:
+        """Return the next item in the buffer, with the buffer and its place there."""
         if self._copies is None:
-            place = min(out.used, len(out.values) - 1)  # another thread may have taken the last one meanwhile
-            return place, self._at(out, place)
+            values = out.values
+            place = min(out.used, len(values) - 1)  # another thread may have taken the last one meanwhile
+            return values, place, self._at(out, place)
         value = self._copies.take(out, partial(self._at, out))
-        return out.used, value  # copies fetch items ahead, which moves the places
+        return out.values, out.used, value  # copies fetch items ahead, which moves the places
 
     def _at(self, out: Delivery, place: int) -> Any:
         """An item that is at hand; of a mapping with what is padding in it, where there may be some."""
@@ -260,9 +263,18 @@ class Loader(Shows):
             (valid,) = self._form.values([valid])
         return {**cast("Mapping[str, Any]", batch), "valid": valid}
 
+    def _locked(self, call: str) -> AbstractContextManager[Any]:
+        """Return the lock of the run; refuse functions on its worker threads, for which the holder may wait."""
+        if isinstance(self._executor, Threads) and self._executor.computes_here():
+            raise ConfigError(
+                f"{call} by a function of the pipeline, on a thread that computes for the same loader: next() may wait "
+                "for that thread; call it between two items, or from a thread of your own"
+            )
+        return self._lock
+
     def _alone(self, change: Callable[[], T]) -> T:
         """Make a change while no thread takes an item, of those at hand neither."""
-        with self._lock:
+        with self._locked("a change of the position or the weights"):
             out = self._session.out
             before, out.stop = out.stop, 0
             try:
@@ -323,7 +335,7 @@ class Loader(Shows):
         For an indexed pipeline it is the same on every rank. With lanes each rank has the cursors of its own: keep
         all, and load the list.
         """
-        with self._lock:
+        with self._locked("state_dict()"):
             return self._session.state()
 
     def load_state_dict(
@@ -419,7 +431,7 @@ class Loader(Shows):
         >>> [item.value for item in again.take(4)]
         ['a', 'c', 'd', 'e']
         """
-        with self._lock:
+        with self._locked("take()"):
             return self._taken().take(whole(k, "take({})", 1))
 
     def settle(self, uid: str, settlement: Settlement) -> None:
@@ -440,7 +452,7 @@ class Loader(Shows):
         >>> loader.take(2)
         [TakenItem(uid='0:1', value='b'), TakenItem(uid='0:2', value='c')]
         """
-        with self._lock:
+        with self._locked("settle()"):
             self._taken().settle(uid, settlement)
 
     def settled_log(self) -> list[dict[str, Json]]:
@@ -459,7 +471,7 @@ class Loader(Shows):
         >>> loader.settled_log(), [item.value for item in loader.take(3)]
         ([{'from': 0}, {'position': 4, 'source': 'a'}], ['a', 'b', 'a'])
         """
-        with self._lock:
+        with self._locked("settled_log()"):
             shares = self._taken().shares("settled_log()")
             found, shares.log = shares.log, []
             return found
@@ -480,7 +492,7 @@ class Loader(Shows):
         >>> report["of"], len(report["open"]), len(report["lost"])
         ([0, 2], 1, 1)
         """
-        with self._lock:
+        with self._locked("settled_report()"):
             return self._taken().shares("settled_report()").report()
 
     def make_up(self, reports: Sequence[Mapping[str, Json]]) -> None:
@@ -596,7 +608,7 @@ class Loader(Shows):
         often there was nothing to take, what is under way, memory by process, and `time` by step and source if it
         measures (`profile=True`). See `docs/observe.md`.
         """
-        with self._lock:
+        with self._locked("stats()"):
             return self._watch.stats(self._session)
 
     def metrics(self) -> dict[str, float]:
@@ -620,7 +632,7 @@ class Loader(Shows):
         >>> loader.verdict().step.partition(" at ")[0]
         'map(<lambda>)'
         """
-        with self._lock:
+        with self._locked("verdict()"):
             return self._watch.verdict()
 
     # ------------------------------------------------------------ the end
@@ -680,21 +692,22 @@ class _Pass(Iterator[Any]):
     def _one(self, loader: Loader) -> Any:
         more = 0 if loader._epoch_length is None else loader.world_size  # pyright: ignore[reportPrivateUsage]
         while True:
-            with loader._lock:  # pyright: ignore[reportPrivateUsage]
+            with loader._locked("next()"):  # pyright: ignore[reportPrivateUsage]
                 session = loader._session  # pyright: ignore[reportPrivateUsage]
                 out = session.out
-                used, value = self._made(loader)
+                values, used, value = self._made(loader)
                 if not _GIL:
                     out.used, session.given = used + 1, session.given + more
                     return value
             # The lock is open again, as what closes and opens it are calls, and an interrupt in a call that stands
-            # behind the stores would lose the item. They are atomic, for other threads too.
-            if session.out is out and out.used == used < out.stop:
+            # behind the stores would lose the item. They are atomic, for other threads too. Another thread may have
+            # filled the buffer anew and come to the same place there, which is another item.
+            if session.out is out and out.values is values and out.used == used < out.stop:
                 out.used, session.given = used + 1, session.given + more
                 return value
 
-    def _made(self, loader: Loader) -> tuple[int, Any]:
-        """The next item and its place; it counts as given when the cursor moves."""
+    def _made(self, loader: Loader) -> tuple[Sequence[Any], int, Any]:
+        """The buffer, and the place of the next item and the item; it counts as given when the cursor moves."""
         if not self._over and loader._pass is not self:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "a later iter(loader) or take() took over from this one: a loader has one position; for two "

@@ -42,6 +42,10 @@ class Threads:
             return under_way
         return _Watched(under_way, self._timeout, job.clock)
 
+    def computes_here(self) -> bool:
+        """Return whether this thread is one of them, and at work."""
+        return thread() in self._busy
+
     @property
     def reach(self) -> Reach:
         return "process"
