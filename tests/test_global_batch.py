@@ -89,6 +89,7 @@ def test_what_one_rank_leaves_out_is_said(caplog: pytest.LogCaptureFixture) -> N
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_pass_without_a_step_is_refused_on_any_number_of_ranks(rows: int, ranks: int) -> None:
     source = ps.from_sequence(range(rows))
+    options: Any
     for options in ({"global_batch_size": 4}, {"global_batch_size": 4, "epoch_length": 2}):
         with ps.Loader(source, rank=0, world_size=ranks, **options) as loader:
             for _ in range(2):

@@ -545,7 +545,7 @@ def test_an_array_of_numpy_under_another_name_is_read_as_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_a_header_of_no_known_tool_is_no_tokens(dtype: str, tmp_path: Path) -> None:
+def test_a_header_of_no_known_tool_is_no_tokens(dtype: Any, tmp_path: Path) -> None:
     head = np.zeros(256, np.int32)
     head[:3] = 20270101, 3, 50
     (tmp_path / "x.bin").write_bytes(head.tobytes() + np.arange(50, dtype=dtype).tobytes())
