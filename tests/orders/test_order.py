@@ -403,9 +403,11 @@ def test_a15_positions_that_are_counted_no_more_are_refused(far: int) -> None:
         ):
             with pytest.raises(IndexError):
                 ask()
-    for ask in (lambda: a.repeat()[:far], lambda: a.repeat().limit(far), lambda: a.repeat(far), lambda: a.batch(far)):
+    for ask in (lambda: a.repeat()[:far], lambda: a.repeat().limit(far), lambda: a.repeat(far)):
         with pytest.raises(IndexError, match=r"positions are counted up to 2\^62"):
             ask()
+    with pytest.raises(ps.ConfigError, match="a whole number of at most 16777216"):
+        a.batch(far)
     with pytest.raises(IndexError, match="of 8 samples each"):
         a.repeat().batch(8).sample((1 << 62) - 1)
     with ps.Loader(ps.mix({"a": a, "b": b})) as loader, pytest.raises(IndexError):

@@ -161,9 +161,8 @@ def read_within(path: str, limit: int) -> bytes:
 
 def read_regular(path: Path, limit: int) -> bytes:
     """Read a file of this machine, at most `limit` bytes; a pipe or a device is refused, and not waited for."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(handle, "rb") as file:
-        found = os.fstat(handle)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, f"it is {kind_of(str(path))}, not a file", str(path))
         if found.st_size > limit:

@@ -102,9 +102,13 @@ class Notes:
 
 def granted(allow: Collection[str]) -> frozenset[str]:
     """Return what a caller allows files from URLs; a name that is none of `GRANTS` is refused."""
-    for name in [allow] if isinstance(allow, str) else allow:
+    try:
+        names = (allow,) if isinstance(allow, str) else tuple(allow)
+    except TypeError:
+        raise ConfigError(f"allow={allow!r}: a list of names ({', '.join(GRANTS)})") from None
+    for name in names:
         chosen(name, GRANTS, "allow=[{}]")
-    return frozenset([allow] if isinstance(allow, str) else allow)
+    return frozenset(names)
 
 
 def dotted(at: str, name: str) -> str:

@@ -344,7 +344,7 @@ def _require_one_of_each(pattern: str, paths: Sequence[PurePosixPath]) -> None:
 
     What `gunzip --keep` leaves would be read twice; a `.json` beside lines of JSON mostly describes them.
     """
-    plain = [path.with_suffix("") if path.suffix.lower() in PACKED else path for path in paths]
+    plain = [path.with_suffix("") if path.suffix.lower() in PACKED else path for path in dict.fromkeys(paths)]
     if len(once := set(plain)) < len(plain):
         twice = next(path for path in plain if path not in once or once.remove(path))
         raise ConfigError(f"{pattern!r} means {str(twice)!r} and a packed copy of it: remove one, or name the files")
