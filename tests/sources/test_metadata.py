@@ -175,21 +175,6 @@ def test_files_that_a_delta_table_removed_or_never_added_are_refused(
     assert len(ps.read(folder / "day=0/part.parquet")) == 1
 
 
-@pytest.mark.parametrize("pattern", ["**/*.parquet", "day=*/*.parquet", "day=0/*.parquet", "day=0"])
-def test_a_delta_table_in_a_store_is_one_too(tmp_path: Path, pattern: str) -> None:
-    """Files that its log had removed were read."""
-    fsspec = pytest.importorskip("fsspec")
-    files = fsspec.filesystem("memory")
-    files.put(str(delta(tmp_path / "table", "add 0, add 1, add 2", "remove 0")), "/lake/", recursive=True)
-    try:
-        with pytest.raises(ConfigError, match="is a Delta table, and by its log 1 of these files.*day=0/part.parquet"):
-            ps.read(f"memory://lake/table/{pattern}")
-        assert len(ps.read("memory://lake/table/day=[12]/*.parquet")) == 2
-        assert len(ps.read("memory://lake/table/day=0/part.parquet")) == 1
-    finally:
-        files.rm("/lake", recursive=True)
-
-
 def test_files_of_which_a_delta_table_deleted_rows_are_refused(tmp_path: Path) -> None:
     folder = delta(tmp_path / "table", "add 0, add 1, add 2")
     log = folder / "_delta_log" / f"{1:020}.json"

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import ConfigError, DataError
-from ..stores import is_far
 from . import meta
 from .metadata import log_unchecked
 
@@ -20,9 +19,7 @@ def require_current(given: str, files: Sequence[Path], above: int) -> None:
     """Raise `ConfigError` for files that the log of a Delta table has removed, or of which it deleted rows.
 
     Iceberg and Hudi tables, whose own formats tell which files are current, and a Delta log without its beginning are
-    named in a warning. The folders from a file up to the first `above` pieces of its path are looked at. Of a store,
-    where each look is a request, only logs of Delta tables are looked for, and not in the folder of a partition; a web
-    server tells of no folder.
+    named in a warning. The folders from a file up to the first `above` pieces of its path are looked at.
     """
     tables = dict[Path, Path | None]()
     by_table = dict[Path, list[Path]]()
@@ -36,7 +33,7 @@ def require_current(given: str, files: Sequence[Path], above: int) -> None:
         current, removed, is_whole = _replayed(table / _DELTA)
         if not is_whole:
             log_unchecked(given, str(table), "a Delta table whose log was cut to a checkpoint")
-        names = {path: "/".join(path.parts[len(table.parts) :]) for path in inside}
+        names = {path: path.relative_to(table).as_posix() for path in inside}
         stale = [name for name in names.values() if name in removed or (is_whole and name not in current)]
         if stale := stale or [name for name in names.values() if current.get(name)]:
             raise ConfigError(
@@ -50,10 +47,7 @@ def _table_of(folder: Path, above: int, known: dict[Path, Path | None]) -> Path 
     """The folder of the table that a folder belongs to."""
     if folder not in known:
         inside = len(folder.parts) > above or "=" in folder.name or folder.name == "data"
-        if is_far(folder):
-            is_table = "=" not in folder.name and (folder / _DELTA).is_dir()
-        else:
-            is_table = (folder / _DELTA).is_dir() or (folder / ".hoodie").is_dir() or _is_iceberg(folder)
+        is_table = (folder / _DELTA).is_dir() or (folder / ".hoodie").is_dir() or _is_iceberg(folder)
         above_it = _table_of(folder.parent, above, known) if inside and folder != folder.parent else None
         known[folder] = folder if is_table else above_it
     return known[folder]

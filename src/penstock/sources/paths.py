@@ -335,7 +335,7 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
     _require_one_of_each(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
     _require_one_revision(pattern, [one.path for one in data if one.file])
     log_missing(pattern, [path for path, gone in zip(pieces, out, strict=True) if not gone])
-    require_current(pattern, [at(one.path) for one in data if one.file], above)
+    require_current(pattern, [Path(one.path) for one in data if one.file and not is_far(one.path)], above)
     return data
 
 
