@@ -80,7 +80,7 @@ def one_lane() -> Iterator[None]:
 
 @pytest.fixture
 def few_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flows in lanes have six by default instead of 48, each of which costs time when a run begins or resumes."""
+    """Flows in lanes have six by default instead of 48; each costs time when a run begins or resumes."""
     monkeypatch.setattr("penstock.runtime.opened.LANES", 6)
 
 

@@ -102,7 +102,7 @@ def apart(rank: int, checkpoint: Path) -> Any:
 
 
 def peers(process: int) -> Any:
-    """Save on processes of which two are each rank, at one step, and where one process is a step ahead."""
+    """Save on two processes for each rank, at one step, and with one process a step ahead."""
     found = dict[str, str]()
     for ranks in (1, 2):
         for ahead in (0, 1):

@@ -162,7 +162,7 @@ def load_mixture(data: bytes) -> object:
 
 
 def convert_any(data: bytes) -> object:
-    """Convert a configuration of another project, of whichever kind it is."""
+    """Convert a configuration of another project of any kind."""
     path = Path(SCRATCH, "converted.py" if b"import" in data else "converted.yaml")
     path.write_bytes(data)
     return convert(path, ranks=1)
@@ -504,7 +504,7 @@ def _too_slow(*_: object) -> None:
 
 
 def apart(name: str, seconds: float, seed: int) -> tuple[int, list[str]]:
-    """The same, in a child whose memory and time are limited."""
+    """Run it in a child whose memory and time are limited."""
     theirs, ours = os.pipe()
     if not (child := os.fork()):
         with open("/proc/self/statm") as file:

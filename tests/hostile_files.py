@@ -551,7 +551,7 @@ def ends_of_documents_that_unfold(at: Path) -> None:
 
 
 class Liar(BaseHTTPRequestHandler):
-    """A server that tells of very many bytes, and sends few."""
+    """A server that claims very many bytes, and sends few."""
 
     size = str(10**15)
 

@@ -89,7 +89,7 @@ def test_too_few_descriptors_say_what_to_do(tmp_path: Path) -> None:
 
 
 def limited(limit: str) -> str:
-    """What a program with worker processes ends in, under a limit that it sets."""
+    """Return the output of a program with worker processes under a limit that it sets."""
     program = f"""
         import os
         import resource

@@ -215,7 +215,7 @@ class Grown:
     ds: ps.Dataset
 
     def is_empty(self) -> bool:
-        """Whether it is known to give nothing: such a flow is neither mixed nor repeated for ever."""
+        """Return whether it is known to give nothing: such a flow is neither mixed nor repeated for ever."""
         return why_not(self.ds.flow) is None and not endless(self.ds.flow) and len(self.ds) == 0
 
     def then(self, method: str, *args: Any, **options: Any) -> Grown:

@@ -62,7 +62,7 @@ def _entries(value: Any, at: str) -> Iterator[str]:
 
 
 def fate_of(key: str, fates: dict[str, str]) -> str | None:
-    """Return the outcome of a key: its own, or that of an enclosing key that is harmless or reported."""
+    """Return the outcome of a key: its own, or the outcome of an enclosing key that is harmless or reported."""
     if key in fates:
         return fates[key]
     around = key

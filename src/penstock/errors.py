@@ -63,7 +63,7 @@ _REMEDIES = {
     errno.EFBIG: "see whether this is the right file",
     errno.EMFILE: "raise the limit of open files (ulimit -n), or take fewer workers",
     errno.ENFILE: "raise the limit of open files of this machine, or take fewer workers",
-    errno.ENOMEM: "raise the memory limit (ulimit -v, or that of the job), or take fewer workers",
+    errno.ENOMEM: "raise the memory limit (ulimit -v, or the limit of the job), or take fewer workers",
     errno.EAGAIN: "raise the limit of processes (ulimit -u), or take fewer workers",
     errno.ENAMETOOLONG: "shorten the path",
     errno.ELOOP: "mend the links, which lead to each other in a circle",

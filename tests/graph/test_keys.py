@@ -172,7 +172,7 @@ def test_a_named_step_that_is_inserted_anywhere_changes_nothing(
     assert answer(lambda: run(after, FEW, **options)[0]) == want
     if not isinstance(want, str):
         state = run(before, at, **options)[1]
-        with suppress(StateError):  # what cannot be adopted is refused
+        with suppress(StateError):  # it cannot be adopted
             rest = run(after, FEW, state, **options)[0]
             assert rest == run(before, FEW, state, **options)[0]
 

@@ -81,7 +81,7 @@ def test_fields_hold_bytes_paths_or_both(tmp_path: Path) -> None:
         Lazy({"x": "image"})({"x": 1, "__key__": "7"})
 
 
-def opened(row: dict[str, Any]) -> int:
+def decoded_size(row: dict[str, Any]) -> int:
     with open(row["path"], "rb") as file:
         return len(file.read())
 
@@ -100,10 +100,10 @@ class Pictures:
         return len(self.names)
 
     def __getitem__(self, index: int) -> int:
-        return opened({"path": self.names[index]})
+        return decoded_size({"path": self.names[index]})
 
 
-@pytest.mark.parametrize("make", ["decoded", "opened", "items"])
+@pytest.mark.parametrize("make", ["decoded", "decoded_size", "items"])
 @pytest.mark.parametrize("name", ["none.png", "a.png/b.png", "folder", "long" * 99])
 def test_a_missing_file_of_one_sample_is_the_fault_of_that_sample(tmp_path: Path, make: str, name: str) -> None:
     """It was a failure of storage, tried three times and never exchanged."""
@@ -112,7 +112,11 @@ def test_a_missing_file_of_one_sample_is_the_fault_of_that_sample(tmp_path: Path
     (tmp_path / "folder").mkdir()
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"path": each}) + "\n" for each in names))
     rows = ps.read(tmp_path / "rows.jsonl")
-    ds = ps.from_sequence(Pictures(names)) if make == "items" else rows.map(decoded if make == "decoded" else opened)
+    ds = (
+        ps.from_sequence(Pictures(names))
+        if make == "items"
+        else rows.map(decoded if make == "decoded" else decoded_size)
+    )
     where = "" if make == "items" else r"rows\.jsonl, row 2: "
     with pytest.raises(DataError, match=f"(?s){where}.*{re.escape(name)}"):
         list(ps.Loader(ds))

@@ -351,7 +351,7 @@ def test_first_repeats_above_batches_that_are_repeated_each() -> None:
 
 
 class TwoToOne:
-    """A rule of which nobody knows the counts."""
+    """A rule without known counts."""
 
     def size(self, sizes: Any, /) -> None:
         return None
@@ -365,7 +365,7 @@ class TwoToOne:
 
 
 def partly_drawn(rare: int = 5) -> ps.Dataset:
-    """Two sources of documents, of which a pass draws others than the pass before."""
+    """Two sources of documents; each pass draws other documents than the pass before."""
     flows = {"a": documents(12, "a").shuffle(), "b": documents(rare, "b").shuffle()}
     return ps.mix(flows, seed=1, stop="first_exhausted")
 

@@ -83,7 +83,7 @@ def test_steps_that_were_jumped_over_are_not_seen() -> None:
     assert sum(given.values()) == 16 and documents_seen(plan.seen()) == given
     assert sum(plan.counts(step=1_000_000_000).values()) == 8 == len(plan.audit(range(1000)).table())
     assert plan.at(step=5) == () and plan.find("a", 3, steps=range(1, 1000)) == []
-    with ps.Loader(ds) as other:  # the log goes on
+    with ps.Loader(ds) as other:  # the log continues
         other.load_state_dict(state)
         next(iter(other))
         assert sum(ds.plan.after(other.state_dict()).seen().samples.values()) == 20
@@ -159,7 +159,7 @@ def test_an_iterator_that_goes_to_an_item_has_not_given_those_before() -> None:
 def test_short_items_that_were_taken_stay_seen_after_a_load(remainder: Any) -> None:
     ds = ps.from_sequence(range(11), name="a").batch(4, collate=list)
 
-    def taken(states: Any) -> Any:
+    def seen_after_take(states: Any) -> Any:
         ranks = [ps.Loader(ds, rank=rank, world_size=2, remainder=remainder) for rank in range(2)]
         for loader in ranks:
             if states:
@@ -170,10 +170,10 @@ def test_short_items_that_were_taken_stay_seen_after_a_load(remainder: Any) -> N
                     loader.settle(item.uid, "trained")
         return [loader.state_dict() for loader in ranks]
 
-    states = taken(None)
+    states = seen_after_take(None)
     for _ in range(3):
         assert ds.plan.after(states).seen().repeats() == {1: 11}
-        states = taken(states)
+        states = seen_after_take(states)
 
 
 def documents_seen(seen: Any) -> Counter[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Parsers that are ours, fed what nobody wrote: an answer, or an error that says what is wrong.
+"""Parsers that are ours, fed input that no tool wrote: an answer, or an error that says what is wrong.
 
 Each input has 10 seconds and 1 GB of memory; see `fuzz.py`.
 """

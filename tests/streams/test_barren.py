@@ -1,4 +1,4 @@
-"""Endless flows of which a lane is dealt nothing that passes: an error, soon; and those that it must not stop."""
+"""Endless flows in which nothing that a lane gets passes: an error, soon; and flows that it must not stop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def place(i: int, x: Any) -> int:
     return i
 
 
-def taken(ds: ps.Dataset, n: int, lanes: int = 6) -> list[Any]:
+def first_items(ds: ps.Dataset, n: int, lanes: int = 6) -> list[Any]:
     with ps.Loader(ds, lanes=lanes) as loader:
         return list(islice(loader, n))
 
@@ -61,7 +61,7 @@ SEARCHES: dict[str, Callable[[], ps.Dataset]] = {
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_lane_that_went_through_all_it_is_dealt_says_that_nothing_passes(name: str) -> None:
     with pytest.raises(ps.DataError, match=NOTHING):
-        taken(SEARCHES[name](), 1)
+        first_items(SEARCHES[name](), 1)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_a_lane_that_went_through_all_it_is_dealt_says_that_nothing_passes(name:
 )
 @pytest.mark.parametrize("lanes", [1, 6])
 def test_a_sample_that_comes_at_last_is_waited_for(ds: ps.Dataset, lanes: int) -> None:
-    assert len(taken(ds, 12, lanes)) == 12
+    assert len(first_items(ds, 12, lanes)) == 12
 
 
 def test_a_stream_that_ends_may_give_nothing_for_long() -> None:
-    assert taken(stream(12).repeat(40).filter(never), 1) == []
+    assert first_items(stream(12).repeat(40).filter(never), 1) == []
 
 
 class Breaks:
@@ -96,7 +96,7 @@ class Breaks:
 
 @pytest.mark.parametrize("rare", [lambda x: x == 140, lambda x: x in (0, 140)])
 def test_what_passes_before_a_failure_is_given_first(rare: Any) -> None:
-    """After many samples of which nothing came, more are taken at a time than were asked for."""
+    """After many samples that gave nothing, more are taken at a time than were asked for."""
     source = ps.from_iterable(Breaks(), name="s", identity="v1")
     with ps.Loader(source.repeat().filter(rare), lanes=1) as loader:
         it = iter(loader)

@@ -1,4 +1,4 @@
-"""Whether a flow ends, and whether its passes differ."""
+"""Facts about flows: that one never ends, and that its passes are alike."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def endless(flow: Flow) -> bool:
 
 @fact
 def alike(flow: Flow) -> bool:
-    """Whether a flow gives the samples of one source, again and again in its order."""
+    """Return whether a flow gives the samples of one source, again and again in its order."""
     match flow:
         case Read():
             return True

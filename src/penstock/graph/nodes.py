@@ -129,7 +129,7 @@ def leaf_of(flow: Flow) -> Read | None:
 
 
 NUMBERS = 1 << 48
-"""How many samples of a stream can be numbered: no run sees the end."""
+"""The number of samples of a stream that can be numbered: no run sees the end."""
 
 
 def counter() -> Read:

@@ -1,4 +1,4 @@
-"""Dtypes in which sources store tokens, where known without reading, compared with that of the rows."""
+"""Dtypes in which sources store tokens, where known without reading, compared with the dtype of the rows."""
 
 from __future__ import annotations
 

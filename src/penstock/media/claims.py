@@ -192,7 +192,7 @@ def _require_whole_ogg(file: Any, size: int) -> None:
     for page in _pages(file, size):
         if page.flags & 2:
             if ended and not running:
-                raise ValueError("it was put together of several files, of which only the first would be read")
+                raise ValueError("it was put together of several files; only the first would be read")
             running.add(page.stream)
         if page.flags & 4:
             running.discard(page.stream)

@@ -55,7 +55,7 @@ def lint(
     Errors are what `ps.load` refuses; warnings load, and probably mean something else: a weight of 0, a source that is
     never reached, one that is read more than `most_epochs` times over the horizon, two sources with one file, rows that
     are held out here and trained on there. With the same `readers`, files are compared with those looked at before.
-    `allow` is that of `ps.load`.
+    `allow` means the same as in `ps.load`.
     """
     notes = Notes(allow=granted(allow))
     model = parse(path, notes)

@@ -23,7 +23,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 Grant: TypeAlias = Literal["env", "local_files", "cache"]
 
 GRANTS: tuple[Grant, ...] = get_args(Grant)
-"""What a mixture file from a URL gets only if the caller names it; a local file gets all of it."""
+"""Rights that a mixture file from a URL has only if the caller names them; a local file has all."""
 
 _NETWORK = frozenset("http https s3 s3a gs gcs az azure abfs abfss adl hf oss r2 webhdfs hdfs gdrive".split())
 

@@ -261,7 +261,7 @@ def opened(
     allow: Collection[str] | None = None,
 ) -> Target:
     """Open a mixture file, or one with settings changed (`model`); with a `state`, as the run that saved it has it.
-    `ranks` are those of a run that begins, where the file does not say them. `allow` is that of `ps.load`.
+    `ranks` are those of a run that begins, where the file does not say them. `allow` means the same as in `ps.load`.
 
     Raises `ConfigError` with all that is wrong in the file.
     """

@@ -4,7 +4,7 @@ Ranks, batches and what becomes of a last, short step may change while a run goe
 records, one for each stretch of steps of one kind, and every answer about a step comes from it. So it says which steps
 a `seek` jumped over, and which rows `take` gave item by item. Rows are counted over all passes.
 
-A run that goes back numbers its steps anew from there. What it gave before is kept as a `GivenBefore`.
+When a run goes back, its step numbers restart from there. What it gave before is kept as a `GivenBefore`.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def _holds(log: Sequence[StepRecord], step: int, row: int, rows: int | None) -> 
 
 @dataclass(frozen=True)
 class GivenBefore:
-    """What a run had given from a row on before it went back there.
+    """Samples that a run gave from a row on before it went back there.
 
     It stood at row `at` of pass `epoch`, with its first `changes` made. `records` are the steps it took. It was given
     before `step` was, and before every later step; so many `times`.
@@ -352,7 +352,7 @@ def log_from(log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | N
 def log_beyond(
     log: Sequence[StepRecord], start: int, stop: int, now: StepRecord, rows: int | None
 ) -> tuple[StepRecord, ...]:
-    """Return the log of a run that stands at a row and goes on from a later one."""
+    """Return the log of a run that stands at a row and continues from a later one."""
     return logged(logged(log, start, replace(now, gives="nothing"), rows), stop, now, rows)
 
 

@@ -101,7 +101,7 @@ def _without_folders(value: Any) -> Any:
 
 
 def refuse_cut_off(dataset: Any) -> None:
-    """Raise `ConfigError` for columns of which `datasets` gives less than they hold: times of day in nanoseconds."""
+    """Raise `ConfigError` for columns that `datasets` would cut: times of day in nanoseconds."""
     schema: Any = getattr(dataset.features, "arrow_schema", ())
     for field in schema:
         if any(name in str(field.type) for name in ("time64[ns]", "date64")):

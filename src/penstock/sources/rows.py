@@ -133,7 +133,7 @@ def python_values(column: Any) -> list[Any]:
 
 
 _CUT_OFF = ("time64[ns]", "date64", "extension")
-"""Types of which Python's own hold less than Arrow's; the name of an extension does not tell how it is stored."""
+"""Types whose Python values hold less than Arrow's; the name of an extension does not tell how it is stored."""
 
 
 def _require_exact(column: Any) -> None:

@@ -38,7 +38,7 @@ class Barren:
 
 
 class EndlessSearch:
-    """What a lane went through in a flow that never ends, since a step last let something through.
+    """A record of what a lane went through in an endless flow since a step last let something through.
 
     It ends in an error once every source came again so often that each of its samples was dealt to the lane. A lane of
     `lanes` has each sample of a source within as many passes where these are `alike`; of passes that are shuffled or
@@ -52,11 +52,11 @@ class EndlessSearch:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew: something came, or the lane goes on elsewhere."""
+        """Reset: something came, or the lane continues elsewhere."""
         self.samples = 0
 
     def nothing_in(self, rows: Rows) -> None:
-        """Note samples of which nothing came.
+        """Note samples that gave nothing.
 
         Raises:
             DataError: if no sample of the lane gives anything.

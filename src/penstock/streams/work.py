@@ -210,7 +210,7 @@ class Work:
         return self.pace.size if most is None else most - sum(len(unit) for unit, *_ in self._ahead)
 
     def _next_here(self, n: int) -> Unit | None:
-        """The next unit where nothing is computed ahead: a larger one after many samples of which nothing came."""
+        """The next unit where nothing is computed ahead: a larger one after many samples that gave nothing."""
         more = 0 if self.search is None else min(self.search.samples, self.hired.wide(1))
         if more > n:
             try:

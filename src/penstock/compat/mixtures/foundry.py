@@ -156,7 +156,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
 
 
 def _settle_inside(section: Section) -> None:
-    """Account for the model and the callbacks, of which some change samples, or how long the run is."""
+    """Account for the model and the callbacks; some change samples, or the length of the run."""
     for key, harmless in (("model", _MODEL_HARMLESS), ("callbacks", _CALLBACKS)):
         inside = section.part(key) if isinstance(section.peek(key), dict) else None
         if inside is None:

@@ -163,7 +163,7 @@ def _name(folder: str) -> str:
 
 
 def _dtype(dataset: Section, model: Section | None) -> TokenType | None:
-    """What ids are kept as: as many bytes as the dataset says, else enough for its vocabulary, or the model's."""
+    """Return the type of ids: as wide as the dataset says, else enough for its vocabulary, or the model's."""
     size = dataset.count("token_size_in_bytes")
     if size is not None:
         dataset.pass_over("vocab_size")

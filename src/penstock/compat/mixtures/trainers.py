@@ -82,7 +82,7 @@ def put_together(
 
 
 def seed_of(part: Section, default: int | None = 42) -> int | None:
-    """The seed of the order of samples: `data_seed`, else `seed`, which is that of the model where both are said."""
+    """The seed of the order of samples: `data_seed`, else `seed`. Beside `data_seed`, `seed` is the model's."""
     if part.has("data_seed"):
         part.pass_over("seed")
         return part.integer("data_seed", default)
