@@ -296,3 +296,9 @@ def test_tensors_keep_their_integers() -> None:
         collate([whole, half])
     assert collate([torch.tensor([3]), half]).tolist() == [[3.0], [0.5]]
     assert collate([torch.tensor([3], dtype=torch.int32), whole]).tolist() == [[3], [2**24 + 1]]
+
+
+def test_half_floats_are_batched_without_a_warning() -> None:
+    """Warnings are errors here: 2^53 overflowed as a float16."""
+    found = ps.from_sequence([{"x": np.float16(0.5)}, {"x": np.float16(-3)}]).batch(2)[0]["x"]
+    assert found.dtype == np.float16 and found.tolist() == [0.5, -3]

@@ -259,6 +259,12 @@ def test_what_is_no_number_stays_and_numbers_are_not_cut() -> None:
         form.copy({"a": {"b": np.array([0, 1 << 31])}})
     with pytest.raises(DataError, match="the batch has uint32|the batch has uint64"):
         form.copy(np.array([1 << 40], np.uint64))
+    for large in (np.array([1.0, -1e300]), np.array([1e300j]), np.array([[1e39, np.nan]])):
+        with pytest.raises(DataError, match="x has .* which would be infinite as JAX's"):
+            form.copy({"x": large})
+    assert form.copy(np.array([np.inf, np.nan, 3e38]))().tolist()[0] == np.inf
+    for kept in (np.ones(2, np.longdouble), np.ma.masked_equal([1, 2], 1)):
+        assert form.copy({"x": kept})()["x"] is kept
     assert form.copy(np.array([-(1 << 31), (1 << 31) - 1]))().tolist() == [-(1 << 31), (1 << 31) - 1]
 
 

@@ -147,3 +147,35 @@ def test_nanoseconds_behind_the_samples_that_tell_the_types_are_refused(tmp_path
     times = [pd.Timestamp(0)] * 64 + [pd.Timestamp(1)]
     with pytest.raises(ps.DataError, match="sample 64: its field 'x' is no timestamp"):
         ps.write(ps.from_sequence([{"x": time} for time in times]), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.datetime64(1, "ns"),
+        np.array([1], "m8[ns]"),
+        np.array([(1, 2)], [("when", "M8[ns]"), ("what", "i4")]),
+        np.longdouble(1),
+        np.array([1], np.longdouble),
+    ],
+)
+def test_times_and_long_floats_are_no_lines(value: Any, tmp_path: Path) -> None:
+    """Nanoseconds became integers, as `tolist` gives them."""
+    with pytest.raises(ps.DataError, match="row cannot be written as JSON: .* is not JSON"):
+        list(write_rows(ps.from_sequence([{"x": value}]), tmp_path / "lines", "jsonl"))
+
+
+def test_a_mapping_without_keys_is_no_parquet(tmp_path: Path) -> None:
+    with pytest.raises(ps.DataError, match="cannot be written as Parquet"):
+        write_rows(ps.from_sequence([{"x": {}}]), tmp_path / "rows", "parquet")
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_arrays_of_the_other_byte_order_are_written(format: Any, tmp_path: Path) -> None:
+    values = [np.array([1, 300], ">i4"), np.array([2], "<i4")]
+    rows = ps.from_sequence([{"x": value} for value in values])
+    write_rows(rows, tmp_path / "rows", format)
+    ps.write(rows, tmp_path / "shards")
+    for folder in ("rows", "shards"):
+        found = [row["x"] for row in ps.read(tmp_path / folder)]
+        assert [(each.dtype, each.tolist()) for each in found] == [(np.dtype("i4"), v.tolist()) for v in values]

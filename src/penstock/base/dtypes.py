@@ -172,7 +172,7 @@ def exact_array(values: Any) -> Array:
     if kind == "f":
         if found.ndim == 1 and set(map(type, cast("Any", values))) == {float}:
             return found
-        small = bool((np.abs(found) < EXACT).all())
+        small = bool((np.abs(found) < np.float64(EXACT)).all())  # as a float16, EXACT is infinite
         if small and isinstance(next(_leaves(cast("Any", values))), _FLOATS):
             return found
         leaves = cast("Sequence[Any]", values if found.ndim == 1 else list(_leaves(cast("Any", values))))

@@ -19,7 +19,7 @@ from ..errors import DataError
 from ..sources.rows import arrow
 from ..sources.store import KEYS
 from ..types import Json
-from .exact import alike, culprit, exact, retyped, typed, unfit
+from .exact import alike, culprit, exact, native, retyped, typed, unfit
 from .tables import encoded
 
 _FIRST = 64  # samples that tell the schema
@@ -120,7 +120,7 @@ class ArrowEncoder:
 
 def _values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
     """The values of a column; an empty vector that tells no dtype has that of the column."""
-    values = [row.get(field.name) for row in pieces]
+    values = [native(row.get(field.name)) for row in pieces]
     if not any(isinstance(value, np.ndarray) and is_untyped(value) for value in values):
         return values
     types: Any = arrow("pyarrow.types")

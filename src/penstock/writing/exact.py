@@ -113,12 +113,19 @@ _LARGE = 1 << 63
 _NESTED = ("is_struct", "is_list")
 
 
+def native(value: Any) -> Any:
+    """Return an array in the byte order of this machine, the only one that Arrow takes; other values unchanged."""
+    return value.astype(value.dtype.newbyteorder("=")) if _is_typed(value) and not value.dtype.isnative else value
+
+
 def retyped(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a column, with empty vectors that tell no dtype in the form of the others.
+    """Return the values of a column: arrays in this machine's byte order, and empty vectors that tell no dtype in the
+    form of the others.
 
     >>> retyped([np.array([]), np.array([5], np.int32)])
     [array([], dtype=int32), array([5], dtype=int32)]
     """
+    values = [native(value) for value in values]
     untyped = [isinstance(value, np.ndarray) and is_untyped(value) for value in values]
     told = [value for value, empty in zip(values, untyped, strict=True) if not empty and value is not None]
     if not told or not any(untyped):

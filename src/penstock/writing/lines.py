@@ -60,5 +60,9 @@ def as_json(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
+        dtype: np.dtype[Any] = cast(Any, value).dtype
+        for each in (dtype, *(field[0] for field in (dtype.fields or {}).values())):
+            if each.base.kind in "mM" or each.base.char in "gG":  # nanoseconds would become integers
+                raise TypeError(f"{each} is not JSON")
         return cast(Any, value).tolist()
     raise TypeError(f"a {type(value).__name__} is not JSON")

@@ -108,7 +108,10 @@ def encoded(table: Any, save: str, codec: str) -> bytes:
     pa: Any = arrow()
     sink = pa.BufferOutputStream()
     if save == "parquet":
-        arrow("pyarrow.parquet").write_table(table, sink, compression=codec)
+        try:
+            arrow("pyarrow.parquet").write_table(table, sink, compression=codec)
+        except pa.ArrowNotImplementedError as error:  # mappings without keys
+            raise DataError(f"the rows cannot be written as Parquet: {error}") from error
     else:
         options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
         with pa.ipc.new_file(sink, table.schema, options=options) as writer:

@@ -81,9 +81,11 @@ class JaxForm:
         return lambda: copied
 
     def _numbers(self, column: Any) -> bool:
-        if not isinstance(column, np.ndarray) or not column.ndim:
+        if not isinstance(column, np.ndarray) or isinstance(column, np.ma.MaskedArray) or not column.ndim:
             return False
         kind = cast("npt.NDArray[Any]", column).dtype
+        if kind.char in "gG":
+            return False
         return kind == np.bool_ or bool(self._jax.dtypes.issubdtype(kind, np.number))
 
     def _check(self, path: str, column: npt.NDArray[Any]) -> None:
@@ -93,6 +95,8 @@ class JaxForm:
                 "process: make batches of a multiple of that, and leave out the last one of a pass where it is shorter "
                 "(.batch(n, drop_remainder=True))"
             )
+        if column.dtype.kind in "fc":
+            self._check_floats(path, column)
         if column.dtype.kind not in "iu" or not column.size:
             return
         here = np.iinfo(self._jax.dtypes.canonicalize_dtype(column.dtype))
@@ -100,6 +104,17 @@ class JaxForm:
             raise DataError(
                 f"{path} has {column.dtype} between {column.min()} and {column.max()}, which JAX would cut to "
                 f"{here.dtype} without a word: make them smaller in a map, or set jax_enable_x64"
+            )
+
+    def _check_floats(self, path: str, column: npt.NDArray[Any]) -> None:
+        dtype = self._jax.dtypes.canonicalize_dtype(column.dtype)
+        if dtype == column.dtype.newbyteorder("="):
+            return
+        largest = np.abs(column[np.isfinite(column)]).max(initial=0)
+        if largest > np.finfo(dtype).max:
+            raise DataError(
+                f"{path} has {largest:g} as {column.dtype}, which would be infinite as JAX's {dtype}: make it smaller "
+                "in a map, or set jax_enable_x64"
             )
 
     def _array(self, column: Any) -> Any:
