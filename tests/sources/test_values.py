@@ -18,6 +18,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from penstock.sources import identity
@@ -51,6 +52,22 @@ class Slotted:
         self.text = text
 
 
+class Named(dict[str, int]):
+    """A dict with attributes, and one whose attributes are its keys."""
+
+    def __init__(self, name: str, *, keys: bool = False) -> None:
+        super().__init__(size=1)
+        if keys:
+            self.__dict__ = self
+        self.name = name
+
+
+class Numbered(list[int]):
+    def __init__(self, number: int) -> None:
+        super().__init__([1])
+        self.number = number
+
+
 PAIRS: list[tuple[Any, Any]] = [
     ({"a", "b"}, {"a", "c"}),
     (frozenset({1, (2, "x")}), frozenset({1, (2, "y")})),
@@ -67,6 +84,14 @@ PAIRS: list[tuple[Any, Any]] = [
     (np.longdouble(1), np.longdouble(2)),
     ([np.arange(3), b"x"], [np.arange(3), b"y"]),
     ({"nested": [{"deep": {3, 1}}]}, {"nested": [{"deep": {3, 2}}]}),
+    (Named("a"), Named("b")),
+    (Named("a", keys=True), Named("b", keys=True)),
+    ({"row": [Numbered(1)]}, {"row": [Numbered(2)]}),
+    (Document("a").__repr__, Document("b").__repr__),
+    ("a".upper, "b".upper),
+    (max, min),
+    (np.ma.masked_equal([1, 2], 1), np.ma.masked_equal([1, 2], 2)),
+    (pd.Series([1, 2], index=[5, 6]), pd.Series([1, 2], index=[6, 5])),
 ]
 
 

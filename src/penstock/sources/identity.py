@@ -26,7 +26,7 @@ from ..errors import StorageError
 from ..types import Ints
 from . import sidecar
 from .remember import remembered
-from .values import Speller, kinds
+from .values import Speller
 
 WHOLE = 256 << 20
 """Bytes up to which data in memory is hashed whole; from more, blocks are taken."""
@@ -130,7 +130,7 @@ def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
 def _items(found: _Hash, items: Sequence[Any]) -> None:
     found.add(str(len(items)).encode())
     speller = Speller(content)
-    found.add(json.dumps([kinds(items[place]) for place in keyed(len(items), _BLOCKS).tolist()]).encode())
+    found.add(json.dumps([speller.kinds(items[place]) for place in keyed(len(items), _BLOCKS).tolist()]).encode())
     for start in range(0, len(items), _ITEMS):
         if found.size + speller.cost > WHOLE:
             places = keyed(len(items) - start, _BLOCKS) + start
@@ -146,7 +146,8 @@ def value_digest(value: Any) -> str:
     (True, False)
     """
     try:
-        text = Speller(content).spelled([value]) + json.dumps(kinds(value)).encode()
+        speller = Speller(content)
+        text = speller.spelled([value]) + json.dumps(speller.kinds(value)).encode()
         return hashlib.blake2b(text, digest_size=4).hexdigest()
     except Exception:  # an object of the user's that throws when it is asked for its attributes
         return UNKNOWN

@@ -1,8 +1,9 @@
 """Values as canonical text: equal values have one spelling in every process, whatever their addresses and hashes are.
 
 Plain JSON is spelled by the encoder at once. Arrays and bytes count by their content, sets and mappings whatever their
-order is, objects by their public attributes, or else by private ones, or else by what `pickle` stores. Of what has no
-content that can be read, only the type counts.
+order is, objects by their public attributes, or else by private ones, or else by what `pickle` stores; bound methods
+also by their object, masked arrays by their mask, tables of pandas by their labels. Of what has no content that can be
+read, only the type counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +30,7 @@ _OBJECT = 4096  # what spelling an object costs, in bytes of plain values
 _REPR = ("datetime", "decimal", "uuid", "fractions", "zoneinfo", "ipaddress")  # whose `repr` is the value
 _FRAMES = ("pandas", "polars", "pyarrow")
 _PLAIN = str | bytes | int | float | complex | PurePath | np.generic
+_JSON = {dict, list, tuple, str, int, float, bool}
 _KINDS = 16  # entries of a container whose types count
 _TENSORS = ("torch", "jax", "jaxlib", "tensorflow")
 
@@ -107,6 +109,9 @@ class Speller:
         if isinstance(thing, complex):
             return repr(thing)
         self.cost += _OBJECT
+        if isinstance(thing, np.ma.MaskedArray):
+            masked = cast("np.ma.MaskedArray[Any, Any]", thing)
+            return [kind.__name__, self._plain(masked.filled()), self._plain(np.ma.getmaskarray(masked))]
         if isinstance(thing, np.ndarray | bytes | bytearray | memoryview | range):
             self.cost += len(thing) if isinstance(thing, bytes | bytearray) else getattr(cast(Any, thing), "nbytes", 0)
             return [kind.__name__, self._content(cast(object, thing))]
@@ -127,7 +132,9 @@ class Speller:
         if root == "pyarrow" and hasattr(thing, "as_py"):
             return thing.as_py()
         if root in _FRAMES and hasattr(kind, "__array__"):
-            return [kind.__name__, [*map(str, getattr(thing, "columns", ()))], self._plain(np.asarray(thing))]
+            labels = [np.asarray(thing.index)] if root == "pandas" and hasattr(thing, "index") else []
+            columns = [*map(str, getattr(thing, "columns", ()))]
+            return [kind.__name__, columns, *map(self._plain, [np.asarray(thing), *labels])]
         if isinstance(thing, io.BytesIO | io.StringIO):
             return [kind.__name__, thing.getvalue()]
         if isinstance(thing, BaseException):
@@ -143,7 +150,8 @@ class Speller:
             cells = [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
             return ["function", thing.__qualname__, cells, thing.__defaults__, thing.__kwdefaults__]
         if isinstance(thing, type | MethodType | BuiltinFunctionType):
-            return [kind.__qualname__, getattr(thing, "__qualname__", "")]
+            owner = getattr(thing, "__self__", None)  # of a function of a module, the module
+            return [kind.__qualname__, thing.__qualname__, *(() if isinstance(owner, ModuleType | None) else [owner])]
         if isinstance(thing, Mapping):
             return [kind.__qualname__, dict(cast("Mapping[Any, Any]", thing))]
         if dataclasses.is_dataclass(thing):
@@ -158,24 +166,29 @@ class Speller:
             held = plain or private
         return [_outside(thing), held or _pickled(thing, kind)]
 
+    def kinds(self, thing: Any, depth: int = 3) -> Any:
+        """What `spelled` leaves out of a value and of what it holds: the types of containers, numbers and keys, and the
+        attributes of subclasses of them.
+
+        >>> Speller(str).kinds([(1, 2.0), {1: True}])
+        ['list', ['tuple', 'int', 'float'], ['dict', 'int', 'bool']]
+        """
+        kind = type(cast(object, thing))
+        name: Any = kind.__name__
+        if isinstance(thing, dict | list | tuple | str | int | float) and kind not in _JSON:
+            held = {} if getattr(cast(Any, thing), "__dict__", None) is thing else _attributes(thing, kind)
+            name = [name, self.spelled([held]).decode()] if held else name
+        if depth and isinstance(thing, list | tuple):
+            return [name, *(self.kinds(one, depth - 1) for one in cast("Sequence[Any]", thing)[:_KINDS])]
+        if depth and isinstance(thing, dict):
+            pairs = [*cast("dict[Any, Any]", thing).items()][:_KINDS]
+            parts = ((type(key).__name__, self.kinds(one, depth - 1)) for key, one in pairs)
+            return [name, *(part for pair in parts for part in pair)]
+        return name
+
 
 class _TooManyError(Exception):
     """An item has more values than are looked at."""
-
-
-def kinds(thing: Any, depth: int = 3) -> Any:
-    """The types of a value and of what it holds, where spelling leaves them out: those of containers, numbers and keys.
-
-    >>> kinds([(1, 2.0), {1: True}])
-    ['list', ['tuple', 'int', 'float'], ['dict', 'int', 'bool']]
-    """
-    kind = type(cast(object, thing))
-    if depth and isinstance(thing, list | tuple):
-        return [kind.__name__, *(kinds(one, depth - 1) for one in cast("Sequence[Any]", thing)[:_KINDS])]
-    if depth and isinstance(thing, dict):
-        pairs = [*cast("dict[Any, Any]", thing).items()][:_KINDS]
-        return [kind.__name__, *(part for name, one in pairs for part in (type(name).__name__, kinds(one, depth - 1)))]
-    return kind.__name__
 
 
 def _is_flat(thing: Any) -> bool:
