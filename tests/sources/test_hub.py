@@ -179,7 +179,7 @@ def test_rows_are_compared_as_they_are_stored() -> None:
 
 def test_a_stream_of_a_function_is_named_and_compared(caplog: pytest.LogCaptureFixture) -> None:
     def rows() -> Any:
-        yield from ({"x": x} for x in random.sample(range(40), 40))
+        yield from ({"x": x} for x in random.sample(range(10**9), 40))
 
     with pytest.raises(ps.StateError, match="'data' is not what it was"):
         resumed(lambda: ps.from_iterable(datasets.IterableDataset.from_generator(rows)))
