@@ -33,8 +33,6 @@ from penstock.testing import (
 
 Make = Callable[[], ps.Dataset]
 
-pytestmark = pytest.mark.usefixtures("few_lanes")
-
 
 # ---------------------------------------------------------------- a source
 

@@ -17,8 +17,6 @@ from observed_orders import Orders, model, plain, run
 from oracle import again, indexed
 from penstock.testing import build, pipelines, show
 
-pytestmark = pytest.mark.usefixtures("one_lane")
-
 FEW = 40  # samples of a pass that are compared
 
 

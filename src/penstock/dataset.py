@@ -532,7 +532,7 @@ class Dataset(Shows):
 
         >>> import penstock as ps
         >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
-        >>> "".join(ps.Loader(a.interleave(b, c, width=2), lanes=1))
+        >>> "".join(a.interleave(b, c, width=2))
         'abaacc'
         """
         woven = _woven("interleave", (self, *others), Cycle(whole(width, "interleave(width={})", 1)))
@@ -674,7 +674,7 @@ class Dataset(Shows):
             ConfigError: for what is no function.
 
         >>> import penstock as ps
-        >>> list(ps.Loader(ps.from_sequence(["a b", "c"]).flat_map(str.split), lanes=1))
+        >>> list(ps.from_sequence(["a b", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
         """
         return self._each("flat", fn)
@@ -791,7 +791,7 @@ class Dataset(Shows):
 
         >>> import penstock as ps, numpy as np
         >>> batches = ps.from_sequence([np.arange(3), np.arange(3, 8)]).rebatch(4)
-        >>> [b.tolist() for b in ps.Loader(batches, lanes=1)]
+        >>> [b.tolist() for b in batches]
         [[0, 1, 2, 3], [4, 5, 6, 7]]
         """
         n = whole(n, "rebatch({})", 1, BATCH)
@@ -837,7 +837,7 @@ class Dataset(Shows):
 
         >>> import penstock as ps
         >>> groups = ps.from_sequence(["a", "bbbb", "c", "dddd"]).bucket_by_length([3], 2, collate=list)
-        >>> list(ps.Loader(groups, lanes=1))
+        >>> list(groups)
         [['a', 'c'], ['bbbb', 'dddd']]
         """
         if not isinstance(bounds, Iterable) or getattr(bounds, "ndim", 1) == 0:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -866,7 +866,7 @@ class Dataset(Shows):
 
         >>> import penstock as ps
         >>> batches = ps.from_sequence(["aa", "b", "ccc"]).batch_by_tokens(3, collate=list)
-        >>> list(ps.Loader(batches, lanes=1))
+        >>> list(batches)
         [['aa', 'b'], ['ccc']]
         """
         return self._fold(BatchByTokens(max_tokens, padded), size, _collate(collate))
@@ -932,7 +932,7 @@ class Dataset(Shows):
             DataError: while reading, for documents that cannot be packed, and ids that the dtype does not hold.
 
         >>> import penstock as ps
-        >>> rows = ps.Loader(ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4), lanes=1)
+        >>> rows = ps.from_sequence([[1, 2, 3], [4, 5, 6]]).pack(4)
         >>> {name: column.tolist() for name, column in next(iter(rows)).items()}
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
@@ -980,7 +980,7 @@ class Dataset(Shows):
 
         >>> import penstock as ps
         >>> pairs = ps.from_sequence([{"ask": [1, 2], "say": [3]}, {"ask": [4], "say": [5, 6]}])
-        >>> [row] = ps.Loader(pairs.pack_features({"ask": 4, "say": 3}, "first_fit"), lanes=1)
+        >>> [row] = pairs.pack_features({"ask": 4, "say": 3}, "first_fit")
         >>> row["ask"].tolist(), row["say"].tolist(), row["say_segment_ids"].tolist()
         ([1, 2, 4, 0], [3, 5, 6], [1, 2, 2])
         """
@@ -1009,7 +1009,7 @@ class Dataset(Shows):
         >>> import penstock as ps
         >>> from penstock.folds import BatchByTokens
         >>> joined = ps.from_sequence(["aa", "b", "ccc"]).fold(BatchByTokens(3), build="".join)
-        >>> list(ps.Loader(joined, lanes=1))
+        >>> list(joined)
         ['aab', 'ccc']
         """
         return self._fold(fold, size, build, name=self._step_name("fold", name))

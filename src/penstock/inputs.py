@@ -260,7 +260,7 @@ def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
 
     >>> import penstock as ps
     >>> a, b, c = (ps.from_sequence(letters) for letters in ("aaa", "b", "cc"))
-    >>> "".join(ps.Loader(ps.interleave(a, b, c, width=2), lanes=1))
+    >>> "".join(ps.interleave(a, b, c, width=2))
     'abaacc'
     """
     first, *others = datasets_of("interleave", datasets)

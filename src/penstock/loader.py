@@ -74,9 +74,10 @@ class Loader(Shows):
             `ds.batch(global_batch_size=)`, so that each rank makes batches of its share; one with batches must fit.
         mesh: in the place of both, the data-parallel group: a torch `DeviceMesh` (of several dimensions, taken in their
             order) or `ProcessGroup`, of which this process is a member.
-        lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has, a
-            multiple of every world size it may ever have. Fixed for a run; by default the least multiple of the world
-            size that is at least 48, or what a loaded state says. 1 keeps everything in strict order.
+        lanes: for pipelines with filter, flat_map, pack and the like: how many independent lanes the run has. Fixed for
+            a run: what a loaded state says, else by default as many as there are ranks, so that one rank keeps the
+            order of the source. Ranks that do not divide the lanes each read everything; for a run that is to grow
+            give a multiple of every world size that it may have.
         remainder: what becomes of the rows at the end of a pass that are no whole step of several ranks. They are left
             out ("drop"); filled up from the beginning of the pass ("pad"), with `valid` False for the rows that fill;
             or shared out as they are ("keep"), so that ranks may give different numbers of items.
@@ -181,6 +182,7 @@ class Loader(Shows):
         if self._pass is not None:
             self._pass.free = False
         self._session.warn_of_unidentified()
+        self._session.warn_of_lanes()
         asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
         self._pass = _Pass(self, not asked and _GIL)
         return self._pass

@@ -21,8 +21,6 @@ from penstock.ops.hold import decode, encode, numbers
 from penstock.testing import assert_covers, assert_resumes, recipes
 from penstock.types import Item, Part
 
-pytestmark = pytest.mark.usefixtures("one_lane")
-
 ITEMS = st.integers(0, 30).map(lambda number: Item(number, 20 + number % 7, f"value {number}"))
 PARTS = st.builds(Part, ITEMS, st.integers(0, 9), st.integers(10, 19))
 LEAVES = st.one_of(

@@ -20,8 +20,6 @@ from penstock.mixing.rules import By
 from penstock.orders import WindowShuffle
 from penstock.testing import assert_covers, assert_elastic, assert_resumes
 
-pytestmark = pytest.mark.usefixtures("one_lane")
-
 
 def model(parts: Sequence[Sequence[int]], width: int) -> list[int]:
     """Slots in turn; one whose input has ended is filled again when its turn comes next."""

@@ -13,8 +13,6 @@ import pytest
 import penstock as ps
 from penstock.testing import assert_mixture, assert_resumes, recipes
 
-pytestmark = pytest.mark.usefixtures("one_lane")
-
 STOPS = ("restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample")
 LENGTHS = (1, 2, 3, 7, 30)
 WEIGHTS = ((1, 1), (3, 1), (1, 10))

@@ -18,8 +18,6 @@ from penstock.graph.recipe import describe
 from penstock.testing import assert_resumes
 from penstock.text import Padded
 
-pytestmark = pytest.mark.usefixtures("one_lane")
-
 sizes_of_pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=14)
 
 

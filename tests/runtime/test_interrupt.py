@@ -13,8 +13,6 @@ import pytest
 import penstock as ps
 from penstock.folds import BatchByTokens
 
-pytestmark = pytest.mark.usefixtures("few_lanes")
-
 
 class Bomb:
     """Counts what passes through it, and throws at one of the calls."""

@@ -114,7 +114,6 @@ STAGES: list[tuple[str, Stage]] = [
 ENDLESS = {"repeat for ever", "skip of what never ends", "mix, restart"}
 
 
-@pytest.mark.usefixtures("few_lanes")
 @pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
 def test_every_step_resumes(name: str, make: Stage) -> None:
     steps = 24 if name in ENDLESS else None
@@ -132,7 +131,6 @@ def test_every_step_resumes_at_every_position(name: str, make: Stage) -> None:
 
 @examples(300)
 @given(pipelines())
-@pytest.mark.usefixtures("one_lane")
 def test_random_pipelines_resume(recipe: Any) -> None:
     note(show(recipe))
     assert_resumes(lambda: build(recipe), steps=12 if endless(recipe) else None, at_most=6)

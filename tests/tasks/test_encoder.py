@@ -30,8 +30,6 @@ from penstock.tasks import (
 )
 from penstock.testing import assert_elastic, assert_resumes
 
-pytestmark = pytest.mark.usefixtures("one_lane")
-
 
 def texts(n: int) -> ps.Dataset:
     return ps.from_sequence([TextSample(__key__=f"k{i}", text=str(i)) for i in range(n)], name="texts")

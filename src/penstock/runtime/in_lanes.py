@@ -121,6 +121,11 @@ def ledger_in(body: Mapping[str, Any], spread: Spread, setting: Setting, lanes: 
     saved, turn, ours = body["settling"], as_int(body["turn"]), LaneLedger(lanes)
     try:
         behind = {lane_number(lane): as_int(rounds) for lane, rounds in saved["behind"].items()}
+        if lanes % setting.world_size and (saved["open"] or any(behind.values())):
+            raise StateError(
+                f"the state tells of items that were taken in {lanes} lanes, which {setting.world_size} ranks cannot "
+                "share out: go on with a number of ranks that divides them"
+            )
         for epoch, first, cursor, items in saved["open"]:
             lane = as_int(first) % lanes
             end = turn - behind.get(lane, 0) * lanes if as_int(epoch) == body["epoch"] else FURTHEST

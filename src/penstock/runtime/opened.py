@@ -28,7 +28,7 @@ from ..streams.balance import Balanced
 from ..streams.barren import Barren
 from ..streams.deal import Spread
 from ..streams.feed import Listed
-from ..streams.lanes import InTurns, Lanes
+from ..streams.lanes import InTurns, Lanes, WholeRun
 from ..streams.opening import Came, Opening, last
 from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
@@ -41,24 +41,14 @@ PACKED_AGAIN = (
 )
 """What a change may not do to the past of rows that are packed some at a time."""
 
-LANES = 48
 _SOON = 1024  # rows of which is known at once that they are still there
 
 
-def lanes_for(world_size: int) -> int:
-    """How many lanes a run has that does not say: many world sizes divide them."""
-    return -(-LANES // world_size) * world_size
-
-
-def misfit_of(lanes: int, world_size: int) -> str:
-    """What is wrong with so many lanes on so many ranks."""
-    if lanes % world_size == 0:
-        return ""
-    fits = ", ".join(str(w) for w in range(1, lanes + 1) if lanes % w == 0)
-    return (
-        f"{lanes} lanes cannot be dealt out to {world_size} ranks; with these lanes world_size can be {fits} (the "
-        "pipeline has steps whose yield depends on the data, so it runs as lanes; choose lanes= once for a run)"
-    )
+def lane_share(lanes: int, rank: int, world_size: int) -> tuple[int, int]:
+    """The share of the lanes that a rank reads, as a rank and a number of ranks: all of them where the ranks do not
+    divide the lanes.
+    """
+    return (0, 1) if lanes % world_size else (rank, world_size)
 
 
 @dataclass(frozen=True)
@@ -209,10 +199,12 @@ def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stre
 
 
 def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> Opened:
-    """Any other flow: the lanes of this rank in turn, and over them the tail. The tree is compiled once for all."""
+    """Any other flow: the lanes of this rank in turn, or its share of what all lanes give, and over them the tail. The
+    tree is compiled once for all.
+    """
     if setting.cost is not None:
         require_indexed(builder.root, "Loader(balance=...)", "pack from known lengths, or leave it out")
-    found, rank, ranks = laned(builder.root), setting.rank, setting.world_size
+    found, (rank, ranks) = laned(builder.root), lane_share(lanes, setting.rank, setting.world_size)
     parts, streams = dict[int, Opening](), dict[int, Stream]()
     top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
     mine, readers, barren = range(rank, lanes, ranks), dict[int, Reader](), Barren(lanes // ranks, endless(found.flow))
@@ -229,6 +221,7 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
     stream = Lanes(lanes, rank, ranks, limit, opened, barren, partial(each.wide, here))
+    ours = stream if ranks == setting.world_size else WholeRun(stream, setting.rank, setting.world_size)
 
     def undrawn(path: Path, epoch: int) -> list[int]:
         stream.open_all()
@@ -240,7 +233,7 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
         epoch = epoch if limit is None else 0
         return {**dict.fromkeys(at["at"]), **{lane: last(streams[int(lane)], epoch, given[lane]) for lane in given}}
 
-    tail = Opening(builder.leaves, hired, Spread(), given=(rows, stream if limit is None else FirstPass(stream)))
+    tail = Opening(builder.leaves, hired, Spread(), given=(rows, ours if limit is None else FirstPass(ours)))
     given = tail.open(top, ONCE)
     if setting.turns > 1:
         given = InTurns(given, setting.turn, setting.turns)

@@ -24,7 +24,8 @@ from ..base.seams import world, write_whole
 from ..base.urls import local
 from ..errors import ConfigError, StateError, storage, storage_error
 from .cursor import unseal
-from .states import OnMismatch, moment_of, require_equal_stands, stand_of
+from .opened import lane_share
+from .states import OnMismatch, has_all_lanes, moment_of, require_equal_stands, stand_of
 
 T = TypeVar("T")
 
@@ -179,17 +180,22 @@ def read_states(
         moment = _chosen(folder, held, step)
         files = held[moment]
         first = _read(folder / files[0])
-        others = _needed(moment.ranks, None if "journal_of" in first else share)
+        others = _needed(moment.ranks, first, share)
         return moment.step, [first, *(_read(folder / files[rank]) for rank in others)]
 
     return _looked(folder, look)
 
 
-def _needed(ranks: int, share: tuple[int, int] | None) -> list[int]:
-    """The ranks whose states one of us needs beside that of rank 0, with which all of them are compared: those that
-    share lanes with it, whatever the number of lanes.
+def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None) -> list[int]:
+    """The ranks whose states one of us needs beside the first, with which all of them are compared: those that share
+    lanes with it; all ranks where it reads all lanes.
     """
-    rank, common = (0, 1) if share is None else (share[0], gcd(share[1], ranks))
+    rank, ranks_now = share or (0, 1)
+    if "journal_of" not in first and "lanes" in first:
+        if has_all_lanes(first):
+            return []
+        rank, ranks_now = lane_share(as_int(first["lanes"]), rank, ranks_now)
+    common = 1 if share is None or "journal_of" in first else gcd(ranks_now, ranks)
     return [other for other in range(1, ranks) if (other - rank) % common == 0]
 
 

@@ -40,7 +40,7 @@ from ..types import Json
 from .cursor import seal, unseal
 from .delivery import Delivery
 from .in_lanes import ledger_in
-from .opened import Opened, lanes_for, misfit_of, open_lanes, open_positions, same_past
+from .opened import Opened, lane_share, open_lanes, open_positions, same_past
 from .setting import Setting
 from .settling import Ledger
 from .states import MISMATCHES, OnMismatch, check_lanes, entries_of, logged_notes, merged, of_another
@@ -71,9 +71,7 @@ class Session:
         self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
         self.spread = spread_of(setting.rank, setting.world_size, self.group, setting.remainder, setting.turns)
-        self.lanes: int = 1 if self.group else setting.lanes or lanes_for(setting.world_size)
-        if not self.group and (misfit := misfit_of(self.lanes, setting.world_size)):
-            raise ConfigError(misfit)
+        self.lanes: int = 1 if self.group else setting.lanes or setting.world_size
         self._record = first_record(self.spread, tail_of(self.flow))
         self.records: tuple[StepRecord, ...] = (self._record,)
         self.given_before: tuple[GivenBefore, ...] = ()
@@ -84,7 +82,7 @@ class Session:
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes, self.ledger = list[str](), Ledger()
         self.budget = Budget(setting.bytes_ahead)
-        self._items, self._samples, self._warned = 0, Counter[str](), False
+        self._items, self._samples, self._warned, self._warned_of_lanes = 0, Counter[str](), False, False
         self._unchanged: dict[str, Any] | None = None  # the attributes before a change that is being made
         self._hold(*self._reached(None))
 
@@ -97,6 +95,16 @@ class Session:
     def description(self) -> Json:
         """What the run is."""
         return self._base.description
+
+    @property
+    def lane_share(self) -> tuple[int, int]:
+        """The share of the lanes that this rank reads, as a rank and a number of ranks."""
+        return lane_share(self.lanes, self.setting.rank, self.setting.world_size)
+
+    @property
+    def reads_all_lanes(self) -> bool:
+        """Whether each of several ranks reads the whole run, as they cannot share out its lanes."""
+        return not self.group and self.lane_share[1] < self.setting.world_size
 
     def reopen(self, cursor: Json) -> None:
         """Open the current tree, and go where the cursor says."""
@@ -124,7 +132,7 @@ class Session:
     def _reached(self, cursor: Json, check: Callable[[Opened], None] | None = None) -> tuple[Opened, Delivery]:
         """The current tree, opened where the cursor says; `check` looks at what came before that."""
         opened = self._opened(self.setting.window, self.executor)
-        wide = max(256, SINGLE // self.group) if self.group else 256 * (self.lanes // self.setting.world_size)
+        wide = max(256, SINGLE // self.group) if self.group else 256 * (self.lanes // self.lane_share[1])
         most, room, form = self.setting.most, self.budget.most // 4, self.setting.form
         out = Delivery(opened.stream, opened.builder.leaves, wide, most, room, form)
         out.seek(self.epoch, opened.first if cursor is None else cursor)
@@ -182,6 +190,17 @@ class Session:
                 "every time: seed what shuffles in the function, and say so by from_iterable(..., identity='v1')",
                 few(names), "gives its" if len(names) == 1 else "give their",
             )  # fmt: skip
+
+    def warn_of_lanes(self) -> None:
+        """Say what it costs that each rank reads all lanes; once, on the first rank."""
+        if not self.reads_all_lanes or self._warned_of_lanes or self.setting.rank:
+            return
+        self._warned_of_lanes, ranks = True, self.setting.world_size
+        logging.getLogger("penstock").warning(
+            "%d ranks cannot share out %d lane%s, so each of them reads and computes all samples of the run and keeps "
+            "its rows of each step; to share the work, begin a run with lanes= a multiple of the ranks",
+            ranks, self.lanes, "s" * (self.lanes > 1),
+        )  # fmt: skip
 
     def start(self) -> None:
         """Make the next item now, so that the workers are busy behind it."""
@@ -370,11 +389,9 @@ class Session:
 
     def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:
         """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none takes the state's."""
-        rank, ranks = self.setting.rank, self.setting.world_size
         if not self.group and self.setting.lanes is None and "lanes" in body:
             self.lanes = as_int(body["lanes"])
-            if misfit := misfit_of(self.lanes, ranks):
-                raise StateError(misfit)
+        rank, ranks = self.lane_share
         mine = range(rank, 0 if self.group else self.lanes, ranks)
         check_lanes(body, cursors, self.lanes, mine)
         if self.group:
@@ -382,7 +399,7 @@ class Session:
         cursor: dict[str, Json] = {
             "at": {str(lane): cursors[lane] for lane in mine},
             "turn": as_int(body["turn"]),
-            "ended": sorted(lane for lane in entries_of(body, "ended") if lane in mine),  # as they are written
+            "ended": sorted({lane for lane in entries_of(body, "ended") if lane in mine}),  # as they are written
         }
         return cursor if "drawn" not in body else {**cursor, "drawn": len(range(rank, as_int(body["drawn"]), ranks))}
 
@@ -427,7 +444,9 @@ class Session:
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
         """Other weights from a position of the mixture on; returns that position."""
-        cursor, alone = self.out.cursor(), self.setting.world_size == 1 or (bool(self.group) and not self.spread.whole)
+        cursor = self.out.cursor()
+        # What all ranks see alike.
+        alone = not self.spread.whole if self.group and self.setting.world_size > 1 else self.lane_share[1] == 1
 
         def reached(path: Path) -> Place:
             stand = self._stand(path, self.epoch, cursor)

@@ -46,7 +46,15 @@ def ranks_differ(state: Any, ranks: int) -> bool:
     """Whether each of so many ranks has a state of its own, and a load needs all of them: cursors of lanes, journals,
     what was taken.
     """
-    return ranks > 1 and isinstance(state, Mapping) and any(n in state for n in ("lanes", "journal_of", "settling"))
+    if ranks == 1 or not isinstance(state, Mapping):
+        return False
+    body = cast("Mapping[str, Any]", state)
+    return "journal_of" in body or "settling" in body or ("lanes" in body and not has_all_lanes(body))
+
+
+def has_all_lanes(body: Mapping[str, Any]) -> bool:
+    """Whether a state has the cursors of all lanes: that of one rank, or of ranks that each read all lanes."""
+    return isinstance(body["at"], Mapping) and len(cast("Mapping[str, Any]", body["at"])) == body["lanes"]
 
 
 def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
@@ -165,7 +173,8 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
         return body, cursors
     turns = [as_int(other.get("turn")) for other in bodies]
     ended = [lane for other in bodies for lane in entries_of(other, "ended")]
-    drawn = {"drawn": sum(as_int(other.get("drawn")) for other in bodies)} if "drawn" in body else {}
+    shares = bodies[:1] if has_all_lanes(body) else bodies
+    drawn = {"drawn": sum(as_int(other.get("drawn")) for other in shares)} if "drawn" in body else {}
     return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
 
 

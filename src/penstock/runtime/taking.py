@@ -162,6 +162,12 @@ def check_lanes_taken(session: Session) -> None:
             "take() of a pipeline whose yield depends on the data gives its rows one by one: leave out the batch() and "
             "the limit() above, and count and batch what was taken"
         )
+    if session.reads_all_lanes:
+        raise ConfigError(
+            f"take() on {session.setting.world_size} ranks of a pipeline whose yield depends on the data: the run has "
+            f"{session.lanes} lanes, which these ranks cannot share out; begin the run with lanes= a multiple of every "
+            "number of ranks that it may have"
+        )
     if session.setting.world_size > 1 and not endless(session.flow):
         raise ConfigError(
             "take() over several ranks of a pipeline whose yield depends on the data needs one that never ends, since "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from ..base.cursors import as_int, bad_cursor, lane_number, stands_at
+from ..base.random import key_of, permutations, tweaked
 from ..base.rows import empty_rows, join_rows
 from ..base.seams import world
 from ..types import Json
@@ -16,6 +17,8 @@ from .barren import Barren
 from .stream import Stream, Tap, joined
 from .trail import After, Chunk, Every, Fixed, Offset, Trail
 from .work import Pace
+
+_KEY = key_of("rounds of ranks")
 
 
 class _Lane:
@@ -231,6 +234,44 @@ def _found(cursor: Any) -> _Found:
         return _Found(turn, drawn, at, set(map(as_int, cursor.get("ended", []))))
     except (KeyError, TypeError, AttributeError) as error:
         raise bad_cursor(cursor, "the cursors of lanes") from error
+
+
+class WholeRun:
+    """One rank's items of a run whose lanes the ranks cannot share out: each rank reads all lanes, and keeps one item
+    of every round of `ranks` items.
+
+    Which one is a permutation keyed by the turn at which the round begins: in a fixed order, a mixture that alternates
+    would give each rank one source. The cursor is that of the run after whole rounds, so all ranks stand alike.
+    """
+
+    def __init__(self, lanes: Lanes, rank: int, ranks: int) -> None:
+        self._lanes, self._rank, self._ranks = lanes, rank, ranks
+
+    def cursor(self) -> Json:
+        return self._lanes.cursor()
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        self._lanes.seek(epoch, cursor)
+
+    def close(self) -> None:
+        self._lanes.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        parts, turns, total, ranks = list[Chunk](), list[int](), 0, self._ranks
+        while total < n * ranks:
+            chunk, first = self._lanes.pull(n * ranks - total), -total % ranks
+            if not (count := len(chunk.values)):
+                break
+            turns += [cast("Turned", chunk.trail).after(item) for item in range(first, count, ranks)]
+            parts.append(chunk)
+            total += count
+        if not parts:
+            return Chunk([], empty_rows(0), Fixed(self.cursor()))
+        values, rows, trail = joined(parts)
+        slots = permutations(ranks, tweaked(_KEY, np.asarray(turns)))[:, self._rank]
+        picks = np.arange(len(turns)) * ranks + slots
+        picks = picks[picks < total]  # the last round of a pass may have no item for us
+        return Chunk([values[pick] for pick in picks.tolist()], rows.take(picks), Every(trail, ranks, total))
 
 
 class InTurns:

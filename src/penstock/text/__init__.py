@@ -5,7 +5,7 @@ A padded batch has the form of packed rows, with a document a row, so one functi
 >>> import penstock as ps
 >>> documents = ps.from_sequence([[5, 6, 7], [8, 9]])
 >>> packed, padded = documents.pack(5).batch(1), documents.batch(2, collate=Padded())
->>> next(iter(ps.Loader(packed.map(CausalLM()), lanes=1)))["labels"].tolist()
+>>> next(iter(packed.map(CausalLM())))["labels"].tolist()
 [[-100, 6, 7, -100, 9]]
 >>> padded.map(CausalLM())[0]["labels"].tolist()
 [[-100, 6, 7], [-100, 9, -100]]

@@ -75,7 +75,7 @@ class CausalLM:
 
     >>> import penstock as ps
     >>> rows = ps.from_sequence([[5, 6, 7], [8, 9]]).pack(6).batch(1)
-    >>> batch = next(iter(ps.Loader(rows.map(CausalLM(("labels", "cu_seqlens"), shift=True)), lanes=1)))
+    >>> batch = next(iter(rows.map(CausalLM(("labels", "cu_seqlens"), shift=True))))
     >>> batch["labels"].tolist(), batch["cu_seqlens"].tolist()
     ([[6, 7, -100, 9, -100, -100]], [0, 3, 5, 6])
     """

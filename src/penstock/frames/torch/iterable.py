@@ -96,6 +96,8 @@ class IterableDataset(_Iterable):
             self._rank, self._world_size, self._lanes, remainder=self._remainder, turn=turn, turns=turns
         )  # fmt: skip
         session = Session(self._dataset.compiled.of(flow), setting, None)
+        if turn == 0:
+            session.warn_of_lanes()
         return _Turns(session, self._passes[turn])
 
 
