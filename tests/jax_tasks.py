@@ -130,8 +130,8 @@ def mixed() -> ps.Dataset:
 
 RUNS: dict[str, Callable[[int], tuple[ps.Dataset, dict[str, Any]]]] = {
     "indexed": lambda world: (mixed().batch(12 // world), {}),
-    "packed": lambda world: (mixed().map(document).pack(16), {}),
-    "buffered": lambda world: (mixed().filter(lambda x: x % 5).shuffle_buffer(96), {}),
+    "packed": lambda world: (mixed().map(document).pack(16), {"lanes": 6}),
+    "buffered": lambda world: (mixed().filter(lambda x: x % 5).shuffle_buffer(96), {"lanes": 6}),
     "journal": lambda world: (mixed().map(failing).batch(12 // world), {"on_error": "quarantine"}),
 }
 """Runs whose global steps do not depend on the number of ranks, or (in lanes) whose items come to them in turn."""

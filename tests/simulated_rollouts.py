@@ -33,7 +33,7 @@ class Rollouts:
         self.random = random.Random(self.seed)
         self.over = [False] * self.ranks
         self.flight: list[dict[str, Any]] = [{} for _ in range(self.ranks)]
-        self.loaders = [ps.Loader(self.make(), rank=rank, world_size=self.ranks) for rank in range(self.ranks)]
+        self.loaders = [ps.Loader(self.make(), rank=r, world_size=self.ranks, lanes=48) for r in range(self.ranks)]
 
     def load(self, saved: dict[str, Any] | None) -> Rollouts:
         """Go on from a checkpoint, whatever the ranks were then."""

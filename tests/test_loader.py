@@ -411,11 +411,6 @@ def test_a_loader_has_a_length_where_a_pass_has_one() -> None:
         assert [len(list(loader)) for _ in range(2)] == [len(loader)] * 2
 
 
-def test_a_world_size_that_lanes_cannot_serve_is_refused_with_those_they_can():
-    with pytest.raises(ps.ConfigError, match=r"12 lanes.*5 ranks.*1, 2, 3, 4, 6, 12"):
-        ps.Loader(by_lanes(), rank=0, world_size=5, lanes=LANES)
-
-
 def test_a_missing_rank_is_named_by_its_lanes():
     _, states = lockstep(by_lanes, 3, 4)
     with ps.Loader(by_lanes(), lanes=LANES) as loader, pytest.raises(ps.StateError, match=r"lanes \[1, 4, 7, 10\]"):

@@ -480,8 +480,3 @@ def test_lanes_are_elastic(make: Any) -> None:
         return ps.Loader(make(), rank=rank, world_size=world, lanes=12, remainder="keep")
 
     assert_elastic(loader, worlds=(1, 2, 3, 4, 6), steps=60)
-
-
-def test_a_world_that_cannot_be_served_is_refused_with_those_that_can() -> None:
-    with pytest.raises(ps.errors.ConfigError, match="2"):
-        ps.Loader(numbers(9).filter(recipes.most), lanes=4, rank=0, world_size=3, remainder="keep")

@@ -127,7 +127,7 @@ def test_an_iterator_shows_where_it_stands() -> None:
     assert repr(it) == "DatasetIterator of 12 items, at item 2 of pass 0: words (48 rows) -> batch(4)"
     streamed = iter(words().filter(bool))
     next(streamed)
-    assert "48 lanes, in pass 0, 1 sample given since it was opened" in repr(streamed)
+    assert "1 lane, in pass 0, 1 sample given since it was opened" in repr(streamed)
 
 
 def test_a_loader_shows_its_rank_and_where_it_stands() -> None:

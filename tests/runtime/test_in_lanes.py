@@ -223,7 +223,7 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed() -> None:
         saved = run.save() if dice.random() < 0.7 else saved
         run.close()
     assert saved is not None
-    reference = dict(ps.Loader(make()).take(4000))
+    reference = dict(ps.Loader(make(), lanes=48).take(4000))
     found = {uid: value for uid, value, _ in saved["settled"]}
     assert len(found) == len(saved["settled"]) > 300
     assert all(reference[uid] == value for uid, value in found.items())

@@ -121,7 +121,7 @@ def test_every_step_resumes(name: str, make: Stage) -> None:
     assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=3)  # over two passes
 
 
-@pytest.mark.slow  # at every position, in 48 lanes
+@pytest.mark.slow  # at every position
 @pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
 def test_every_step_resumes_at_every_position(name: str, make: Stage) -> None:
     steps = 24 if name in ENDLESS else None

@@ -247,8 +247,8 @@ def assert_elastic(
     items in `switch_at` (default: after one round, and half-way), its states are sent through JSON, and the list of
     them is loaded on every rank of each other world. A stop is moved up to a multiple of both worlds. At the end of a
     pass less than a step may be left out. `rows(item)` takes an item apart where ranks group rows in other ways: the
-    rows of a batch. `steps` items are compared (default: the first pass, at most 1,000). In a pipeline of lanes the
-    order of the ranks holds until the first lane ends: give fewer `steps` than that.
+    rows of a batch. `steps` items are compared (default: the first pass, at most 1,000). Give a pipeline of lanes the
+    same `lanes=` on all numbers of ranks; its order holds until the first lane ends: give fewer `steps` than that.
 
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(20)).shuffle(seed=1)

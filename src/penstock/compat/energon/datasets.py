@@ -53,6 +53,11 @@ class SavableDataset:
         if self.once is None:
             raise IndexedError(f"len() of {self.name}: how many items there are is known when they were packed")
         rank, world_size = config.place()
+        if lanes % world_size:
+            raise IndexedError(
+                f"len() of {self.name}: {world_size} ranks cannot share out the {lanes} lanes of the run, so how many "
+                "items each has is known when they were given"
+            )
         if has_tail(self.core.flow):  # batches are those of a rank, whatever its lanes
             return self.once(world_size, 0)[rank]
         return sum(self.once(lanes, 0)[rank::world_size])
