@@ -18,6 +18,7 @@ import pytest
 import penstock as ps
 from helpers import numbers
 from penstock.base.random import VERSION
+from penstock.runtime.iterator import DatasetIterator
 from penstock.testing import recipes
 
 FILE = Path(__file__).parent / "golden" / "orders-v3.json"
@@ -90,7 +91,7 @@ IN_LANES = "four lanes"
 
 def keys_of(ds: ps.Dataset) -> Iterator[Key]:
     """Source, epoch and index of every sample of the items of a dataset."""
-    it = iter(ds)
+    it = DatasetIterator(ds, lanes=48)
     for _ in it:
         yield from it.keys()
 

@@ -84,10 +84,14 @@ def over(make: Callable[[], ps.Dataset], worlds: Sequence[int], steps: int = 3, 
     found, states = list[Keys](), list[Any]()
     for world in worlds:
         loaders = job(make, world, **options)
-        for loader in loaders if states else ():
-            loader.load_state_dict(states)
-        found += keys_of_steps(loaders, steps)
-        states = states_of(loaders)
+        try:
+            for loader in loaders if states else ():
+                loader.load_state_dict(states)
+            found += keys_of_steps(loaders, steps)
+            states = states_of(loaders)
+        finally:
+            for loader in loaders:
+                loader.close()
     return found
 
 
@@ -118,10 +122,11 @@ def test_random_pipelines_go_on_over_any_ranks(recipe: Any, data: st.DataObject)
     workers = data.draw(st.integers(0, 2), "workers")
     try:
         want = uninterrupted(make, worlds[0], 2 * len(worlds))
-    except ps.errors.DataError as error:
+        found = over(make, worlds, 2, workers=workers)
+    except ps.errors.DataError as error:  # also where the lanes of one rank have no sample
         assume("gave no sample" not in str(error))
         raise
-    assert over(make, worlds, 2, workers=workers) == want
+    assert found == want
 
 
 @pytest.mark.slow
@@ -238,11 +243,11 @@ def test_items_are_taken_by_ranks_that_share_the_lanes_only() -> None:
     def make() -> ps.Dataset:
         return numbers().filter(recipes.most).repeat()
 
-    with pytest.raises(ps.ConfigError, match=r"1 lanes, which these ranks cannot share out; begin the run with lanes="):
+    with pytest.raises(ps.ConfigError, match=r"1 lane, which these ranks cannot share out; begin the run with lanes="):
         job(make, 2, None, lanes=1)[0].take(1)
     (alone,) = job(make, 1, None)
     alone.take(3)
-    with pytest.raises(ps.StateError, match="1 lanes, which 2 ranks cannot share out"):
+    with pytest.raises(ps.StateError, match="1 lane, which 2 ranks cannot share out"):
         job(make, 2, None)[0].load_state_dict(alone.state_dict())
 
 

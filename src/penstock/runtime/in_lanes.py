@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ..base.cursors import as_int, lane_number
 from ..errors import StateError
 from ..graph.history import FURTHEST
+from ..graph.shown import counted
 from ..streams.deal import Spread
 from ..types import Json
 from .setting import Setting
@@ -123,8 +124,8 @@ def ledger_in(body: Mapping[str, Any], spread: Spread, setting: Setting, lanes: 
         behind = {lane_number(lane): as_int(rounds) for lane, rounds in saved["behind"].items()}
         if lanes % setting.world_size and (saved["open"] or any(behind.values())):
             raise StateError(
-                f"the state tells of items that were taken in {lanes} lanes, which {setting.world_size} ranks cannot "
-                "share out: go on with a number of ranks that divides them"
+                f"the state tells of items that were taken in {counted(lanes, 'lane')}, which {setting.world_size} "
+                "ranks cannot share out: go on with a number of ranks that divides them"
             )
         for epoch, first, cursor, items in saved["open"]:
             lane = as_int(first) % lanes
@@ -137,6 +138,8 @@ def ledger_in(body: Mapping[str, Any], spread: Spread, setting: Setting, lanes: 
                 raise nobody_takes(len(numbers))
             if lane % setting.world_size == setting.rank:
                 ours.marks |= {Address(epoch, item): LaneMark(first, cursor) for item in numbers}
+    except StateError:
+        raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(error) from error
     ours.behind = {lane: rounds for lane, rounds in behind.items() if lane % setting.world_size == setting.rank}

@@ -27,6 +27,7 @@ from ..graph.edits import Edit, changed, edit_from_json, mixtures, own_pass
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
 from ..graph.reweigh import Place, ends, refused_inside, reweighed
+from ..graph.shown import counted
 from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved
 from ..ops.shards import without_witnesses
@@ -197,9 +198,9 @@ class Session:
             return
         self._warned_of_lanes, ranks = True, self.setting.world_size
         logging.getLogger("penstock").warning(
-            "%d ranks cannot share out %d lane%s, so each of them reads and computes all samples of the run and keeps "
+            "%d ranks cannot share out %s, so each of them reads and computes all samples of the run and keeps "
             "its rows of each step; to share the work, begin a run with lanes= a multiple of the ranks",
-            ranks, self.lanes, "s" * (self.lanes > 1),
+            ranks, counted(self.lanes, "lane"),
         )  # fmt: skip
 
     def start(self) -> None:

@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..graph.build import Builder
 from ..graph.edits import changed, settled_mixture
 from ..graph.ends import endless
+from ..graph.shown import counted
 from ..graph.tail import laned, tail_of
 from ..streams.stream import Stream
 from ..streams.work import Hired
@@ -165,8 +166,8 @@ def check_lanes_taken(session: Session) -> None:
     if session.reads_all_lanes:
         raise ConfigError(
             f"take() on {session.setting.world_size} ranks of a pipeline whose yield depends on the data: the run has "
-            f"{session.lanes} lanes, which these ranks cannot share out; begin the run with lanes= a multiple of every "
-            "number of ranks that it may have"
+            f"{counted(session.lanes, 'lane')}, which these ranks cannot share out; begin the run with "
+            "lanes= a multiple of every number of ranks that it may have"
         )
     if session.setting.world_size > 1 and not endless(session.flow):
         raise ConfigError(

@@ -201,7 +201,9 @@ class Work:
         if done is None:
             return self._again(unit)
         # What the streams below took counts too: cheap work over dear items must not pile them up.
-        self.pace.took(len(unit), done.seconds + self._pulled)
+        seconds = done.seconds + self._pulled
+        if len(unit) >= self.pace.size or seconds > 0.004:  # smaller units were asked for at an earlier pace
+            self.pace.took(len(unit), seconds)
         return mended, done
 
     def _room(self) -> int:
