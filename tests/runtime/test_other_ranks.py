@@ -35,7 +35,8 @@ def mixed() -> ps.Dataset:
 
 def packed(method: Any) -> ps.Dataset:
     documents = numbers().map(lambda x: {"tokens": [x] * (x % 7 + 1)})
-    return documents.pack(8, method, **({} if method == "concat_split" else {"open_rows": 4})).repeat()
+    options: Any = {} if method == "concat_split" else {"open_rows": 4}
+    return documents.pack(8, method, **options).repeat()
 
 
 MAKES: dict[str, Callable[[], ps.Dataset]] = {
