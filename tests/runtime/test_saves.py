@@ -417,13 +417,16 @@ def test_saved_on_some_ranks_restored_on_others(kind: str, before: int, after: i
 @given(st.integers(1, 24), st.integers(1, 24), st.integers(1, 4))
 def test_a_rank_reads_what_it_needs_and_all_together_read_all(saved: int, now: int, times: int) -> None:
     lanes = saved * now * times
-    read = [{0, *_needed(saved, (rank, now))} for rank in range(now)]
+    first = {"lanes": lanes, "at": {str(lane): None for lane in range(0, lanes, saved)}}
+    read = [{0, *_needed(saved, first, (rank, now))} for rank in range(now)]
     for rank in range(now):
         assert {lane % saved for lane in range(rank, lanes, now)} <= read[rank]
-    assert set[int]().union(*read) == set(range(saved)) == {0, *_needed(saved, None)}
+    assert set[int]().union(*read) == set(range(saved)) == {0, *_needed(saved, first, None)}
     assert sum(map(len, read)) <= 2 * saved * now
     if saved == now:
         assert all(one == {0, rank} for rank, one in enumerate(read))
+    alone = {"lanes": saved, "at": {"0": None}}  # which other ranks may not share out
+    assert saved % now == 0 or all({0, *_needed(saved, alone, (rank, now))} == {*range(saved)} for rank in range(now))
 
 
 @pytest.mark.parametrize("kind", KINDS)
