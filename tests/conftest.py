@@ -70,23 +70,6 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-<<<<<<< HEAD
-@pytest.fixture(scope="module")
-def one_lane() -> Iterator[None]:
-    """Flows in lanes have one by default, so that items come in the order of the stream itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.runtime.opened.LANES", 1)
-        yield
-
-
-@pytest.fixture
-def few_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flows in lanes have six by default instead of 48; each costs time when a run begins or resumes."""
-    monkeypatch.setattr("penstock.runtime.opened.LANES", 6)
-
-
-=======
->>>>>>> 4488c07 (Lanes are as many as the ranks at the start of a run, and any number of ranks goes on with a run)
 def pytest_collection_finish() -> None:
     """What was imported stays: no collection of garbage looks at it again, of which tests and the interpreter do many."""
     gc.collect()

@@ -113,13 +113,11 @@ def test_a_window_that_is_too_large_is_no_damage(before: bytes, tmp_path: Path, 
     assert len(whole(path)) == 3000 * (2 if before else 1)
 
 
-def test_a_stale_or_spoiled_copy_is_refused(tmp_path: Path, home: Path, suffix: str) -> None:
+def test_a_stale_copy_is_made_again_and_a_spoiled_one_refused(tmp_path: Path, home: Path, suffix: str) -> None:
     path = packed(tmp_path, suffix)
     whole(path)
     packed(tmp_path, suffix, BODY * 2)
-    with pytest.raises(DataError, match="made for another version of this file"):
-        open_files(path)
-    assert index_lines(path, rebuild=True) == 6000
+    assert len(whole(path)) == 6000
     (copy,) = (home / ".cache" / "penstock").rglob("code.jsonl")
     copy.write_bytes(b"{}\n")
     with pytest.raises(DataError, match=rf"{copy}, kept for this file, is damaged or not ours"):
@@ -238,9 +236,15 @@ def test_csv_is_typed(csv: Path, home: Path, monkeypatch: pytest.MonkeyPatch) ->
     ]
     assert source.describe() == {"format": "csv", "rows": 3, "columns": ["score", "id"]}
     assert index_lines(csv) == 3
+
+
+def test_csv_that_was_exported_anew_is_converted_again(csv: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = whole(csv)
     age(csv)
-    with pytest.raises(DataError, match="another version"):
-        open_files(csv)
+    assert whole(csv) == rows and not caplog.records
+    body = CSV.replace("0.5", "0.7").encode()
+    csv.write_bytes(PACKERS[csv.suffix](body) if csv.suffix != ".csv" else body)
+    assert whole(csv)[0]["score"] == 0.7 and len(caplog.records) == 1
 
 
 def test_a_column_that_changes_its_type_late_is_that_type_throughout(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -26,7 +27,7 @@ from penstock.base import machine, seams
 from penstock.base.progress import Progress
 from penstock.base.seams import LocalDisk, Stat
 from penstock.errors import ConfigError, DataError, StorageError
-from penstock.sources import index_lines, open_files, sidecar
+from penstock.sources import index_files, index_lines, open_files, sidecar
 
 
 class Failing(LocalDisk):
@@ -106,22 +107,57 @@ def older(data: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [stale_size, stale_time, older])
-def test_a_stale_index_is_refused_with_its_remedies(data: Path, change: Callable[[Path], None]) -> None:
+def test_a_stale_index_is_made_again(
+    data: Path, change: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
     whole(data)
     change(data)
-    with pytest.raises(DataError, match="made for another version of this file") as caught:
-        open_files(data)
-    for part in (str(data), str(beside(data)), "penstock index --rebuild", "delete", "made again"):
-        assert part in str(caught.value)
-    assert ("copied without its times" in str(caught.value)) == (change is not stale_size)
-    with pytest.raises(DataError, match="another version"):
-        index_lines(data)
     rows = len(data.read_text().split())
-    assert index_lines(data, rebuild=True) == rows
-    assert len(whole(data)) == rows
-    change(data)
-    beside(data).unlink()
-    assert len(whole(data)) == rows
+    for _ in range(2):
+        assert len(whole(data)) == rows == index_lines(data)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ([f"changed since indexed or converted, so this is done again: {data}"] * (change is stale_size))
+    before = beside(data).read_bytes()
+    open_files(data)
+    assert beside(data).read_bytes() == before
+
+
+def test_files_that_changed_are_logged_in_one_line(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = [data.with_name(f"{number}.jsonl") for number in range(7)]
+    for rows in (3, 4):
+        for path in files:
+            path.write_text("1\n" * rows)
+        assert len(open_files(files)) == 7 * rows
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f"{files[4]} and 2 more")
+
+
+def test_a_folder_that_was_copied_is_read_without_a_word(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tar(data.with_name("x.tar"), [("a.txt", b"a"), ("b.txt", b"b")])
+    pq.write_table(pa.table({"x": [1, 2]}), data.with_name("x.parquet"))
+    index_lines(data.with_name("x.tar"))
+    index_files([data.with_name("x.parquet")], checksum=True)
+    whole(data)
+    there = tmp_path / "there"
+    there.mkdir()
+    for path in data.parent.iterdir():
+        shutil.copyfile(path, there / path.name)
+        age(there / path.name)
+    assert whole(there / data.name) == list(range(100))
+    assert [len(open_files(there / f"x.{name}")) for name in ("tar", "parquet")] == [2, 2]
+    assert not caplog.records
+
+
+def test_checksums_of_a_file_that_was_written_anew_are_made_again(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = data.with_name("x.parquet")
+    for value in (1, 2):  # files of one size
+        pq.write_table(pa.table({"x": [value]}), path)
+        age(path, value)
+        index_files([path], checksum=True)
+        assert open_files(path).read(np.array([0])) == [{"x": value}]
+    assert len(caplog.records) == 1
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -240,10 +276,19 @@ def test_a_read_only_folder_uses_the_cache(data: Path, home: Path) -> None:
     assert not beside(data).exists()
     (kept,) = (home / ".cache" / "penstock").rglob("*.penstock-lines")
     assert whole(data) == list(range(100))
-    age(data)
-    with pytest.raises(DataError, match="another version") as caught:
-        open_files(data)
-    assert str(kept) in str(caught.value)
+    data.write_text("7\n")
+    with seams.pretend(disk=Failing(closed=data.parent)):
+        assert whole(data) == whole(data) == [7]
+    assert kept.exists() and not beside(data).exists()
+
+
+def test_a_stale_index_in_a_read_only_folder_is_made_again_in_the_cache(data: Path) -> None:
+    whole(data)
+    data.write_text("7\n")
+    before = beside(data).read_bytes()
+    with seams.pretend(disk=Failing(closed=data.parent)):
+        assert whole(data) == whole(data) == [7]
+    assert beside(data).read_bytes() == before
 
 
 def test_a_cache_that_was_given_is_used(data: Path, tmp_path: Path) -> None:

@@ -244,6 +244,17 @@ def process() -> int:
     return os.getpid()
 
 
+def is_running(process: int) -> bool:
+    """Return whether this machine runs a process of this number."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
+
+
 class Stopped(Protocol):
     """What has items at hand up to `stop`."""
 

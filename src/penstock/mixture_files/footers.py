@@ -38,7 +38,7 @@ def lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
     for path in paths:
         kept = sidecar.place(path, cache)
         stamp = sidecar.decode(seams.world.store.read(str(kept), 0, sidecar.HEADER)) if kept.exists() else None
-        if stamp is None:
+        if stamp is None or stamp.data[:2] != sidecar.stat(path)[:2]:
             return None
         total += stamp.total
     return total

@@ -88,7 +88,7 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
-    with _looking(cache):
+    with _looking(cache), sidecar.one_log_line():
         look_at(given := _given(paths))  # what is an object is not asked for what may lie in folders
         return _opened(given, format, columns, cache, lengths, split, where, dtype, eos)
 

@@ -2,14 +2,15 @@
 
 A catalog holds size, time and rows of every file, and of small files of lines where each row begins. Whoever opens the
 files takes a lock, makes the catalog or compares it with the files as they are, and notes when that was. Another
-process that comes within a minute takes its word. Every file is compared once more when its first row is read.
+process that comes within a minute, while the first one runs, compares a few of the files and believes it of the others.
+Every file is compared once more when its first row is read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from ..types import Ints
 from . import sidecar
 from .chain import File, starts_of
 from .columnar import Arrow
+from .identity import keyed
 from .line_index import offsets_of
 from .lines import Offsets
 from .paths import PACKED, places
@@ -33,6 +35,7 @@ MANY = 32
 """Files from which on they have a catalog."""
 
 _SMALL = 64 << 10  # bytes of a file of lines up to which it has no index of its own
+_SOME = 8  # files that every process compares with the catalog
 _MINUTE = 60_000_000_000
 _VERSION = 1
 
@@ -41,12 +44,10 @@ Open = Callable[[Path, Offsets | None], File]
 
 
 class Kind(NamedTuple):
-    """How files are read. With `small`, small ones are lines and get no index of their own. With `strict` a file that
-    changed since is refused; without it all are looked at anew."""
+    """How files are read. With `small`, small ones are lines and get no index of their own."""
 
     spelled: list[str]
     small: bool
-    strict: bool
 
 
 class Catalog(NamedTuple):
@@ -66,6 +67,12 @@ class Catalog(NamedTuple):
         """Where the rows of a file begin, if that is known here."""
         found, rows = self.marks[self.cuts[number] : self.cuts[number + 1]], int(self.rows[number])
         return Offsets(self.path, found[: rows + 1], found[rows + 1 :]) if found.size else None
+
+    def holds_same(self, other: Catalog) -> bool:
+        """Return whether another catalog tells the same of its files, but for their times."""
+        told = (self.columns, self.types) == (other.columns, other.types)
+        arrays = (self.rows, other.rows), (self.marks, other.marks)
+        return told and all(np.array_equal(mine, theirs) for mine, theirs in arrays)
 
 
 class Late(Sequence[File]):
@@ -119,10 +126,13 @@ def of(
     with sidecar.locked(look.parent) as alone:
         kept = sidecar.place(stands, cache, "files")
         found = None if rebuild or not kept.exists() else _read(kept, look, len(paths))
-        if found is not None and _fresh(look):
+        if found is not None and _fresh(look) and not _changed(found, paths, keyed(len(paths), _SOME).tolist()):
             return found
-        if found is None or not _same(found, paths, kind.strict):
-            found = _made(paths, kept, look, kind.small, open_, ahead)
+        changed = [] if found is None else _changed(found, paths, range(len(paths)))
+        if found is None or changed:
+            before, found = found, _made(paths, kept, look, kind.small, open_, ahead)
+            if before is not None and not before.holds_same(found):
+                sidecar.log_changed(*changed)
             files, rows, body = Stat(len(paths), 0), int(found.rows.sum()), _encoded(found)
             with suppress(PenstockError):  # without a place to keep it, it is made anew every time
                 place = sidecar.keep(kept, sidecar.CATALOG, files, rows, body, alone, otherwise=local)
@@ -155,23 +165,18 @@ def _stands(paths: Sequence[Path], kind: Kind) -> Path:
 
 
 def _fresh(look: Path) -> bool:
-    """Whether another process compared the files with the catalog within the last minute."""
+    """Whether another process, which still runs, compared the files with the catalog within the last minute."""
     if not look.is_file():
         return False
     stamp = sidecar.decode(seams.world.disk.read(look))
-    if stamp is None or stamp.data.size == machine.process():
+    if stamp is None or stamp.data.size == machine.process() or not machine.is_running(stamp.data.size):
         return False
     return 0 <= int(machine.clock() * 1e9) - stamp.data.mtime <= _MINUTE
 
 
-def _same(found: Catalog, paths: Sequence[Path], strict: bool) -> bool:
-    for path, then in zip(paths, found.stats, strict=True):
-        if (now := sidecar.stat(path)) != then:
-            if strict and now[:2] != then[:2]:
-                remedy = "run `penstock index --rebuild` over all the files that are read together, or delete "
-                raise sidecar.stale(found.path, path, then, now, f"{remedy}{found.path}")
-            return False
-    return True
+def _changed(found: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
+    """Return those of some files that are others than when the catalog was made."""
+    return [paths[number] for number in numbers if sidecar.stat(paths[number]) != found.stats[number]]
 
 
 def _made(

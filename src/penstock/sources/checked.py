@@ -137,9 +137,8 @@ def of_copy(copy: Path, origin: Path, held: Held, kind: int) -> Checked:
 
 def of_data(path: Path, held: Held, cache: str | Path | None) -> Checked:
     """A file of the user's: compared where checksums of it were made, and not where there are none."""
-    kept = sidecar.place(path, cache, "sums")
-    known = kept.exists() and sidecar.check(kept, sidecar.SUMS, path, summed=True)
-    return Checked(path, path, held, kept if known else None, sidecar.SUMS)
+    known = sidecar.place(path, cache, "sums").exists()
+    return Checked(path, path, held, make(path, cache, False) if known else None, sidecar.SUMS)
 
 
 def make(path: Path, cache: str | Path | None, rebuild: bool) -> Path:

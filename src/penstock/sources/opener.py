@@ -50,7 +50,6 @@ class Opener(NamedTuple):
         return catalog.Kind(
             [self.kind, *(self.columns or () if named else ()), *(str(each) for each in said if each is not None)],
             small=self.kind in ("jsonl", "text"),
-            strict=self.kind not in ("parquet", "arrow"),
         )
 
     def ahead(self, paths: Sequence[Path]) -> None:

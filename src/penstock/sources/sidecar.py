@@ -1,4 +1,4 @@
-"""What we keep beside data or in a cache: stamped files, refused when they are stale, damaged or not ours.
+"""What we keep beside data or in a cache: stamped files, made again when the data changed, refused when damaged.
 
 A kept file is a stamp and a body. The stamp is 96 bytes: magic, version, kind, the version of the data that the body
 was made from (size, times, number in the file system), a count, the size and the CRC-32 of the body, and a checksum of
@@ -13,8 +13,8 @@ import hashlib
 import logging
 import struct
 import zlib
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Generator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -39,7 +39,9 @@ _MAGIC = b"PENSTOCK"
 _VERSION = 3
 _NAME = 200  # bytes of a name, to which more is added
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
-_CHANGED = set[str]()
+_RELINKED = set[str]()
+_NAMED = 5  # files that a line of the log names
+_CHANGED: ContextVar[dict[str, None] | None] = ContextVar("changed", default=None)
 _SYSTEM = tuple(map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split()))
 
 T = TypeVar("T")
@@ -90,8 +92,10 @@ def kept(
 ) -> Path:
     """Where what `make` gives for this data is kept: as it was found there, or made now, by one process.
 
-    It goes to `otherwise` where its folder may not be written to. What is `summed` holds checksums of the data, and
-    serves a file that only moved (its number and when it was changed, but neither size nor time of its content).
+    It goes to `otherwise` where its folder may not be written to. If the data changed, it is made again, with a line in
+    the log unless the same comes out, as of a copy of the data with other times. What is `summed` holds checksums of
+    the data, and serves a file that only moved (its number and when it was changed, but neither size nor time of its
+    content).
     """
 
     places = [] if rebuild else [path, *([otherwise] if otherwise else [])]
@@ -102,6 +106,7 @@ def kept(
 
     def save(now: Stat, total: int, body: bytes, alone: bool) -> Path:
         hidden = rebuild and path.exists()  # what is there would be found first
+        note_change(places, kind, data, total, body)
         return keep(path, kind, now, total, body, alone, otherwise=None if hidden else otherwise)
 
     return _once(data, _lock(data, path), there, make, save)
@@ -158,18 +163,14 @@ def locked(folder: Path) -> contextlib.AbstractContextManager[bool]:
 
 
 def check(path: Path, kind: int, data: Path, *, summed: bool = False) -> bool:
-    """Whether a kept file was made from the data as it is now; one that only moved is to be looked at anew. A
-    `DataError` where the data has changed, or what is kept is damaged.
-    """
+    """Return whether a kept file was made from the data as it is now; raise `DataError` if it is damaged."""
     _is_file(path, data)
     with storage(path):
         stamp = decode(seams.world.store.read(str(path), 0, HEADER))
         now, size = stat(data), stat(path).size
     if stamp is None or stamp.kind != kind or size != HEADER + stamp.length:
         raise damaged(path, data)
-    if stamp.data[:2] != now[:2]:
-        raise stale(path, data, stamp.data, now, _remedy(path, data, kind))
-    return summed or stamp.data == now
+    return stamp.data[:2] == now[:2] if summed else stamp.data == now
 
 
 def body(path: Path, kind: int, data: Path) -> tuple[int, memoryview]:
@@ -220,7 +221,11 @@ def copy(target: Path, kind: int, data: Path, write: Callable[[BinaryIO], None],
     def there() -> Path | None:
         return note if not rebuild and target.exists() and note.exists() and check(note, kind, data) else None
 
-    _once(data, _lock(data, target), there, make, partial(keep, note, kind))
+    def save(now: Stat, total: int, body: bytes, alone: bool) -> Path:
+        note_change([] if rebuild else [note], kind, data, total, body)
+        return keep(note, kind, now, total, body, alone)
+
+    _once(data, _lock(data, target), there, make, save)
     if stat(target).size != body(note, kind, data)[0]:
         raise damaged(target, data)
     return target
@@ -243,14 +248,40 @@ def damaged(path: Path, data: Path) -> DataError:
     return DataError(f"{path}, kept for this file, is damaged or not ours: {remedy}", where=str(data))
 
 
-def stale(path: Path, data: Path, then: Stat, now: Stat, remedy: str) -> DataError:
-    """What is raised where a file is not the one any more that something was kept for."""
-    copied = " (of a folder that was copied without its times, as `cp -r` does, name all files)"
-    return DataError(
-        f"{path} was made for another version of this file ({_version(then)}; now it has {_version(now)}): {remedy}"
-        f"{copied if then.size == now.size else ''}",
-        where=str(data),
-    )
+def note_change(places: Sequence[Path], kind: int, data: Path, total: int, body: bytes) -> None:
+    """Log that data changed since a file was made from it, in the first of these places, that is now made again."""
+    for path in places:
+        if path.exists():
+            with storage(path):
+                stamp = decode(seams.world.store.read(str(path), 0, HEADER))
+            if stamp is not None and stamp[2:] != (total, len(body), zlib.crc32(body)):
+                log_changed(data)
+            return
+
+
+def log_changed(*files: Path) -> None:
+    """Log that files changed since they were indexed: at once, or at the end of a block of `one_log_line`."""
+    if (changed := _CHANGED.get()) is not None:
+        changed.update(dict.fromkeys(map(str, files)))
+        return
+    names = ", ".join(map(str, files[:_NAMED])) + (f" and {len(files) - _NAMED} more" if len(files) > _NAMED else "")
+    logging.getLogger("penstock").warning("changed since indexed or converted, so this is done again: %s", names)
+
+
+@contextlib.contextmanager
+def one_log_line() -> Generator[None]:
+    """Collect the files that changed since they were indexed, and log them together when the block ends."""
+    if _CHANGED.get() is not None:
+        yield
+        return
+    changed = dict[str, None]()
+    before = _CHANGED.set(changed)
+    try:
+        yield
+    finally:
+        _CHANGED.reset(before)
+        if changed:
+            log_changed(*map(Path, changed))
 
 
 def stat(path: Path) -> Stat:
@@ -275,8 +306,8 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
             "and keep data still during a run",
             where=name,
         )
-    if now.inode == then.inode and name not in _CHANGED:
-        _CHANGED.add(name)
+    if now.inode == then.inode and name not in _RELINKED:
+        _RELINKED.add(name)
         logging.getLogger("penstock").warning(
             "%s: it got another link, name or owner while it was in use, or other content with its time put back: keep "
             "data still during a run",
@@ -330,9 +361,7 @@ def _checksum(head: bytes) -> bytes:
     return hashlib.blake2b(head, digest_size=HEADER - _FIELDS.size).digest()
 
 
-def _remedy(path: Path, data: Path, kind: int = LINES) -> str:
-    if kind == DOCUMENTS:
-        return f"delete {path}, and it is made again"
+def _remedy(path: Path, data: Path) -> str:
     return f"run `penstock index --rebuild {data}`, or delete {path}, and it is made again"
 
 

@@ -33,6 +33,7 @@ class Listed(Protocol):
     def column(self, name: str, /) -> Iterator[Any]: ...
 
 
+@sidecar.one_log_line()
 def lengths_of(
     files: Sequence[File],
     column: str | Counts,
