@@ -14,7 +14,7 @@ import pytest
 from foreign_formats import MDS, mds_rows, write_mds
 from native_writers import streaming
 from penstock.errors import ConfigError, DataError
-from penstock.sources import open_files
+from penstock.sources import index_files, open_files
 from penstock.sources.mds import decoder
 from penstock.sources.mds_index import Column
 from penstock.testing.asserts import difference
@@ -152,6 +152,29 @@ def test_shards_of_folders_that_were_merged(tmp_path: Path) -> None:
     (tmp_path / "mds" / "index.json").write_text(json.dumps({"shards": listed, "version": 2}))
     source = open_files(tmp_path / "mds")
     assert not difference(source.read(np.arange(20)), mds_rows(10) + mds_rows(10))
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_an_index_above_the_folders_of_the_shards_is_enough(depth: int, tmp_path: Path) -> None:
+    shards = list[Any]()
+    for number in range(2):
+        below = "/".join(["x"] * (depth - 1) + [str(number)])
+        folder = tmp_path / "data" / below
+        write_mds(folder, mds_rows(10))
+        for shard in json.loads((folder / "index.json").read_text())["shards"]:
+            shard["raw_data"]["basename"] = f"{below}/{shard['raw_data']['basename']}"
+            shards.append(shard)
+        (folder / "index.json").unlink()
+    (tmp_path / "index.json").write_text('{"of": "another tool"}')
+    (tmp_path / "data" / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    rows = open_files(tmp_path / "data").read(np.arange(20))
+    assert not difference(rows, mds_rows(10) + mds_rows(10))
+    assert len(open_files(sorted(folder.glob("*.mds")))) == 10
+    assert index_files([*folder.glob("*.mds")], checksum=True)
+    shards[-1]["raw_data"]["basename"] = "elsewhere.mds"
+    (tmp_path / "data" / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    with pytest.raises(DataError, match=r"index\.json does not list it"):
+        open_files(sorted(folder.glob("*.mds")))
 
 
 def test_an_index_json_that_is_data_is_read_as_data(tmp_path: Path) -> None:

@@ -113,6 +113,38 @@ def test_duplicates_are_refused_by_name(data: Path) -> None:
         find([str(data / "a" / "1.jsonl"), str(data / "b" / ".." / "a" / "1.jsonl")])
 
 
+def test_two_links_to_one_file_are_two_files(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "blobs" / "0f").write_text('{"a": 1}\n')
+    links = [tmp_path / "data" / f"{number}.jsonl" for number in range(2)]
+    for link in links:
+        link.symlink_to("../blobs/0f")
+    assert find(tmp_path / "data") == find(links) == links
+    assert list(ps.read(tmp_path / "data")) == [{"a": 1}, {"a": 1}]
+    with pytest.raises(ConfigError, match="meant twice"):
+        find([links[0], *links])
+    for target in ("1.jsonl", "last.jsonl"):  # a link to what is a file of the set itself
+        (tmp_path / "data" / ("last.jsonl" if target == "1.jsonl" else "more.jsonl")).symlink_to(target)
+        with pytest.raises(ConfigError, match=r"(last|more)\.jsonl' is meant twice"):
+            find(tmp_path / "data")
+
+
+@pytest.mark.parametrize("scheme", ["s3:", "gs:", "https:", "file:"])
+def test_folders_that_are_named_like_a_scheme_are_folders(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="is missing"):
+        find(scheme)
+    (tmp_path / scheme).mkdir()
+    with pytest.raises(ConfigError, match="holds no data files"):
+        find(scheme)
+    (tmp_path / scheme / "x.jsonl").write_text('{"a": 1}\n')
+    for path in (scheme, f"./{scheme}/x.jsonl", "*/*.jsonl", "**/*.jsonl"):
+        assert list(ps.read(path)) == [{"a": 1}]
+
+
 @pytest.mark.parametrize(
     ("name", "format"),
     [

@@ -78,15 +78,18 @@ def is_glob(path: str) -> bool:
 def local(path: str | Path) -> Path:
     """The path of this machine that a user names. URLs are refused by name: nothing is written to stores.
 
+    A relative path that begins like a URL (a folder named `s3:`) becomes absolute, so that it stays a path.
+
     >>> local("file:///a/b"), local("a/b")
     (PosixPath('/a/b'), PosixPath('a/b'))
     """
     text = spellable(path)
     if not is_url(text):
         try:
-            return Path(path).expanduser()
+            found = Path(path).expanduser()
         except RuntimeError as error:
             raise ConfigError(f"{text}: {error} Write the path without ~, or set HOME") from None
+        return found.absolute() if is_url(f"{found}/") else found
     if scheme_of(text) in ("file", "local"):
         return Path("/" + spelled_out(text).split("://", 1)[1].lstrip("/"))
     raise ConfigError(

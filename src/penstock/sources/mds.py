@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..errors import ConfigError, DataError
 from . import meta, sidecar
 from .checked import Checked, Wanted, of_data
 from .held import Shared
-from .mds_index import Column, Shard, columns_of, shards_of
+from .mds_index import Column, Shard, columns_of, indexes_of, shards_of
 from .records import BROKEN, Records, counted, headed
 from .remember import remembered
 
@@ -54,20 +54,27 @@ def open_mds(wanted: Wanted, /) -> Records:
 
 
 def _listed(origin: Path, shared: Shared, cache: str | Path | None) -> Shard:
-    """What the index beside a shard says of it."""
-    index = origin.with_name("index.json")
-    if not index.is_file():
-        raise ConfigError(f"{origin}: there is no index.json beside it, which says what a shard of MDS holds")
+    """Return what the index of a shard says of it: the one beside it, or one of a folder above that lists it."""
 
-    def read() -> tuple[int, dict[str, Shard]]:
+    def read(index: Path) -> tuple[int, dict[str, Shard]]:
         of_data(index, shared.files, cache).whole()
         shards = shards_of(meta.read(index), index)
-        return sidecar.stat(index).size, {Path(name).name: shard for shard in shards for name in shard.basenames}
+        return sidecar.stat(index).size, {str(PurePosixPath(name)): one for one in shards for name in one.basenames}
 
-    shards = shared.decoded.get(("index", index, sidecar.stat(index)), read)
-    if origin.name not in shards:
-        raise DataError("the index.json beside it does not list it", where=str(origin))
-    return shards[origin.name]
+    seen = None
+    for index, name in indexes_of(origin):
+        seen = seen or index
+        try:
+            shards = shared.decoded.get(("index", index, sidecar.stat(index)), partial(read, index))
+        except DataError:
+            if name == origin.name:
+                raise
+            continue  # another one's, in a folder above
+        if name in shards:
+            return shards[name]
+    if seen is not None:
+        raise DataError(f"{seen} does not list it", where=str(origin))
+    raise ConfigError(f"{origin}: there is no index.json beside or above it, which says what a shard of MDS holds")
 
 
 def _checked(data: Checked, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError
+
+_ABOVE = 4  # folders above that of a shard in which its index may lie
 
 
 class Column(NamedTuple):
@@ -25,6 +27,21 @@ class Shard(NamedTuple):
     size: int
     hashes: Mapping[str, str]
     columns: list[Column]
+
+
+def indexes_of(shard: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the indexes beside and above a shard, nearest first, and the name that the shard has in each.
+
+    `merge_index` of streaming writes one index above the folders of the shards.
+    """
+    index, name = shard.with_name("index.json"), shard.name
+    for _ in range(_ABOVE + 1):
+        if index.is_file():
+            yield index, name
+        folder = index.absolute().parent
+        if folder == folder.parent:
+            return
+        index, name = folder.with_name("index.json"), f"{folder.name}/{name}"
 
 
 def shards_of(found: Any, where: Path) -> list[Shard]:

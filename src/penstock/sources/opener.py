@@ -16,6 +16,7 @@ from .columnar import Arrow, Parquet
 from .held import Shared
 from .kinds import Kinds, Typed, compare
 from .lines import Offsets
+from .mds_index import indexes_of
 from .paths import TABLES
 from .sizes import lengths_of
 from .tokens import Ids, open_tokens
@@ -77,7 +78,7 @@ class Opener(NamedTuple):
         plain = convert.plain(path, cache=cache, rebuild=rebuild, here=kind in _HERE)
         summed = kind in SUMMED or path.suffix.lower() == ".json"
         if checksum and summed:
-            beside = [path.with_name("index.json")] if kind in ("mds", "litdata") else []
+            beside = [index for index, _ in indexes_of(path)][:1] if kind in ("mds", "litdata") else []
             for one in [*beside, *([path] if plain == path else [])]:
                 checked.make(one, cache, rebuild)
         data = None

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from ..base import seams
 from ..base.hints import chosen
 from ..base.seams import Entry
-from ..base.urls import before_glob, is_glob, parted, scheme_of
+from ..base.urls import before_glob, is_glob, is_url, parted, scheme_of
 from ..errors import ConfigError, StorageError
 from ..stores import Far, Stores, at, is_far, located, told
 from . import folders
@@ -118,13 +118,26 @@ def find(paths: str | Path | Sequence[str | Path], files: Files = folders.files)
     entries = [(at(entry.path), entry.link) for _, _, entry in matched]
     found = [path for path, _ in entries]
     seen: set[str] = set()
-    for path, real in zip(found, places(path.resolve() if link else path for path, link in entries), strict=True):
-        if real in seen:
-            raise ConfigError(
-                f"the file {str(path)!r} is meant twice by {_shown([*map(told, given)])}: name every file once"
-            )
-        seen.add(real)
+    for path, place in zip(found, places(found), strict=True):
+        if place in seen:
+            raise _twice(path, given)
+        seen.add(place)
+    for path, link in entries:
+        # Two links to one file are two files, as in the cache of a hub; a link and the file it leads to are one.
+        if link and not is_far(path) and seen.intersection(places(_led_to(path))):
+            raise _twice(path, given)
     return found
+
+
+def _led_to(link: Path) -> Iterator[Path]:
+    """Yield what a link leads to, link by link."""
+    while link.is_symlink():
+        link = link.parent / link.readlink()
+        yield link
+
+
+def _twice(path: Path, given: Iterable[str | Path]) -> ConfigError:
+    return ConfigError(f"the file {str(path)!r} is meant twice by {_shown([*map(told, given)])}: name every file once")
 
 
 def places(paths: Iterable[Path]) -> Iterator[str]:
@@ -391,7 +404,10 @@ def _inside(folder: Path) -> list[Entry]:
 
 def _listed(pattern: str) -> list[Entry]:
     try:
-        return seams.world.store.list(pattern)
+        found = seams.world.store.list(pattern)
+        if not is_far(pattern) and any(is_url(one.path) for one in found):  # of a folder that is named like a scheme
+            found = [one._replace(path=str(Path.cwd() / one.path)) for one in found]
+        return found
     except StorageError:  # of a store, without what is secret in a URL
         raise
     except OSError as error:
