@@ -68,3 +68,32 @@ def test_values_are_not_cut_off_by_the_types_of_python() -> None:
         held = column(kind, TIME, 5_000, TIME).slice(1, 1)
         assert python_values(held) == held.to_pylist()
     assert python_values(pa.array([None, 86_400_000], pa.date64()))[0] is None
+
+
+def test_a_value_beyond_those_of_python_is_told_with_its_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    times = pa.array([0, 2**62], pa.timestamp("us"))
+    pq.write_table(pa.table({"text": ["a", "b"], "when": times, "in": pa.array([{"x": t} for t in times])}), path)
+    assert [row["text"] for row in ps.read(path, columns=["text"])] == ["a", "b"]
+    for columns, name in ((["text", "when"], "when"), (["in"], "in")):
+        with pytest.raises(ps.DataError, match=rf"a\.parquet.*row 1.*the column '{name}': .*beyond"):
+            list(ps.read(path, columns=columns))
+    assert ps.read(path, columns=["when"])[0]["when"].year == 1970
+
+
+def test_reading_that_fails_for_many_rows_only_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        name = "broken"
+
+        def __len__(self) -> int:
+            return 8
+
+        def read(self, indices: Any) -> list[int]:
+            if len(indices) > 1:
+                raise AttributeError("no concat_batches")
+            return indices.tolist()
+
+    assert list(ps.from_sequence(Broken())) == list(range(8))  # type: ignore[arg-type]
+    assert list(ps.from_sequence(Broken()).batch(4))  # type: ignore[arg-type]
+    (record,) = caplog.records
+    assert "worked one by one, which is slow: AttributeError: no concat_batches" in record.getMessage()

@@ -43,7 +43,7 @@ RANKS: Final = 1 << 20
 METADATA: Final = 256 << 20
 """Bytes of a JSON or YAML file that describes data: `index.json`, `.info.json`, ledgers, table logs."""
 
-LINE: Final = 64 << 20
+LINE: Final = 256 << 20
 """Bytes of a line of text or JSON, and of a row of CSV."""
 
 ARRAY: Final = 256 << 20

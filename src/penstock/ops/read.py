@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.fallback import log_fallback
 from ..base.rows import Rows
 from ..errors import DataError, GivenUpError
 from ..sources.memory import Memory
@@ -72,7 +73,9 @@ class ReadOp(Op):
         except Exception as error:
             if len(rows) == 1 or isinstance(error, GivenUpError):
                 raise failed(rows, 0, self._cause(error)) from error
-            return [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
+            each = [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
+            log_fallback(self.named.name, error)
+            return each
         if len(found) != len(rows):
             raise DataError(f"read() gave {len(found)} samples for {len(rows)} indices", where=self.named.name)
         return found

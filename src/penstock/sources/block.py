@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..base.columnar import Columnar, Stack
 from ..errors import DataError
 from ..types import Ints
-from .rows import arrow, numbers_in_lists, rows_of, together, values_of
+from .rows import arrow, column_values, numbers_in_lists, rows_of, together
 
 FEW = 8
 """Rows for each part, up to which it pays to put them together before they are converted."""
@@ -68,7 +68,7 @@ class Columns(Mapping[str, Any]):
             place = self.arrow.schema.get_field_index(name)
             if place < 0:
                 raise KeyError(name)
-            self._made[name] = _column(self.arrow.column(place))
+            self._made[name] = _column(name, self.arrow.column(place))
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -84,11 +84,11 @@ class Columns(Mapping[str, Any]):
         return Columns, (self.arrow,)
 
 
-def _column(column: Any) -> Any:
+def _column(name: str, column: Any) -> Any:
     if str(column.type) in _STACKED or str(column.type) in ("uint64", "halffloat"):
         if not column.null_count:
             return column.to_numpy(zero_copy_only=False)
-    return values_of(column, None, True)
+    return column_values(name, column, None, True)
 
 
 class Form:
@@ -108,7 +108,7 @@ class Form:
     def row(self, batch: Any, row: int, views: bool) -> dict[str, Any]:
         """One row of a record batch, or of a table."""
         return {
-            name: column[row].as_py() if bare else values_of(column.slice(row, 1), None, views)[0]
+            name: column[row].as_py() if bare else column_values(name, column.slice(row, 1), None, views)[0]
             for name, column, bare in zip(self.names, batch.columns, self.bare, strict=True)
         }
 
@@ -196,7 +196,7 @@ class Block(Columnar):
             return column.to_pylist()  # as texts are stacked: no look at each of them
         if not self.form.plain[place]:
             return stack([row[name] for row in self.rows()], f".{name}")
-        return stack(values_of(column, None, True), f".{name}")  # what stacks arrays copies them
+        return stack(column_values(name, column, None, True), f".{name}")  # what stacks arrays copies them
 
 
 class OfColumns(ABC):

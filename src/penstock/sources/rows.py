@@ -51,8 +51,8 @@ def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dic
     share the memory of the table, which is right where that is a mapped file; otherwise they share a copy of just these
     rows, so that a sample kept for long does not keep all the rows it was stored with.
     """
-    columns = [values_of(column, indices, views) for column in table.columns]
     names: list[str] = table.schema.names
+    columns = [column_values(name, column, indices, views) for name, column in zip(names, table.columns, strict=True)]
     if not names:  # rows there are all the same
         return [{} for _ in range(table.num_rows if indices is None else len(indices))]
     if len(names) == 1:
@@ -79,6 +79,14 @@ def numbers_in_lists(kind: Any) -> bool:
     types = arrow("pyarrow.types")
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return lists and str(kind.value_type) in _NUMBERS
+
+
+def column_values(name: str, column: Any, indices: Ints | None, views: bool) -> list[Any]:
+    """Return the values of a column at these places, or all of them; an error names the column."""
+    try:
+        return values_of(column, indices, views)
+    except DataError as error:
+        raise DataError(f"the column {name!r}: {error}") from error
 
 
 def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..base.columnar import Columnar, Columnwise
+from ..base.fallback import log_fallback
 from ..base.groups import collate_each
 from ..base.machine import processor_time
 from ..base.random import generator
@@ -116,9 +117,12 @@ class Step:
             return self._timed(self.clock, values, rows, index) if self.clock else self._all(values, rows, index)
         except Miscounted:
             raise
-        except Exception:
+        except Exception as error:
             calls = self.calls(rows, index)
-            return [self._one(calls(i), values, rows, i) for i in range(len(values))]
+            each = [self._one(calls(i), values, rows, i) for i in range(len(values))]
+            if self.many and len(values) > 1:
+                log_fallback(self.name, error)
+            return each
 
     def _all(self, values: Sequence[Any], rows: Rows, index: Ints | None) -> Sequence[Any]:
         if self.kind in ("map", "filter", "flat", "may_skip"):
