@@ -228,3 +228,22 @@ def test_a_text_that_cannot_be_counted_is_named_by_file_and_row(tmp_path: Path) 
     with ps.Loader(ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded)), on_error="quarantine") as loader:
         list(loader)
         assert "b.jsonl, row 1: " in loader.journal[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"), [("<s> $A", [0, 1, 1, 2]), ("$A </s>", [0, 1, 1, 2]), ("<s> $A </s>", [0, 1, 1, 2])]
+)
+def test_no_end_comes_twice_where_a_template_adds_it(template: str, expected: list[int]) -> None:
+    tokenizers: Any = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"<s>": 0, "a": 1, "</s>": 2, "[UNK]": 3}, unk_token="[UNK]")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single=template, special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    both = Tokenise(made, special_tokens=True, bos=0, eos=2)
+    assert both("a a").tolist() == expected and both.counts(["a a", ""]) == [4, 2]
+    assert Tokenise(made, bos=0, eos=2)("a a").tolist() == expected
+    assert Tokenise(made, special_tokens=True, bos=3)("a")[0] == 3  # another one than that of the template
+    assert pickle.loads(pickle.dumps(both))("a a").tolist() == expected

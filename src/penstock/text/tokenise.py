@@ -21,6 +21,8 @@ from ..stores import is_far, located, told
 
 Tokens: TypeAlias = npt.NDArray[np.int32]
 
+_PROBE = "a"  # a text that tells what a template adds to it
+
 
 class Tokenise:
     """`int32` token ids of texts, or of a text field of mappings; many texts at a call.
@@ -35,8 +37,8 @@ class Tokenise:
             function that gives lists of ids for a list of texts.
         field: the field with the text, where samples are mappings.
         special_tokens: whether a tokenizer adds the special tokens of its own template.
-        bos: a token before every text.
-        eos: a token after every text.
+        bos: a token before every text; no second one where the template adds it.
+        eos: a token after every text; no second one where the template adds it.
         keep: fields to keep: samples are then mappings with `tokens` and these.
 
     Raises:
@@ -71,9 +73,9 @@ class Tokenise:
         self._path = located(tokenizer) if isinstance(tokenizer, str | Path) else None
         self.tokenizer: Any = tokenizer if self._path is None else told(tokenizer)
         self.field, self.special_tokens, self.bos, self.eos, self.keep = field, special_tokens, bos, eos, tuple(keep)
-        self._ends = [np.full(int(end is not None), end or 0, np.int32) for end in (bos, eos)]
         self.version = getattr(tokenizer, "version", None)
-        settings = {"special tokens": special_tokens or None, "bos": bos, "eos": eos}
+        once = special_tokens and (bos, eos) != (None, None)
+        settings = {"special tokens" + once * " once": special_tokens or None, "bos": bos, "eos": eos}
         ends = "".join(
             f", {name}" if value is True else f", {name} {value}"
             for name, value in settings.items()
@@ -85,7 +87,7 @@ class Tokenise:
             self._opened  # noqa: B018 - it takes its settings over now, not in several threads at once
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_opened"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_opened", "_ends")}
 
     def __call__(self, sample: Any) -> Any:
         """The tokens of one sample."""
@@ -95,7 +97,7 @@ class Tokenise:
         """The tokens of many samples."""
         texts = [self._text(sample) for sample in samples]
         try:
-            found = self._encode(texts)
+            found = self._encode(texts, self.special_tokens)
         except (PenstockError, ImportError, MemoryError, OSError):
             raise
         except BaseException as error:
@@ -164,12 +166,12 @@ class Tokenise:
             raise DataError(f"tokenise: the tokenizer gave an id over 32 bits: {error}") from None
         return np.concatenate([before, typed, after]) if before.size or after.size else typed
 
-    def _encode(self, texts: list[str]) -> list[Any]:
+    def _encode(self, texts: list[str], special: bool) -> list[Any]:
         tokenizer = self._opened
         if hasattr(tokenizer, "encode_batch"):
-            return [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=self.special_tokens)]
+            return [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=special)]
         if hasattr(tokenizer, "convert_tokens_to_ids"):
-            return tokenizer(texts, add_special_tokens=self.special_tokens)["input_ids"]
+            return tokenizer(texts, add_special_tokens=special)["input_ids"]
         return list(tokenizer(texts))
 
     def _known(self) -> str:
@@ -188,6 +190,19 @@ class Tokenise:
         if path.suffix == ".json" or path.is_absolute() or is_far(path):
             raise ConfigError(f"there is no tokenizer {tokenizer!r}")
         return tokenizer
+
+    @cached_property
+    def _ends(self) -> tuple[Tokens, Tokens]:
+        """The tokens before and after every text, without those that the template of the tokenizer adds itself."""
+        bos, eos = self.bos, self.eos
+        if self.special_tokens and (bos, eos) != (None, None):
+            bare, full = (list(self._encode([_PROBE], special)[0]) for special in (False, True))
+            starts = range(len(full) - len(bare) + 1)
+            begin = next((start for start in starts if full[start : start + len(bare)] == bare), 0)
+            bos = None if bos in full[:begin][:1] else bos
+            eos = None if eos in full[begin + len(bare) :][-1:] else eos
+        before, after = (np.full(int(end is not None), end or 0, np.int32) for end in (bos, eos))
+        return before, after
 
     @cached_property
     def _opened(self) -> Any:
