@@ -255,3 +255,20 @@ def test_decoding_in_a_pipeline_is_only_done_for_what_is_asked() -> None:
     assert ds[2]["json"] == 2
     with pytest.raises(DataError, match=r"3\.jpg"):
         ds[3]
+
+
+@pytest.mark.parametrize("orientation", range(1, 10))
+@pytest.mark.parametrize("form", ["jpeg", "png"])
+def test_pictures_are_turned_as_their_exif_says(form: str, orientation: int) -> None:
+    image: Any = pytest.importorskip("PIL.Image")
+    operations: Any = pytest.importorskip("PIL.ImageOps")
+    tag, file = image.Exif(), io.BytesIO()
+    tag[0x0112] = orientation
+    pixels = np.arange(8 * 16 * 3, dtype=np.uint8).reshape(8, 16, 3)
+    image.fromarray(pixels).save(file, form, exif=tag)
+    data = file.getvalue()
+    upright = np.asarray(operations.exif_transpose(image.open(io.BytesIO(data))).convert("RGB"))
+    assert np.array_equal(decode_image(data, "rgb8", orient=True), upright)
+    assert np.array_equal(np.asarray(decode_image(data, "pil", orient=True)), upright)
+    assert np.array_equal(Decode("rgb8", orient=True)({form: data})[form], upright)
+    assert decode_image(data, "rgb8").shape == (8, 16, 3)

@@ -42,11 +42,13 @@ KINDS: Mapping[str, tuple[str, str]] = {
 _FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "SGI", "TGA", "TIFF", "WEBP")
 _PCX = b"\x0a\x05\x01\x08"  # of 8 bits; with one plane it ends with 256 colours
 _PALETTE = 769
+_ORIENTATION = 0x0112  # the tag of EXIF
+_TURNS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()  # from 2 on
 _PNG = b"\x89PNG\r\n\x1a\n"
 _IMAGES = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
 
 
-def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "") -> Any:
+def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "", orient: bool = False) -> Any:
     """An image, decoded: `kind` is a container and a mode, in the words that WebDataset and Energon use.
 
     | kind | gives |
@@ -56,7 +58,8 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "") -> Any:
     | `torchrgb` (`torch`), `torchrgb8`, `torchl`, ... | torch, channels x height x width (`torchl`: height x width) |
     | `pilrgb` (`pil`), `pilrgba`, `pill` | a Pillow image, loaded |
 
-    Pixels are those that Pillow decodes; EXIF orientation is not applied. JPEG goes through simplejpeg where that is
+    Pixels are those that Pillow decodes. With `orient` they are turned and mirrored as the EXIF orientation of the file
+    says; else they lie as the camera held them. JPEG goes through simplejpeg where that is
     installed, which is faster, gives the same pixels, and tells a picture whose data ends too early. A `DataError`
     naming `key` for what is no image, is damaged or cut off, has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or has
     16 or 32 bits for a pixel's channel (they would be clipped).
@@ -69,9 +72,10 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "") -> Any:
     """
     container, mode = kind_of_image(kind)
     try:
-        pixels = None if container == "pil" else _jpeg(data, mode)
+        turn = _turn(data) if orient else None
+        pixels = None if container == "pil" or turn is not None else _jpeg(data, mode)
         if pixels is None:
-            image = _image(data, mode)
+            image = _image(data, mode) if turn is None else _image(data, mode).transpose(turn)
             if container == "pil":
                 return image
             pixels = np.array(image)
@@ -82,19 +86,19 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "") -> Any:
     return contained(pixels, container)
 
 
-def decode_part(name: str, data: bytes, kind: str | None = "torchrgb", *, key: str = "") -> Any:
+def decode_part(name: str, data: bytes, kind: str | None = "torchrgb", *, key: str = "", orient: bool = False) -> Any:
     """One part of a sample, decoded by the extension at the end of its name.
 
-    Images as `decode_image` does (`kind=None` leaves them), `json` and `jsn` as JSON, `txt`, `text` and `transcript` as
-    text, `cls`, `cls2`, `index`, `inx` and `id` as a number, `npy` as an array. All else stays bytes, pickles too: they
-    are code, not data.
+    Images as `decode_image` does (`kind=None` leaves them, `orient=True` turns them upright), `json` and `jsn` as JSON,
+    `txt`, `text` and `transcript` as text, `cls`, `cls2`, `index`, `inx` and `id` as a number, `npy` as an array. All
+    else stays bytes, pickles too: they are code, not data.
 
     >>> decode_part("json", b"[1, 2]"), decode_part("cls", b"7"), decode_part("mp4", b"..")
     ([1, 2], 7, b'..')
     """
     extension = name.rpartition(".")[2].lower()
     if extension in _IMAGES:
-        return data if kind is None else decode_image(data, kind, key=f"{key}.{name}" if key else name)
+        return data if kind is None else decode_image(data, kind, key=f"{key}.{name}" if key else name, orient=orient)
     decode = _DECODERS.get(extension)
     if decode is None:
         return data
@@ -108,11 +112,14 @@ def decode_part(name: str, data: bytes, kind: str | None = "torchrgb", *, key: s
 class Decode:
     """Decode all parts of samples; names that begin with `__` stay as they are.
 
+    With `orient` pictures are turned as their EXIF orientation says.
+
     >>> Decode(None)({"__key__": "001", "txt": b"a cat", "jpg": b"..."})
     {'__key__': '001', 'txt': 'a cat', 'jpg': b'...'}
     """
 
     kind: str | None = "torchrgb"
+    orient: bool = False
 
     def __post_init__(self) -> None:
         if self.kind is not None:
@@ -121,11 +128,19 @@ class Decode:
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         key = str(sample.get("__key__", ""))
         return {
-            name: decode_part(name, value, self.kind, key=key)
+            name: decode_part(name, value, self.kind, key=key, orient=self.orient)
             if isinstance(value, bytes) and not name.startswith("__")
             else value
             for name, value in sample.items()
         }
+
+
+def _turn(data: bytes) -> Any:
+    """Return the transposition of Pillow that stands a picture up; None where it stands or does not say."""
+    with opened_image(io.BytesIO(data)) as image:
+        orientation = image.getexif().get(_ORIENTATION)
+    turns = dict(enumerate(_TURNS, 2))
+    return _pillow().Transpose[turns[orientation]] if orientation in turns else None
 
 
 def opened_image(file: Any) -> Any:
