@@ -142,8 +142,8 @@ def test_columns_of_tables_take_the_order_of_the_first(tmp_path: Path) -> None:
         pq.write_table(table.select(["b", "a"] if number == 7 else ["a", "b"]), tmp_path / f"{number:02}.parquet")
     assert [list(row) for row in all_of(open_files(tmp_path))][6:9] == [["a", "b"]] * 3
     assert all_of(open_files(tmp_path, columns=["b"]))[7] == {"b": -7}
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "99.parquet")
-    with pytest.raises(DataError, match=r"99\.parquet: its columns are a, those of .*00\.parquet are a, b"):
+    pq.write_table(pa.table({"a": [1], "c": [1]}), tmp_path / "99.parquet")
+    with pytest.raises(DataError, match=r"99\.parquet: its columns are a, c, those of .*00\.parquet are a, b"):
         open_files(tmp_path)
 
 

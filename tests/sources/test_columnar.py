@@ -312,9 +312,9 @@ def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: 
     put("c", n=pa.array([2], pa.int32()), s=pa.array(["x"]).dictionary_encode())
     source = open_files(tmp_path / f"*.{suffix}")
     assert source.read(np.arange(3)) == [{"n": n, "s": "x"} for n in (1, None, 2)]
-    put("d", n=pa.array([2.5]), s=pa.array(["x"]))
+    put("d", n=pa.array(["2.5"]), s=pa.array(["x"]))
     with pytest.raises(
-        DataError, match=rf"d\.{suffix}: its column 'n' holds double, that of .*a\.{suffix} holds int32"
+        DataError, match=rf"d\.{suffix}: its column 'n' holds string, that of .*a\.{suffix} holds int32"
     ):
         open_files(tmp_path / f"*.{suffix}")
     assert len(open_files(tmp_path / f"*.{suffix}", columns=["s"])) == 4
@@ -323,10 +323,10 @@ def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: 
 @pytest.mark.parametrize("files", [3, 40])
 def test_types_are_compared_with_the_first_file_that_tells_them(tmp_path: Path, files: int) -> None:
     for number in range(files):
-        column = pa.nulls(1) if number == 0 else pa.array([1 if number < files - 1 else 0.5])
+        column = pa.nulls(1) if number == 0 else pa.array([1 if number < files - 1 else "a"])
         pq.write_table(pa.table({"n": column}), tmp_path / f"{number:02}.parquet")
     with pytest.raises(
-        DataError, match=rf"{files - 1:02}\.parquet: its column 'n' holds double, that of .*01\.parquet"
+        DataError, match=rf"{files - 1:02}\.parquet: its column 'n' holds string, that of .*01\.parquet"
     ):
         open_files(tmp_path / "*.parquet")
 
@@ -344,7 +344,6 @@ def test_structs_that_differ_in_the_name_of_their_first_field_are_refused(tmp_pa
         (pa.array([{"null": 1}]), pa.array([{"x": 1}])),
         (pa.array([{"page_views": 1}]), pa.array([{"pages": 1}])),
         (pa.array([{"a: int64, b": 1}]), pa.array([{"a": 1, "b": 1}])),
-        (pa.array([{"a": None}]), pa.array([{"a": 1, "b": 2}])),
         (pa.array([[1]]), pa.array([[1]], pa.list_view(pa.int64()))),  # rows are arrays here, lists there
     ],
 )

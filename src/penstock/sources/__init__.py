@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Iterable as Iterables
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from ..base import machine, seams
 from ..base.progress import Progress
@@ -30,6 +30,7 @@ from .select import Selected, Where, select
 from .sizes import lengths_of
 from .store import says_itself, token_column, written
 from .tokens import Ids, is_cache, lengths_of_files, of_one_type, open_cache
+from .unify import Tabular, Unified, has_schema
 
 __all__ = [
     "DECODED",
@@ -212,26 +213,53 @@ def _files(found: Sequence[Path], opener: Opener, rebuild: bool = False) -> tupl
     def types() -> csv.Types | None:
         return csv.settled(found, opener.cache, rebuild) if kind == "csv" and len(found) > 1 else None
 
+    several, unified = opener._replace(some=len(found) > 1), Unified()
+
     def open_(path: Path, offsets: Offsets | None = None) -> File:
-        file = opener._replace(types=types())(path, offsets)
+        file = several._replace(types=types())(path, offsets)
         first[:] = first or [file]
+        if isinstance(file, Tabular):
+            unified.add(file.own, path)
+            return file
         if kind == "tokens":
             of_one_type(file, first[0], found[0], path)
         in_order = again._replace(columns=first[0].columns, types=types())
         return alike(file, first[0], found[0], path, seen) or in_order(path)
 
+    def settled() -> Any:
+        if opener.columns is not None and unified.lacks(opener.columns):
+            again(found[0])  # says which column is missing
+        return unified.schema(_Reopened(found, several._replace(types=types())), opener.columns, opener.cache)
+
     if len(found) < catalog.MANY:
         with Progress("open files", len(found), "files") as progress:
             opener.ahead(found)
             files = [open_(path) for path in progress.each(found)]
+        if (schema := settled()) is not None:
+            last = again._replace(types=types(), columns=schema.names, schema=schema)
+            files = [file if has_schema(file, schema) else last(path) for file, path in zip(files, found, strict=True)]
         return files, outline_of(files, found)
-    known = catalog.of(found, opener.kept(), opener.cache, open_, opener.ahead, rebuild=rebuild)
+    known = catalog.of(found, opener.kept(), opener.cache, open_, settled, opener.ahead, rebuild=rebuild)
     if kind in TABLES and opener.bare is None:
         columns = known.columns
     elif kind == "text":
         columns = lines.text_columns(columns, found[0])
     outline = Outline(known.rows, columns, known.stats)
-    return catalog.Late(found, known, again._replace(columns=columns, types=known.types)), outline
+    last = again._replace(columns=columns, types=known.types, schema=known.arrow_schema())
+    return catalog.Late(found, known, last), outline
+
+
+class _Reopened(Sequence[Tabular]):
+    """Columnar files, each opened when it is asked for."""
+
+    def __init__(self, paths: Sequence[Path], opener: Opener) -> None:
+        self._paths, self._opener = paths, opener
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, number: Any) -> Any:
+        return cast(Any, self._opener(self._paths[cast(int, number)]))
 
 
 def _prepared(

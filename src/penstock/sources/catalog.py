@@ -30,6 +30,7 @@ from .identity import keyed
 from .line_index import offsets_of
 from .lines import Offsets
 from .paths import PACKED, places
+from .rows import arrow
 
 MANY = 32
 """Files from which on they have a catalog."""
@@ -37,7 +38,7 @@ MANY = 32
 _SMALL = 64 << 10  # bytes of a file of lines up to which it has no index of its own
 _SOME = 8  # files that every process compares with the catalog
 _MINUTE = 60_000_000_000
-_VERSION = 1
+_VERSION = 2
 
 Open = Callable[[Path, Offsets | None], File]
 """Opens one file; with offsets, where it needs no index of its own."""
@@ -58,10 +59,17 @@ class Catalog(NamedTuple):
     look: Path
     columns: list[str] | None
     types: dict[str, str] | None
+    schema: str | None
     stats: list[Stat]
     rows: Ints
     marks: npt.NDArray[np.uint32]
     cuts: Ints
+
+    def arrow_schema(self) -> Any:
+        """Return the schema of all files, where they differ."""
+        if self.schema is None:
+            return None
+        return arrow("pyarrow.ipc").read_schema(arrow().py_buffer(bytes.fromhex(self.schema)))
 
     def offsets(self, number: int) -> Offsets | None:
         """Where the rows of a file begin, if that is known here."""
@@ -70,7 +78,7 @@ class Catalog(NamedTuple):
 
     def holds_same(self, other: Catalog) -> bool:
         """Return whether another catalog tells the same of its files, but for their times."""
-        told = (self.columns, self.types) == (other.columns, other.types)
+        told = (self.columns, self.types, self.schema) == (other.columns, other.types, other.schema)
         arrays = (self.rows, other.rows), (self.marks, other.marks)
         return told and all(np.array_equal(mine, theirs) for mine, theirs in arrays)
 
@@ -115,6 +123,7 @@ def of(
     kind: Kind,
     cache: str | Path | None,
     open_: Open,
+    settled: Callable[[], Any],
     ahead: Callable[[Sequence[Path]], None],
     *,
     rebuild: bool = False,
@@ -130,7 +139,7 @@ def of(
             return found
         changed = [] if found is None else _changed(found, paths, range(len(paths)))
         if found is None or changed:
-            before, found = found, _made(paths, kept, look, kind.small, open_, ahead)
+            before, found = found, _made(paths, kept, look, kind.small, open_, settled, ahead)
             if before is not None and not before.holds_same(found):
                 sidecar.log_changed(*changed)
             files, rows, body = Stat(len(paths), 0), int(found.rows.sum()), _encoded(found)
@@ -185,6 +194,7 @@ def _made(
     look: Path,
     small: bool,
     open_: Open,
+    settled: Callable[[], Any],
     ahead: Callable[[Sequence[Path]], None],
 ) -> Catalog:
     stats = [sidecar.stat(path) for path in paths]
@@ -211,11 +221,14 @@ def _made(
             sidecar.unchanged(path, before, name=str(path))
             marks.append(found)
     rows, cuts = np.asarray(lengths, np.int64), starts_of([len(found) for found in marks])
-    return Catalog(kept, look, columns, types, stats, rows, np.concatenate(marks), cuts)
+    told: str | None = None
+    if (schema := settled()) is not None:
+        columns, told = list(schema.names), bytes(schema.serialize()).hex()
+    return Catalog(kept, look, columns, types, told, stats, rows, np.concatenate(marks), cuts)
 
 
 def _encoded(catalog: Catalog) -> bytes:
-    head = json.dumps([catalog.columns, catalog.types]).encode()
+    head = json.dumps([catalog.columns, catalog.types, catalog.schema]).encode()
     numbers = np.column_stack([np.asarray(catalog.stats, "<i8"), catalog.rows, np.diff(catalog.cuts)]).astype("<i8")
     return b"".join([len(head).to_bytes(8, "little"), head, numbers.tobytes(), catalog.marks.astype("<u4").tobytes()])
 
@@ -233,5 +246,5 @@ def _decoded(kept: Path, look: Path, body: memoryview, files: int) -> Catalog:
     numbers = np.frombuffer(body, "<i8", 6 * files, begin).reshape(files, 6).astype(np.int64)
     marks = np.frombuffer(body, "<u4", offset=begin + numbers.nbytes)
     stats = [Stat(*stat) for stat in numbers[:, :4].tolist()]
-    columns, types = json.loads(bytes(body[8:begin]))
-    return Catalog(kept, look, columns, types, stats, numbers[:, 4], marks, starts_of(numbers[:, 5]))
+    columns, types, schema = json.loads(bytes(body[8:begin]))
+    return Catalog(kept, look, columns, types, schema, stats, numbers[:, 4], marks, starts_of(numbers[:, 5]))

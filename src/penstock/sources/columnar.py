@@ -24,6 +24,7 @@ from .gather import Gather
 from .held import Shared
 from .kinds import kinds_of
 from .rows import arrow, check, leaves, mapped, opened, together
+from .unify import Conform
 
 _GROUPS = 64  # row groups of a file that are asked for their sizes; they speak for the others
 _MAPPED = 4096  # what a batch costs that lies in a mapped file: its description
@@ -55,18 +56,28 @@ class Parquet(OfColumns):
     slow = True
 
     def __init__(
-        self, path: Path, *, columns: Sequence[str] | None, shared: Shared, data: Checked | None = None
+        self,
+        path: Path,
+        *,
+        columns: Sequence[str] | None,
+        shared: Shared,
+        data: Checked | None = None,
+        schema: Any = None,
+        some: bool = False,
     ) -> None:
         self.path = self._path = path
         self._shared, self._stat = shared, sidecar.stat(path)
         self._data = data or Checked(path, path, shared.files)
         self._compare_footer()
-        schema, sizes, group = footer_of(path)
-        self.columns = _wanted(schema.names, columns, path)
-        self.types = kinds_of(schema, self.columns)
-        self._form = Form(arrow().schema([schema.field(name) for name in self.columns]))
+        footer, sizes, group = footer_of(path)
+        names = _wanted(footer.names, columns, path, some or schema is not None)
+        self.own: Any = arrow().schema([footer.field(name) for name in names])
+        self._conform = Conform(self.own, schema, path)
+        self.columns = self._conform.schema.names
+        self.types = kinds_of(self._conform.schema, self.columns)
+        self._form = Form(self._conform.schema)
         self._starts = starts_of(sizes)
-        self._group = group * len(self.columns) // max(len(schema.names), 1)
+        self._group = group * len(names) // max(len(footer.names), 1)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -95,27 +106,32 @@ class Parquet(OfColumns):
         pq: Any = arrow("pyarrow.parquet")
         self._data.compare(0, self._stat.size)
         with _named(self._path), opened(self._path) as raw, pq.ParquetFile(raw) as file:
+            if name in self.columns and name not in self._conform.names:
+                yield self._conform.column(name, None, len(self))
+                return
             _wanted(file.schema_arrow.names, [name], self._path)
             for group in range(file.num_row_groups):
                 column = file.read_row_group(group, columns=[name], use_threads=False).column(name)
                 self._whole(group, len(column))
                 self._require_held(group, _wrapped(raw, file, group, [name], {name: column}))
-                yield from column.chunks
+                yield from self._conform.column(name, column, len(column)).chunks
 
     def _decoded(self, group: int) -> tuple[int, Any]:
         pq: Any = arrow("pyarrow.parquet")
         sidecar.unchanged(self._path, self._stat, name=str(self._path))
         footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(opened(self._path))))
         if self._data.known():
-            for start, stop in _chunks(footer.row_group(group), self.columns):
+            for start, stop in _chunks(footer.row_group(group), self._conform.names):
                 self._data.compare(start, stop)
         # With the footer at hand opening is cheap, and a reader of one's own needs no lock. Threads are the loader's.
         # What lies in a store is on its way already, and is waited for by this thread, which Ctrl-C can stop.
         options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": False}
         with opened(self._path) as raw, pq.ParquetFile(raw, **options) as file:
-            table = file.read_row_group(group, columns=self.columns, use_threads=False).select(self.columns)
+            table = file.read_row_group(group, columns=self._conform.names, use_threads=False)
+            table = table.select(self._conform.names)
             self._whole(group, table.num_rows)
-            wrapped = _wrapped(raw, file, group, self.columns, table)
+            wrapped = _wrapped(raw, file, group, self._conform.names, table)
+        table = self._conform(table)
         return table.get_total_buffer_size(), (together([table]), wrapped)
 
     def _passed(self, start: int, stop: int) -> None:
@@ -134,7 +150,7 @@ class Parquet(OfColumns):
         footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(opened(self._path))))
         groups = np.unique(np.searchsorted(self._starts, indices, side="right") - 1).tolist()
         lacking = [group for group in groups if not self._shared.decoded.holds((self._path, group))]
-        parts = [part for group in lacking for part in _chunks(footer.row_group(group), self.columns)]
+        parts = [part for group in lacking for part in _chunks(footer.row_group(group), self._conform.names)]
         return [Range(str(self._path), start, stop) for start, stop in parts]
 
     def _whole(self, group: int, rows: int) -> None:
@@ -225,6 +241,8 @@ class Arrow(OfColumns):
         shared: Shared,
         data: Checked | None = None,
         origin: Path | None = None,
+        schema: Any = None,
+        some: bool = False,
     ) -> None:
         self._path, self._origin, self._shared = path, origin or path, shared
         self.path = self._origin
@@ -241,12 +259,14 @@ class Arrow(OfColumns):
                 self._data.compare(start, stop, memoryview(buffer))
             if self._is_file and reader.num_record_batches != len(index.sizes):
                 raise DataError("its footer does not fit its batches", where=str(self._origin))
-        self.columns = _wanted(names, columns, self._origin)
-        self.types = kinds_of(self._schema, self.columns)
+        chosen = _wanted(names, columns, self._origin, some or schema is not None)
+        self.own: Any = arrow().schema([self._schema.field(name) for name in chosen])
+        self._conform = Conform(self.own, schema, self._origin)
+        self.columns = self._conform.schema.names
+        self.types = kinds_of(self._conform.schema, self.columns)
         self._index, self._starts = index, starts_of(index.sizes)
-        chosen = arrow().schema([self._schema.field(name) for name in self.columns])
-        self._form = Form(chosen)
-        self._gather = Gather(chosen, len(index.sizes), self._mapped, self._held)
+        self._form = Form(self._conform.schema)
+        self._gather = Gather(self._conform.schema, len(index.sizes), self._mapped, self._held)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -256,7 +276,8 @@ class Arrow(OfColumns):
         sidecar.unchanged(self._path, self._stat, name=str(self._origin))
 
         with _named(self._origin, indices):
-            few = None if self._index.compressed or self._index.dictionaries else self._gather.take
+            stored = not (self._index.compressed or self._index.dictionaries or self._conform.changes)
+            few = self._gather.take if stored else None
             return of_batches(self._starts, indices, self._held, self._form, views=not self._index.compressed, few=few)
 
     def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
@@ -272,10 +293,13 @@ class Arrow(OfColumns):
     def column(self, name: str, /) -> Iterator[Any]:
         """One column, batch by batch, where it lies."""
         with _named(self._origin):
+            if name in self.columns and name not in self._conform.names:
+                yield self._conform.column(name, None, len(self))
+                return
             _wanted(self._schema.names, [name], self._origin)
             self._data.compare(0, self._stat.size, memoryview(self._mapped()))
             for batch in self._opened(self._mapped()) if not self._is_file else self._batches():
-                yield batch.column(name)
+                yield self._conform.column(name, batch.column(name), len(batch))
 
     def _batches(self) -> Iterator[Any]:
         reader = self._opened(self._mapped())
@@ -298,7 +322,7 @@ class Arrow(OfColumns):
         if index.compressed:
             plausible(memoryview(buffer), *index.bodies[number])
         if self._is_file and (index.compressed or index.dictionaries):
-            fields = sorted(schema.names.index(column) for column in self.columns)
+            fields = sorted(schema.names.index(column) for column in self._conform.names)
             batch = self._opened(buffer, fields).get_batch(number)
         elif index.dictionaries:
             whole = self._shared.decoded.get(self._path, lambda: self._all(buffer))
@@ -306,13 +330,14 @@ class Arrow(OfColumns):
         else:
             start, stop = index.places[number]
             batch = arrow("pyarrow.ipc").read_record_batch(buffer.slice(start, stop - start), schema)
-        batch = batch.select(self.columns)
+        batch = batch.select(self._conform.names)
         batch.validate()
         for column in batch.columns:
             check(column)
         if batch.num_rows != index.sizes[number]:
             raise DataError(f"batch {number} is damaged", where=str(self._origin))
-        return (batch.get_total_buffer_size() if index.compressed else _MAPPED), batch
+        made = self._conform(batch)
+        return (made.get_total_buffer_size() if index.compressed or made is not batch else _MAPPED), made
 
     def _all(self, buffer: Any) -> tuple[int, Any]:
         for body in self._index.bodies if self._index.compressed else []:
@@ -321,9 +346,12 @@ class Arrow(OfColumns):
         return sum(batch.get_total_buffer_size() for batch in whole) if self._index.compressed else _MAPPED, whole
 
 
-def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path) -> list[str]:
+def _wanted(names: Sequence[str], columns: Sequence[str] | None, path: Path, some: bool = False) -> list[str]:
+    """Return the columns to read, all if none are named; with `some`, those of them that are there."""
     if len(set(names)) != len(names):
         raise DataError(f"two columns have one name: {', '.join(names)}", where=str(path))
+    if some and columns is not None:
+        return [column for column in columns if column in names]
     for column in columns or ():
         if column not in names:
             raise ConfigError(f"{path}: there is no column {column!r}; the columns are {', '.join(names)}")

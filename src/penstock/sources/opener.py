@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..base import seams
 from ..errors import ConfigError, DataError
@@ -30,7 +30,9 @@ SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 
 class Opener(NamedTuple):
     """How the files of a source are opened, one by one: with indexes of our `own` in any case, or with new ones.
-    Lengths of the lists of a column that is `measured`, or tokens that are, are counted with an index.
+
+    Columns are those of `schema`, where files differ; with `some`, of those asked for the ones that a file has. Lengths
+    of the lists of a column that is `measured`, or tokens that are, are counted with an index.
     """
 
     kind: str
@@ -44,6 +46,8 @@ class Opener(NamedTuple):
     bare: str | None = None
     types: csv.Types | None = None
     measured: str | Counts | None = None
+    schema: Any = None
+    some: bool = False
 
     def kept(self) -> catalog.Kind:
         """What a catalog of such files has to say of them."""
@@ -66,11 +70,11 @@ class Opener(NamedTuple):
             lengths_of([file], self.measured, self.cache, self.rebuild, [path])
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
-        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _ = self
+        kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _, schema, some = self
         if kind == "csv":
             table = csv.table(path, cache=cache, types=types, rebuild=rebuild)
             data = checked.of_copy(table, path, shared.files, sidecar.TABLE)
-            return Arrow(table, columns=columns, shared=shared, data=data, origin=path)
+            return Arrow(table, columns=columns, shared=shared, data=data, origin=path, schema=schema, some=some)
         if kind == "tokens":
             return open_tokens(path, ids, cache, shared, rebuild, checksum)
         if kind in _FOLDERS and is_far(path):
@@ -90,9 +94,9 @@ class Opener(NamedTuple):
             data = data or checked.Checked(plain, path, shared.files)
             return opened(checked.Wanted(data, columns, cache, shared, rebuild))
         if kind == "parquet":
-            return Parquet(path, columns=columns, shared=shared, data=data)
+            return Parquet(path, columns=columns, shared=shared, data=data, schema=schema, some=some)
         if kind == "arrow":
-            table = Arrow(plain, columns=columns, shared=shared, data=data, origin=path)
+            table = Arrow(plain, columns=columns, shared=shared, data=data, origin=path, schema=schema, some=some)
             return table if bare is None else Bare(table, bare)
         if kind == "tar":
             if not (own or rebuild) and plain == path:
