@@ -244,3 +244,13 @@ def test_elements_of_an_array_are_not_shared_with_who_reads_next(tmp_path: Path)
         for row in source.read(np.arange(4)):
             row["tokens"].append(0)
         assert [row["tokens"] for row in source.read(np.arange(4))] == [[n] for n in range(4)]
+
+
+def test_lines_are_read_up_to_a_limit_that_documents_fit_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines._LONGEST >= 128 << 20
+    monkeypatch.setattr(lines, "_LONGEST", 20)
+    (tmp_path / "a.jsonl").write_text('"short"\n"0123456789012345678901"\n')
+    source = open_files(tmp_path / "a.jsonl")
+    assert source.read(np.array([0])) == ["short"]
+    with pytest.raises(DataError, match=r"line 2: a line of 25 bytes: rows of more than 20 are not read"):
+        source.read(np.array([1]))

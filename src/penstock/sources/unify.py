@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -223,7 +223,8 @@ class Conform:
         if not self.changes:
             return batch
         columns = [self.column(name, self._of(batch, name), batch.num_rows) for name in self.schema.names]
-        return type(batch).from_arrays(columns, schema=self.schema)
+        made = cast("Any", type(batch))
+        return made.from_arrays(columns, schema=self.schema)
 
     def _of(self, batch: Any, name: str) -> Any:
         return batch.column(name) if name in self.names else None
