@@ -131,10 +131,15 @@ class Dataset(Shows):
     @where_known
     def __len__(self) -> int:
         require_indexed(
-            self.flow, "len()", "iterate and count (DataLoader takes penstock.frames.torch.IterableDataset(ds))"
+            self.flow,
+            "len()",
+            "iterate and count (DataLoader and trainers take penstock.frames.torch.IterableDataset(ds))",
         )
         if self._size is None:
-            raise IndexedError("len() of an endless dataset; .limit(n) gives it a length")
+            raise IndexedError(
+                "len() of an endless dataset; .limit(n) gives it a length (DataLoader and trainers take "
+                "penstock.frames.torch.IterableDataset(ds))"
+            )
         return self._size
 
     @overload

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from example_counts import is_soak
-from penstock.frames.trainers import AllRanks, require_one_step, require_ranks, rest_or_next, states_of_all
+from penstock.frames.trainers import AllRanks, EvalLoader, require_one_step, require_ranks, rest_or_next, states_of_all
 from penstock.runtime.cursor import unseal
 from penstock.runtime.states import stand_of
 
@@ -130,6 +130,20 @@ def test_a_pass_that_was_counted_out_is_followed_by_the_next() -> None:
     first = next(items)
     assert sorted([first, *rest_or_next(loader)]) == [0, 1, 2]
     assert list(rest_or_next(ps.Loader(ps.from_sequence([])))) == []
+
+
+@pytest.mark.parametrize("keep", [lambda x: True, lambda x: x % 2])
+def test_every_evaluation_is_a_whole_pass_after_a_few_items_and_after_all_of_them(keep: Any) -> None:
+    ds = ps.from_sequence(range(6)).shuffle()
+    ds = ds.filter(keep) if keep(0) != 1 else ds
+    loader = EvalLoader(ps.Loader(ds, lanes=2, workers=1))
+    assert hasattr(loader, "__len__") == hasattr(ds, "__len__")
+    expected = list(loader)
+    for items in (1, len(expected), len(expected) + 1):
+        assert [x for _, x in zip(range(items), loader, strict=False)] == expected[:items]
+        assert list(loader) == expected
+    with pytest.raises(ps.ConfigError, match=r"never ends.*\.limit\(n\)"):
+        EvalLoader(ps.Loader(ds.repeat()))
 
 
 def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..base.sized import where_known
 from ..errors import ConfigError
+from ..graph.ends import endless
 from ..loader import Loader
 from ..runtime.cursor import unseal
 from ..runtime.states import ranks_differ, require_equal_stands, stand_of
@@ -114,7 +116,7 @@ class AllRanks:
         self._loader.load_state_dict(state_dict["ranks"])
 
 
-def rest_or_next(loader: Loader) -> Iterator[Any]:
+def rest_or_next(loader: Iterable[Any]) -> Iterator[Any]:
     """The rest of the pass; where nothing is left of it, the next one.
 
     Trainers count the items of a pass and never ask for one more, so they begin a pass with a loader that stands at the
@@ -155,4 +157,60 @@ def require_ranks(loader: Loader, world_size: int) -> None:
         raise ConfigError(
             f"the loader was made for world_size={found}, and the trainer has {world_size} processes: make it when "
             "they are known (after torch.distributed was initialised), or give it rank= and world_size="
+        )
+
+
+class EvalLoader:
+    """A loader for evaluation: every `for` gives the whole pass, however many items the one before it took.
+
+    Trainers take a few batches to try the evaluation out, and count those of a pass without asking for its end; a bare
+    loader would go on from there. Every evaluation gives the same items in the same order.
+
+    Args:
+        loader: gives the items of an evaluation. It belongs to this object from then on.
+
+    Raises:
+        ConfigError: for a loader whose passes never end.
+
+    >>> import penstock as ps
+    >>> loader = EvalLoader(ps.Loader(ps.from_sequence(range(3))))
+    >>> next(iter(loader)), list(loader), len(loader)
+    (0, [0, 1, 2], 3)
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        if loader._epoch_length is None and endless(loader._session.base):  # pyright: ignore[reportPrivateUsage]
+            raise ConfigError(
+                "the dataset of the eval loader never ends, and an evaluation is a whole pass: give the dataset an end "
+                "with .limit(n)"
+            )
+        self.loader, self._begin = loader, loader.state_dict()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.loader.load_state_dict(self._begin)
+        return iter(self.loader)
+
+    @where_known
+    def __len__(self) -> int:
+        return len(self.loader)
+
+
+def require_one_sharder(found: bool, world_size: int) -> None:
+    """Refuse data that were shared out by ranks found here, where Accelerate (the Trainer too) shares out once more.
+
+    Args:
+        found: whether rank and world size were found, and not given.
+        world_size: how many shares there are.
+
+    Raises:
+        ConfigError: where samples would be lost.
+
+    >>> require_one_sharder(True, 1)
+    """
+    state = sys.modules.get("accelerate.state")
+    if found and world_size > 1 and state is not None and state.PartialState._shared_state:
+        raise ConfigError(
+            f"the data are shared out between {world_size} ranks, and Accelerate, which runs here, would share each of "
+            "their parts out once more: give rank=0, world_size=1 where it prepares the DataLoader (transformers' and "
+            "TRL's trainers do), else this process's rank= and world_size="
         )

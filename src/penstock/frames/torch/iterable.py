@@ -15,6 +15,7 @@ from ...loader import Loader
 from ...runtime.session import Session
 from ...runtime.setting import Setting, place_of
 from ...streams.deal import Remainder
+from ..trainers import require_one_sharder
 
 try:
     import torch
@@ -47,7 +48,8 @@ class IterableDataset(_Iterable):
         remainder: as in `Loader`.
 
     Raises:
-        ConfigError: for a second `for` over a dataset that never ends.
+        ConfigError: for a second `for` over a dataset that never ends, and for ranks found here where Accelerate
+            shares out as well.
 
     >>> import penstock as ps
     >>> from torch.utils.data import DataLoader
@@ -68,6 +70,8 @@ class IterableDataset(_Iterable):
         remainder: Remainder = "drop",
     ) -> None:
         self._rank, self._world_size = place_of(rank, world_size, mesh)
+        self._found = rank is None and mesh is None
+        require_one_sharder(self._found, self._world_size)
         self._dataset, self._lanes = dataset, lanes
         self._remainder: Remainder = remainder
         # The pass that each worker begins next, in memory that they share: most end with their pass.
@@ -88,6 +92,7 @@ class IterableDataset(_Iterable):
         return len(self._loader())
 
     def __iter__(self) -> Iterator[Any]:
+        require_one_sharder(self._found, self._world_size)
         turn, turns = worker() or (0, 1)
         if turns > _MOST:
             raise ConfigError(f"{turns} workers of a DataLoader: {_MOST} at most")

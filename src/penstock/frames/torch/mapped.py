@@ -13,6 +13,7 @@ from ...graph.indexed import require_indexed
 from ...loader import Loader
 from ...runtime.setting import place_of
 from ...streams.deal import Remainder
+from ..trainers import require_one_sharder
 
 try:
     import torch.utils.data
@@ -62,6 +63,8 @@ class MapDataset(_Mapped):
         self._dataset = dataset
         self._remainder: Remainder = remainder
         self._rank, self._world_size = place_of(rank, world_size, mesh)
+        self._found = rank is None and mesh is None
+        require_one_sharder(self._found, self._world_size)
         self._opened: tuple[int, Loader] | None = None
 
     @property
@@ -85,6 +88,7 @@ class MapDataset(_Mapped):
 
     def __getitems__(self, steps: Sequence[int]) -> list[Any]:
         """The items of many steps; such as follow one another are read together."""
+        require_one_sharder(self._found, self._world_size)
         loader, found, expected = self._loader, list[Any](), -1
         items = iter(loader)
         for step in steps:
