@@ -186,9 +186,54 @@ def test_what_is_later_or_of_another_run_is_not_mixed(tmp_path: Path) -> None:
     assert next(other) == 0
     new = iter(indexed())
     next(new)
-    with pytest.raises(ps.StateError, match="holds step 2, which is later than step 1.*restore it, remove it"):
+    with pytest.raises(ps.StateError, match="holds step 2, which is later than step 1.*go back in it with"):
         ps.save(tmp_path, new)
     assert [read_states(tmp_path)[0], len(names(tmp_path))] == [2, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_going_back_makes_an_older_state_the_one_that_is_opened(kind: str, tmp_path: Path) -> None:
+    def opened(step: int | None = None) -> tuple[int | None, list[ps.Loader]]:
+        run = ranks_of(kind, 2)
+        (found,) = {ps.restore(tmp_path, loader, step=step) for loader in run}
+        return found, run
+
+    def go(run: list[ps.Loader], steps: int) -> None:
+        for loader in run:
+            _ = list(islice(loader, steps))
+        for loader in run:
+            ps.save(tmp_path, loader)
+
+    run = ranks_of(kind, 2)
+    for _ in range(4):
+        go(run, 2)
+    assert opened()[0] == 8
+    _, run = opened(2)
+    assert opened()[0] == 2 and read_states(tmp_path)[0] == 2
+    go(run, 1)  # a step between those that are there
+    assert opened()[0] == 3
+    go(run, 3)  # one of those that are there
+    assert opened()[0] == 6 and [opened(step)[0] for step in (8, 6)] == [8, 6]
+    assert opened()[0] == 6
+    go(run, 3)
+    assert opened()[0] == 9 and not (tmp_path / "current.json").exists()
+    assert len({name.split(".")[0] for name in names(tmp_path)}) == 6
+
+
+def test_what_a_run_went_back_before_is_not_among_those_kept(tmp_path: Path) -> None:
+    run = ps.Loader(indexed())
+    for _ in range(4):
+        next(iter(run))
+        ps.save(tmp_path, run)
+    ps.restore(tmp_path, run, step=1)
+    next(iter(run))
+    run.set_weights({"a": 1, "b": 5})
+    ps.save(tmp_path, run, keep=1)
+    again = ps.Loader(indexed())
+    assert ps.restore(tmp_path, again) == 2 and again.state_dict() == run.state_dict()
+    (tmp_path / "current.json").write_text("{")
+    with pytest.raises(ps.StateError, match="does not name a step.*remove it"):
+        ps.restore(tmp_path, again)
 
 
 def test_a_damaged_state_stops_no_later_one(tmp_path: Path) -> None:

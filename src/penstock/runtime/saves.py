@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -30,6 +31,9 @@ from .states import OnMismatch, has_all_lanes, moment_of, require_equal_stands, 
 T = TypeVar("T")
 
 _LOG = logging.getLogger("penstock")
+
+_CURRENT = "current.json"
+"""The file that names the step which a run went back to, as long as the folder holds later ones."""
 
 _NAME = re.compile(r"\.?step-(\d{1,20})\.rank-(\d{1,20})-of-(\d{1,20})\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?")
 
@@ -108,10 +112,13 @@ def restore(
     """Go where a run stood at the newest step whose states are complete, or at the one asked for, whatever the number
     of ranks was and is. Returns the step; None where none is complete yet: the run then begins where it stands.
 
+    A step asked for becomes the current one of the folder: later ones stay there, are opened only where they are asked
+    for, and the run saves as if they were not there.
+
     Args:
         path: the folder that `ps.save` was given.
         run: a loader, or an iterator of a dataset.
-        step: the one to go to; by default the newest that is complete.
+        step: the one to go to; by default the newest that is complete, or where the run went back to.
         on_mismatch: "error" refuses the state of another pipeline, "adopt" goes on with this one, every input where it
             was.
 
@@ -137,6 +144,8 @@ def restore(
         run.load_state_dict(states, on_mismatch)
     except StateError as error:
         raise StateError(f"{folder}, step {found}: {error}") from error
+    if step is not None:
+        _make_current(folder, found)
     return found
 
 
@@ -164,7 +173,9 @@ def write_state(
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
     done = _complete(held := _held(folder))
     if whole_now := [one for one in done if moment in (one, one.wherever)]:
-        steps = sorted({one.step for one in done})
+        if _current(folder) is not None:
+            _make_current(folder, step)
+        steps = sorted({one.step for one in done if one.step <= step})
         _remove(folder, step, {*held[whole_now[0]].values()}, steps[-keep:][0] if keep else 0)
     return step
 
@@ -261,14 +272,42 @@ def _complete(held: _Held) -> list[_Moment]:
 def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
     """The moment to go to; an error where it is not complete."""
     done = _complete(held)
-    asked = [moment for moment in done if step in (None, moment.step)]
+    asked = _up_to_current(folder, done) if step is None else [moment for moment in done if moment.step == step]
     if not asked:
         newest = f"the newest complete one is {max(done).step}" if done else "none is complete"
         raise StateError(f"{folder}: {_lacking(held, step)}; {newest}")
     found = max(asked)
-    if step is None and (last := max(held).step) > found.step:
+    if step is None and (last := max(held).step) > max(done).step:
         _LOG.warning("%s: %s; step %d is taken", folder, _lacking(held, last), found.step)
     return found
+
+
+def _current(folder: Path) -> int | None:
+    """The step that a run went back to; None where the newest is the current one."""
+    try:
+        return whole(json.loads(world.disk.read(folder / _CURRENT))["step"], "step={}", 0, FAR)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, ConfigError) as error:
+        raise StateError(
+            f"{folder / _CURRENT}: it does not name a step ({error}); remove it, and the newest step is the current one"
+        ) from error
+
+
+def _up_to_current(folder: Path, done: Sequence[_Moment]) -> list[_Moment]:
+    current = _current(folder)
+    return [moment for moment in done if current is None or moment.step <= current]
+
+
+def _make_current(folder: Path, step: int) -> None:
+    """Have the folder open at a step, whatever later ones it holds. Ranks do the same, one after the other."""
+    later = [moment.step for moment in _complete(_held(folder)) if moment.step > step]
+    if later and _current(folder) != step:
+        write_whole(folder / _CURRENT, json.dumps({"step": step}).encode() + b"\n")
+        _LOG.info("%s: step %d is the current one; later ones are opened with step=...", folder, step)
+    elif not later:
+        with suppress(FileNotFoundError):
+            world.disk.unlink(folder / _CURRENT)
 
 
 def _lacking(held: _Held, step: int | None) -> str:
@@ -286,7 +325,7 @@ def _lacking(held: _Held, step: int | None) -> str:
 
 def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> None:
     """Refuse to write into the folder of another run, or before what is there."""
-    if not (done := _complete(held)):
+    if not (done := _up_to_current(folder, _complete(held))):
         return
     last = max(done)
     try:
@@ -301,7 +340,7 @@ def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> No
     if last.step > step:
         raise StateError(
             f"{folder} holds step {last.step}, which is later than step {step}, and would be restored before it: "
-            "restore it, remove it, or save into another folder"
+            "go back in it with ps.restore(step=...), restore it, or save into another folder"
         )
 
 
