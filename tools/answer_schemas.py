@@ -69,7 +69,10 @@ ANSWERS = {
     "at": answer(unit=UNIT, samples=many(SAMPLE)),
     "find": answer(
         **{"unit": UNIT, "from": INT, "to": INT},
-        samples=many(record(source=TEXT, index=INT, steps=many(INT))),
+        samples=many(perhaps(
+            record(source=TEXT, index=INT, steps=many(INT)),
+            passes=INT, pieces=many(perhaps(record(epoch=INT, start=INT, stop=INT), step=INT, sample=INT)),
+        )),
     ),
     "diff": answer(
         says=many(TEXT), unit=UNIT, first=maybe(INT), samples=named({"type": "array", "items": INT}), steps=INT
@@ -101,6 +104,7 @@ ANSWERS = {
     "run": answer(
         mixture=TEXT, first_step=INT, steps=INT, seconds=NUMBER, samples=INT, tokens=INT, samples_per_s=NUMBER,
         tokens_per_s=NUMBER, waited=NUMBER, errors=INT, peak_bytes=INT, finished=FLAG, state=maybe(TEXT),
+        unit={"enum": ["samples", "documents", "tokens"]},
         sources=named(record(samples=INT, share=NUMBER, asked=NUMBER)),
     ),
     "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"})),
@@ -121,6 +125,7 @@ ANSWERS = {
     "verify": answer(
         sound=FLAG, files=INT, samples=INT, bytes=INT, digests=INT, more=INT,
         problems=many(record(file=TEXT, row=maybe(INT), message=TEXT)),
+        damage=many(record(file=TEXT, samples=INT, first=maybe(INT), last=maybe(INT), message=TEXT)),
     ),
     "cache": {
         "anyOf": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -121,6 +122,26 @@ def test_find_is_where_a_run_delivers(mixture: Path, penstock: Penstock) -> None
         assert found["samples"] == [{"source": source, "index": index, "steps": wanted}]
         shown = penstock("find", mixture, source, index, "--all").output.splitlines()
         assert [int(line.split()[1].replace(",", "")) for line in shown[1:-1]] == wanted
+
+
+def test_find_tells_passes_and_pieces_of_packed_documents_apart(tmp_path: Path, penstock: Penstock) -> None:
+    pq.write_table(pa.table({"ids": [list(range(n)) for n in (90, 40, 7)]}), tmp_path / "a.parquet")
+    path = tmp_path / "packed.yaml"
+    pack = "{length: 32, method: concat_split}"
+    path.write_text(f"horizon: {{epochs: 2}}\npack: {pack}\nsources: {{a: {{path: a.parquet, lengths: ids}}}}\n")
+    (found,) = said(penstock, "find", path, "a", 0)["samples"]
+    assert found["passes"] == 2 and found["steps"] == sorted({piece["step"] for piece in found["pieces"]})
+    for epoch in (0, 1):
+        pieces = [piece for piece in found["pieces"] if piece["epoch"] == epoch]
+        assert len(pieces) in (3, 4) and [pieces[0]["start"], pieces[-1]["stop"]] == [0, 90]
+        assert all(one["stop"] == next_["start"] for one, next_ in itertools.pairwise(pieces))
+    lines = penstock("find", path, "a", 0).output.splitlines()
+    assert lines[-1] == f"  seen twice, in {len(found['pieces'])} pieces"
+    assert lines[1] == f"  step {found['steps'][0]}, pass 0, tokens 0 to {found['pieces'][0]['stop']}"
+    (other,) = said(penstock, "find", path, "a", 2, "--to", 4)["samples"]
+    pieces = len(other["pieces"])
+    end = "" if pieces == 1 else f", in {pieces} pieces"
+    assert penstock("find", path, "a", 2, "--to", 4).output.splitlines()[-1] == f"  seen once{end}"
 
 
 def test_find_by_a_name_or_by_words(mixture: Path, penstock: Penstock) -> None:

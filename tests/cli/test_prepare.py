@@ -227,6 +227,21 @@ def test_verify_names_shard_and_sample(tmp_path: Path, penstock: Penstock) -> No
     assert any(problem["row"] is None and "digest" in problem["message"] for problem in found["problems"])
 
 
+def test_verify_tells_one_kind_of_damage_in_one_line(tmp_path: Path, penstock: Penstock) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(300)}), file, write_page_checksum=True, row_group_size=150, compression="none")
+    body = bytearray(file.read_bytes())
+    body[40] ^= 1
+    file.write_bytes(body)
+    result = penstock("verify", file)
+    first, last = result.output.splitlines()
+    assert result.exit_code == 1
+    assert first.startswith(f"{file}, 150 samples from 0 to 149: ") and last.endswith("150 problems")
+    found = told(penstock("verify", file, "--json"))
+    assert [(kind["samples"], kind["first"], kind["last"]) for kind in found["damage"]] == [(150, 0, 149)]
+    assert len(penstock("verify", file, "--all").output.splitlines()) == 102
+
+
 @pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
 def test_verify_goes_on_after_what_is_bad(tmp_path: Path, penstock: Penstock, engine: str) -> None:
     good, bad = lines(tmp_path), tmp_path / "bad.jsonl"

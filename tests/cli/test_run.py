@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -151,3 +153,20 @@ def test_a_run_of_several_ranks_has_the_steps_of_its_plan(mixture: Path, penstoc
     ran = json.loads(penstock("run", mixture, "--dump", tmp_path / "keys.jsonl", "--json").stdout)
     told = json.loads(penstock("plan", mixture, "--json").stdout)
     assert ran["steps"] == told["steps"] == len((tmp_path / "keys.jsonl").read_text().splitlines()) == 8
+
+
+@pytest.mark.parametrize(("lengths", "unit"), [("lengths: ids, ", "tokens"), ("columns: [ids], ", "documents")])
+def test_shares_and_what_is_asked_for_are_of_one_unit(
+    lengths: str, unit: str, penstock: Penstock, tmp_path: Path
+) -> None:
+    for name, size in (("long", 90), ("short", 10)):
+        pq.write_table(pa.table({"ids": [list(range(size))] * 400}), tmp_path / f"{name}.parquet")
+    path = tmp_path / "packed.yaml"
+    sources = "".join(f"  {name}: {{path: {name}.parquet, {lengths}weight: 1}}\n" for name in ("long", "short"))
+    path.write_text(f"pack: {{length: 32, method: concat_split}}\nhorizon: {{steps: 300}}\nsources:\n{sources}")
+    found = json.loads(penstock("run", path, "--json").stdout)
+    assert found["unit"] == unit
+    for source in found["sources"].values():
+        assert source["share"] == pytest.approx(source["asked"], abs=0.1)
+    assert found["sources"]["long"]["asked"] == pytest.approx(0.9 if unit == "tokens" else 0.5, abs=0.01)
+    assert f"share of {unit}" in penstock("run", path).output

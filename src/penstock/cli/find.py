@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
-from typing import Annotated, Any
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.errors import ConfigError
+from penstock.graph.shown import counted
 
 from .say import Allow, Json, Mixture, State, answer, guarded, of_run, people, say
 
+if TYPE_CHECKING:
+    from penstock.plan.records import Sample
+    from penstock.report.target import Target
+
 _FEW = 50  # steps
+_TIMES = {0: "not", 1: "once", 2: "twice"}
 
 
 @guarded
@@ -44,31 +50,55 @@ def find(
     within = range(start, stop)
     samples = _samples(target, source, index, name, words)
     if as_json:
-        told = [
-            {"source": source, "index": index, "steps": list(target.rows.finds(source, index, steps=within))}
-            for source, index in samples
-        ]
+        told = [_told(target, source, index, within) for source, index in samples]
         return answer({"unit": target.unit, "from": start, "to": stop, "samples": told}, lambda _: None, True)
     console, nothing = people(), True
     for its, number in samples:
-        nothing, steps = False, target.rows.finds(its, number, steps=within)
-        first = list(islice(steps, 1))
+        nothing, views = False, _views(target, its, number, within)
+        first = list(islice(views, 1))
         say(console, f"{its}[{number}] in {target.unit}s {start:,} to {stop:,}")
-        _say(chain(first, steps), target.unit, every)
+        _say(chain(first, views), target, every)
     if nothing:
         say(console, f"no such sample in {'any source' if source is None else source}")
 
 
-def _say(steps: Iterator[int], unit: str, every: bool) -> None:
-    seen = 0
-    for step in steps:
+def _views(target: Target, source: str, index: int, within: range) -> Iterator[tuple[int, Sample | None]]:
+    """The steps at which a sample is seen; of packed rows, every piece of it."""
+    for step, again in groupby(target.rows.finds(source, index, steps=within)):
+        if not target.packed:
+            yield from ((each, None) for each in again)
+            continue
+        pieces = [sample for sample in target.rows.at(step=step) if (sample.source, sample.index) == (source, index)]
+        yield from ((step, piece) for piece in sorted(pieces, key=lambda piece: (piece.epoch, piece.start or 0)))
+
+
+def _told(target: Target, source: str, index: int, within: range) -> dict[str, Any]:
+    """What is known of a sample, as plain values."""
+    views = list(_views(target, source, index, within))
+    found: dict[str, Any] = {"source": source, "index": index, "steps": sorted({step for step, _ in views})}
+    if not target.packed:
+        return found | {"steps": [step for step, _ in views]}
+    pieces = [
+        {target.unit: step, "epoch": piece.epoch, "start": piece.start, "stop": piece.stop}
+        for step, piece in views
+        if piece is not None
+    ]
+    return found | {"passes": len({piece["epoch"] for piece in pieces}), "pieces": pieces}
+
+
+def _say(views: Iterator[tuple[int, Sample | None]], target: Target, every: bool) -> None:
+    seen, passes = 0, set[int]()
+    for step, piece in views:
         if seen == _FEW and not every:
             print("  and more; all of them with --all")
             return
-        print(f"  {unit} {step:,}", flush=True)
+        part = f", pass {piece.epoch:,}, tokens {piece.start:,} to {piece.stop:,}" if piece is not None else ""
+        print(f"  {target.unit} {step:,}{part}", flush=True)
         seen += 1
-    times = {0: "not", 1: "once", 2: "twice"}.get(seen, f"{seen:,} times")
-    print(f"  seen {times}")
+        if piece is not None:
+            passes.add(piece.epoch)
+    times = _TIMES.get(number := len(passes) if target.packed else seen, f"{number:,} times")
+    print(f"  seen {times}" + (f", in {counted(seen, 'piece')}" if seen > number else ""))
 
 
 def _samples(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -47,19 +48,43 @@ def tokens_in(item: Any) -> int:
     return array.size if array.ndim and array.dtype.kind in "iu" else 0
 
 
+def documents_begun(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[str] | None:
+    """The documents of each source that begin in packed rows; None where the rows do not tell.
+
+    >>> row = {"segment_ids": np.array([1, 1, 2, 2, 0]), "positions": np.array([7, 8, 0, 1, 0])}
+    >>> documents_begun(row, [("a", 0, 3), ("b", 0, 0)])
+    Counter({'b': 1, 'a': 0})
+    """
+    columns: Mapping[str, Any] = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+    if not {"segment_ids", "positions"} <= columns.keys():
+        return None
+    segments, positions = (np.atleast_2d(cast("npt.NDArray[Any]", columns[n])) for n in ("segment_ids", "positions"))
+    first = np.diff(segments, axis=1, prepend=0) > 0
+    if np.count_nonzero(first) != len(keys):
+        return None
+    begun = positions[first] == 0
+    found = Counter({source: 0 for source, _, _ in keys})
+    found.update(source for (source, _, _), begins in zip(keys, begun.tolist(), strict=True) if begins)
+    return found
+
+
 class Meter:
     """The figures of a run, counted as its steps come."""
 
     def __init__(self, target: Target, first: int, last: int) -> None:
         self.target, self.first, self.step, self.last = target, first, first, last
         self.tokens, self.samples, self.waited = 0, dict[str, int](), 0.0
+        self.documents: Counter[str] | None = None if target.model.pack is None or target.packed else Counter()
         self.peak = resident()
         self._began = monotonic()
 
-    def took(self, item: Any) -> None:
+    def took(self, item: Any, keys: Callable[[], Sequence[tuple[str, int, int]]]) -> None:
         """One more step."""
         self.step += 1
         self.tokens += tokens_in(item)
+        if self.documents is not None:
+            begun = documents_begun(item, keys())
+            self.documents = None if begun is None else self.documents + begun
 
     def look(self, stats: Mapping[str, Any]) -> None:
         """What the loader says it has given."""
@@ -70,11 +95,25 @@ class Meter:
     def seconds(self) -> float:
         return max(monotonic() - self._began, 1e-9)
 
+    @property
+    def unit(self) -> str:
+        """What shares are shares of, both as they are and as they are asked for."""
+        if self.target.whole and self.target.by_tokens:
+            return "tokens"
+        return "samples" if self.documents is None else "documents"
+
     def shares(self) -> list[tuple[str, int, float, float]]:
         """Source, samples, share and share asked for, of the steps of this run, the largest first."""
-        total = max(1, sum(self.samples.values()))
-        asked = self.target.asked(max(1, self.step if self.target.whole else total))
-        found = [(name, n, n / total, asked.get(name, 0.0)) for name, n in self.samples.items()]
+        from penstock.report.shares import in_tokens
+
+        amounts: Mapping[str, int] = self.samples if self.documents is None else self.documents
+        asked = self.target.asked(max(1, self.step if self.target.whole else sum(amounts.values())))
+        if self.unit == "tokens":
+            before, now = self.target.tokens(self.first), self.target.tokens(self.step)
+            amounts = {name: tokens - before[name] for name, tokens in now.items()}
+            asked = in_tokens(self.target, asked)
+        total = max(1, sum(amounts.values()))
+        found = [(name, n, amounts[name] / total, asked.get(name, 0.0)) for name, n in self.samples.items()]
         return sorted(found, key=lambda row: -row[1])
 
     def found(self, stats: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +131,7 @@ class Meter:
             "waited": round(min(1.0, self.waited / seconds), 4),
             "errors": stats["errors"],
             "peak_bytes": self.peak,
+            "unit": self.unit,
             "sources": {
                 name: {"samples": n, "share": share, "asked": asked} for name, n, share, asked in self.shares()
             },
@@ -114,7 +154,7 @@ class Meter:
         from rich.table import Table
 
         made = Table(box=None, header_style="bold", pad_edge=False)
-        for head in ("source", "samples", "share", "asked"):
+        for head in ("source", "samples", f"share of {self.unit}", "asked"):
             made.add_column(head, justify="left" if head == "source" else "right")
         rows = self.shares()
         for name, n, share, asked in rows[:SHOWN]:

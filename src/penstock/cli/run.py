@@ -112,7 +112,7 @@ def _driven(loader: ps.Loader, meter: Meter, dump: IO[str] | None, redraw: Redra
         for item in _each(_passes(loader, meter)):
             if dump is not None:
                 dump.write(json.dumps({"step": meter.step, "keys": loader.keys()}) + "\n")
-            meter.took(item)
+            meter.took(item, loader.keys)
             redraw(loader)
             if habits.pause:
                 world.sched.sleep(habits.pause)

@@ -11,6 +11,7 @@ from .say import Json, answer, guarded, here, say
 
 if TYPE_CHECKING:
     from penstock.runtime.executors import ExecutorName
+    from penstock.writing.verify import Damage
 
 Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges, folders.")]
 Format = Annotated[str | None, typer.Option(help="What the files are, where their names do not tell.")]
@@ -19,6 +20,7 @@ Cache = Annotated[
     typer.Option(parser=here, metavar="PATH", help="The folder of indexes and copies; default: beside the data."),
 ]
 Engine = Annotated[str, typer.Option(help="Who computes: inline, threads, processes or ray.")]
+_FEW = 20  # kinds of damage
 Workers = Annotated[int | None, typer.Option(min=1, help="How many; default: one for each core here.")]
 
 
@@ -31,6 +33,17 @@ def engine_of(name: str) -> ExecutorName:
     return cast("ExecutorName", name)
 
 
+def _where(file: str, row: int | None) -> str:
+    return file if row is None else f"{file}, sample {row}"
+
+
+def _said(damage: Damage) -> str:
+    """One kind of damage in one line."""
+    if damage.samples < 2:
+        return f"{_where(damage.file, damage.first)}: {damage.message}"
+    return f"{damage.file}, {damage.samples:,} samples from {damage.first} to {damage.last}: {damage.message}"
+
+
 @guarded
 def verify(
     paths: Paths,
@@ -38,9 +51,10 @@ def verify(
     cache: Cache = None,
     engine: Engine = "inline",
     workers: Workers = None,
+    every: Annotated[bool, typer.Option("--all", help="Every bad sample, not a line for each kind of damage.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Read every sample, compare all checksums and digests, and say which file and which sample is bad.
+    """Read every sample, compare all checksums and digests, and say which file and which samples are bad.
 
     Exit code 0 if all is well, 1 if something is damaged, 2 if it could not be looked at.
     """
@@ -50,11 +64,13 @@ def verify(
     found = verified(paths, format, cache, engine_of(engine), workers)
 
     def tell(console: Any) -> None:
-        for problem in found.problems:
-            where = problem.file if problem.row is None else f"{problem.file}, sample {problem.row}"
-            say(console, f"{where}: {problem.message}", "red")
-        if found.more:
-            say(console, f"and {found.more:,} more", "red")
+        lines = [_said(damage) for damage in found.damage]
+        if every:
+            lines = [_where(problem.file, problem.row) + f": {problem.message}" for problem in found.problems]
+        elif len(lines) > _FEW:
+            lines[_FEW:] = [f"and {len(lines) - _FEW:,} more kinds of damage; all with --all"]
+        for line in [*lines, *([f"and {found.more:,} more"] if every and found.more else ())]:
+            say(console, line, "red")
         digests = f", {counted(found.digests, 'digest')}" if found.digests else ""
         wrong = counted(len(found.problems) + found.more, "problem") if found.problems else "nothing wrong"
         files = counted(found.files, "file")
@@ -68,6 +84,7 @@ def verify(
         "digests": found.digests,
         "problems": [problem._asdict() for problem in found.problems],
         "more": found.more,
+        "damage": [damage._asdict() for damage in found.damage],
     }
     answer(told, tell, as_json)
     if not found.sound:

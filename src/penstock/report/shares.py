@@ -31,7 +31,7 @@ def rows(target: Target, steps: int) -> list[Row]:
     counts, tokens, asked = target.rows.counts(step=steps), target.tokens(steps), target.asked(steps)
     amounts, epochs = counts, {name: count / max(1, target.sizes[name]) for name, count in counts.items()}
     if target.by_tokens:
-        amounts, asked = tokens, _in_tokens(target, asked)
+        amounts, asked = tokens, in_tokens(target, asked)
     if target.packed:
         epochs = {name: tokens[name] / max(1, target.all_tokens[name]) for name in counts}
     total = max(1, sum(amounts.values()))
@@ -59,7 +59,7 @@ def rows(target: Target, steps: int) -> list[Row]:
     return sorted(out, key=lambda row: target.by_group(row.source))
 
 
-def _in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
+def in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
     """Shares of samples as shares of tokens, by the mean length of each source."""
     each = {name: share * target.all_tokens[name] / max(1, target.sizes[name]) for name, share in asked.items()}
     total = sum(each.values()) or 1.0

@@ -6,6 +6,6 @@ from __future__ import annotations
 from .rows import RowFormat, write_rows
 from .shard import ShardFormat
 from .shards import write
-from .verify import Problem, Verified, verify
+from .verify import Damage, Problem, Verified, verify
 
-__all__ = ["Problem", "RowFormat", "ShardFormat", "Verified", "verify", "write", "write_rows"]
+__all__ = ["Damage", "Problem", "RowFormat", "ShardFormat", "Verified", "verify", "write", "write_rows"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from ..types import Source
 _ROWS = 1_000  # samples of a job
 _CHUNK = 8 << 20
 _MOST = 100  # problems that are kept of a file
+_NUMBERED = re.compile(r"\b(rows?|samples?|records?|lines?|documents?) [\d,]+")
 
 
 class Problem(NamedTuple):
@@ -34,9 +36,23 @@ class Problem(NamedTuple):
     message: str
 
 
+class Damage(NamedTuple):
+    """One kind of problem in one file: how many samples have it (0: the file itself), from which to which, and what is
+    said of the first.
+    """
+
+    file: str
+    samples: int
+    first: int | None
+    last: int | None
+    message: str
+
+
 @dataclass(frozen=True)
 class Verified:
-    """What was looked at, and what is wrong with it. `more` counts problems beyond those that are listed."""
+    """What was looked at, and what is wrong with it. `more` counts problems beyond those that are listed; `damage`
+    counts all of them, by file and kind.
+    """
 
     files: int
     rows: int
@@ -44,6 +60,7 @@ class Verified:
     digests: int
     problems: list[Problem]
     more: int = 0
+    damage: tuple[Damage, ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -97,7 +114,8 @@ def verify(
     size = sum(world.store.stat(str(path)).size for path in found)
     kept = _some(problems)
     rows = sum(len(source) for source in sources)
-    return Verified(len(found), rows, size, len(digests), kept, len(problems) - len(kept))
+    damage = tuple(_summary(problems))
+    return Verified(len(found), rows, size, len(digests), kept, len(problems) - len(kept), damage)
 
 
 def _some(problems: list[Problem]) -> list[Problem]:
@@ -106,6 +124,17 @@ def _some(problems: list[Problem]) -> list[Problem]:
     for problem in dict.fromkeys(problems):
         by_file.setdefault(problem.file, []).append(problem)
     return [problem for some in by_file.values() for problem in some[:_MOST]]
+
+
+def _summary(problems: list[Problem]) -> Iterator[Damage]:
+    """The problems of each file of one kind together: those that differ in nothing but the number of the sample."""
+    kinds = dict[tuple[str, str], list[Problem]]()
+    for problem in dict.fromkeys(problems):
+        kind = _NUMBERED.sub(r"\1", problem.message)
+        kinds.setdefault((problem.file, kind), []).append(problem)
+    for (file, _), some in kinds.items():
+        rows = [problem.row for problem in some if problem.row is not None]
+        yield Damage(file, len(rows), min(rows, default=None), max(rows, default=None), some[0].message)
 
 
 def _opened(
