@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
+import signal
 import urllib.request
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.base.event_counts import EVENTS
+from penstock.base.seams import LocalSched, LocalStore, pretend
 from penstock.runtime.metrics import TOLD, metrics_of
+from penstock.stores.blocks import Blocks
+from penstock.stores.client import Found
 
 
 def plain(x: int) -> int:
@@ -32,6 +41,84 @@ def test_metrics_are_one_flat_mapping_of_numbers() -> None:
     assert found["data/step_items/read/web"] == 12
     assert all(type(value) is float and type(name) is str and name.startswith("data/") for name, value in found.items())
     assert 0 <= found["data/waited_seconds"] <= found["data/elapsed_seconds"]
+
+
+def fails_at_three(x: int) -> int:
+    if x == 3:
+        raise ValueError("a bad sample")
+    return x
+
+
+def test_quarantined_samples_are_counted_by_source() -> None:
+    parts = {"good": ps.from_sequence(range(9)), "bad": ps.from_sequence(range(9)).map(fails_at_three)}
+    loader = ps.Loader(ps.mix(parts, stop="all_exhausted"), on_error="quarantine")
+    assert len(list(loader)) == 18
+    found = loader.metrics()
+    assert (found["data/quarantined/bad"], found["data/quarantined/good"]) == (1, 0)
+
+
+class Failing(LocalStore):
+    """Fails at every second read of a file of lines."""
+
+    reads = 0
+
+    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
+        self.reads += path.endswith(".jsonl")
+        if path.endswith(".jsonl") and self.reads % 2:
+            raise OSError(errno.EIO, "busy")
+        return super().read(path, start, length)
+
+
+class NoWait(LocalSched):
+    def sleep(self, seconds: float, /) -> None:
+        pass
+
+
+def test_reads_of_storage_that_are_made_again_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
+    ds = ps.read(tmp_path / "a.jsonl")
+    assert len(list(ds)) == 2
+    loader = ps.Loader(ds)
+    before = loader.stats()["retries"]
+    with pretend(store=Failing(), sched=NoWait()):
+        assert len(list(loader)) == 2
+    assert loader.stats()["retries"] > before
+
+
+def test_blocks_of_the_cache_are_counted_as_hits_and_misses(tmp_path: Path) -> None:
+    before, found = EVENTS.totals(), Found("http://x/a.bin", 3 << 20, "v1", 0)
+
+    def ask(start: int, stop: int) -> bytes:
+        return bytes(stop - start)
+
+    for _ in range(2):
+        Blocks(tmp_path).read(found, 0, 2 << 20, ask)
+    Blocks(tmp_path).read(found, 0, 3 << 20, ask)
+    after = EVENTS.totals()
+    assert [after[name] - before[name] for name in ("cache_hits", "cache_misses")] == [4, 3]
+
+
+def counts_once(x: int) -> int:
+    if x == 0:
+        EVENTS.add("retries", 7)
+    return x
+
+
+def dies_once(x: int, marker: str) -> int:
+    if x == 5 and not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+@pytest.mark.slow  # starts processes
+def test_worker_processes_tell_what_they_counted_and_how_many_died(tmp_path: Path) -> None:
+    ds = ps.from_sequence(range(20)).map(counts_once).map(partial(dies_once, marker=str(tmp_path / "died")))
+    with ps.Loader(ds, workers=1, executor="processes") as loader:
+        before = loader.stats()["retries"]
+        assert list(loader) == list(range(20))
+        assert loader.metrics()["data/worker_deaths"] == 1
+        assert loader.stats()["retries"] - before in (7, 14)  # what died may have told of its unit, or not
 
 
 def test_every_metric_is_told_and_every_name_is_used() -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..base.event_counts import COUNTED
+
 TOLD: dict[str, tuple[bool, str]] = {
     "epoch": (False, "The pass that the run is in."),
     "items": (True, "Items that were given."),
     "samples": (True, "Samples that were given, by source."),
     "bytes": (True, "Bytes of the items that were given, about."),
     "errors": (True, "Samples that could not be read or computed."),
+    "quarantined": (True, "Draws of bad samples that are replaced or left out, by source."),
+    "worker_deaths": (True, "Worker processes that were replaced."),
+    "retries": (True, "Calls of storage that were made again, in this process and its workers."),
+    "cache_hits": (True, "Blocks of remote files found in the cache of the machine, in this process and its workers."),
+    "cache_misses": (True, "Blocks of remote files that were fetched."),
     "elapsed_seconds": (True, "Seconds from the first item to the last."),
     "waited_seconds": (True, "Seconds in which there was nothing to take, after the first item."),
     "stalls": (True, "How often an item was waited for longer than a millisecond."),
@@ -34,12 +41,15 @@ class Metric(NamedTuple):
 
 def metrics_of(stats: Mapping[str, Any]) -> Iterator[Metric]:
     """The metrics of a loader's `stats()`."""
-    for name in ("epoch", "items", "bytes", "errors", "stalls", "under_way", "under_way_bytes"):
+    plain = ("epoch", "items", "bytes", "errors", "stalls", "under_way", "under_way_bytes", "worker_deaths")
+    for name in (*plain, *COUNTED):
         yield Metric(name, {}, float(stats[name]))
     yield Metric("elapsed_seconds", {}, stats["elapsed_s"])
     yield Metric("waited_seconds", {}, stats["waited_s"] - stats["first_s"])
     for source, count in stats["samples"].items():
         yield Metric("samples", {"source": source}, float(count))
+    for source, count in stats["quarantined"].items():
+        yield Metric("quarantined", {"source": source}, float(count))
     for process, size in stats["resident_bytes"].items():
         yield Metric("resident_bytes", {"process": process}, float(size))
     for row in stats["time"]:

@@ -285,10 +285,10 @@ def _chosen(folder: Path, held: _Held, step: int | None) -> _Moment:
 def _current(folder: Path) -> int | None:
     """The step that a run went back to; None where the newest is the current one."""
     try:
-        return whole(json.loads(world.disk.read(folder / _CURRENT))["step"], "step={}", 0, FAR)
+        return whole(json.loads(world.disk.read(folder / _CURRENT, 1 << 12))["step"], "step={}", 0, FAR)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, ConfigError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
         raise StateError(
             f"{folder / _CURRENT}: it does not name a step ({error}); remove it, and the newest step is the current one"
         ) from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
+from ..base.event_counts import EVENTS
 from ..base.machine import cores, resident
 from ..graph.build import Timing
 from ..graph.nodes import Each
@@ -69,13 +71,16 @@ class Watch:
 
     def stats(self, session: Session) -> dict[str, Any]:
         """All figures, as plain values."""
-        samples = session.samples
+        samples, bad = session.samples, Counter(draw.source for draw in session.journal.entries)
         return {
             "epoch": session.epoch,
             "items": session.items,
             "samples": {leaf.name: samples[leaf.name] for leaf in session.leaves},
             "bytes": int(session.out.bytes),
             "errors": len(session.journal.entries),
+            "quarantined": {leaf.name: bad[leaf.name] for leaf in session.leaves},
+            "worker_deaths": self._executor.deaths if self._executor else 0,
+            **EVENTS.totals(),
             "elapsed_s": self._last - self._began,
             "waited_s": self.first + self.waited,
             "first_s": self.first,

@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from typing import TypeVar
 
 from ..base import machine, seams
+from ..base.event_counts import EVENTS
 from ..base.thread_pool import is_abandoned
 from ..base.urls import redacted, scheme_of
 from ..errors import GivenUpError, PenstockError
@@ -135,6 +136,7 @@ class Asking:
                     f"{url}: {reason}; asked {tries} times within {spent:.0f} s ({DEADLINE}={most:g}): see whether the "
                     "store is up and can be reached"
                 )
+            EVENTS.add("retries")
             sched.sleep(pause)
         raise CancelledError  # who waits after all, for another one's thread, asks again
 

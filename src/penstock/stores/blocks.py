@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..base import machine, seams
+from ..base.event_counts import EVENTS
 from ..base.urls import local
 from ..errors import ConfigError
 from .client import Found
@@ -57,16 +58,21 @@ class Blocks:
         key = hashlib.blake2b(f"{of.url}\0{of.size}\0{of.etag or of.modified}".encode(), digest_size=16).hexdigest()
         numbers = range(start // SIZE, -(-stop // SIZE))
         found = {number: self._part(key, number, start, stop) for number in numbers}
+        fetched = 0
         for run in _runs([number for number, part in found.items() if part is None]):
             if not self._takes(run, of.size):  # what is not kept is asked for as it is wanted, not by whole blocks
                 data = ask(max(start, run[0] * SIZE), min(stop, (run[-1] + 1) * SIZE))
                 found |= {**dict.fromkeys(run, b""), run[0]: data}
+                fetched += len(run)
                 continue
             with self._alone(key, run):
                 again = {number: self._part(key, number, start, stop) for number in run}
                 for lacking in _runs([number for number, part in again.items() if part is None]):
                     again |= self._fetched(of, key, lacking, start, stop, ask)
+                    fetched += len(lacking)
             found |= again
+        EVENTS.add("cache_misses", fetched)
+        EVENTS.add("cache_hits", len(numbers) - fetched)
         parts = [part for number in numbers if (part := found[number]) is not None]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

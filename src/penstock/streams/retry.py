@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ..base.event_counts import EVENTS
 from ..base.seams import world
 from ..errors import GivenUpError, StorageError
 from .step import Failed
@@ -33,5 +34,6 @@ def patiently(call: Callable[[], T]) -> T:
             cause = error.cause if isinstance(error, Failed) else error
             if not is_storage(cause) or isinstance(cause, GivenUpError):
                 raise
+            EVENTS.add("retries")
             world.sched.sleep(_PAUSE * 4**number)
     return call()

@@ -98,7 +98,7 @@ class Cluster:
         self._begun = [actor.begun.remote() for actor in self._actors]
         # What each actor has before it. A unit that an interrupt kept from being waited for is collected.
         self._load, self._told = [weakref.WeakSet[Posted]() for _ in range(workers)], False
-        self._finish = weakref.finalize(self, _end, self._actors)
+        self._finish, self.deaths = weakref.finalize(self, _end, self._actors), 0
 
     def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Posted:
         task = Posted(self, job, values, rows)
@@ -175,6 +175,7 @@ class Cluster:
     def _replace(self, actor: Any, why: str) -> None:
         if actor not in self._actors:  # another unit told of it already
             return
+        self.deaths += 1
         logging.getLogger("penstock").warning("an actor is lost (%s); another takes its place and does its work", why)
         place = self._actors.index(actor)
         with suppress(Exception):

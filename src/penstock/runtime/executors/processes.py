@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from ...base.event_counts import EVENTS
 from ...base.machine import resident
 from ...base.rows import Rows
 from ...base.thread_pool import ThreadTask
@@ -53,6 +54,7 @@ class Crew:
     def __init__(self, workers: int, timeout: float | None, idle: int) -> None:
         self.owner, self.timeout, self._idle, self._many = os.getpid(), timeout, idle, workers
         self._number, self._stillborn, self._closed, self._asleep = 0, 0, False, False
+        self.deaths = 0
         self._known, self._bad = Lessons(_JOBS, self._taught, self._forget), Deadly()
         self._inbox = deque[tuple[Callable[[Any], None], Any]]()
         with storage("worker processes"):
@@ -244,6 +246,9 @@ class Crew:
         if verb == "ready":
             worker.ready, self._stillborn = True, 0
             return
+        if verb == "counted":
+            EVENTS.add_all(told[0])
+            return
         if verb == "at":
             if number in worker.tasks:
                 worker.tasks[number].at = told
@@ -294,6 +299,7 @@ class Crew:
                     "error says why"
                 )
         over = f" over {tasks[0].over()}" if tasks else ""
+        self.deaths += 1
         logging.getLogger("penstock").warning(
             "worker process %d %s%s; another takes its place and does its work again", worker.process.pid, how, over
         )
@@ -358,6 +364,10 @@ class Processes:
     @property
     def reach(self) -> Reach:
         return "machine"
+
+    @property
+    def deaths(self) -> int:
+        return self._crew.deaths
 
     def resident(self) -> dict[str, int]:
         return self._crew.resident()

@@ -50,6 +50,10 @@ class Threads:
     def reach(self) -> Reach:
         return "process"
 
+    @property
+    def deaths(self) -> int:
+        return 0
+
     def resident(self) -> dict[str, int]:
         return {}
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.event_counts import EVENTS
 from ...base.room import rooms
 from ...base.rows import Rows
 from ...errors import ConfigError, DataError
@@ -173,7 +174,11 @@ class Toil:
                     f"a worker process cannot make the functions that it was sent ({work}): it imports their modules "
                     "anew, so have them where this program imports its own from, or in the script itself"
                 )
-            done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
+            try:
+                done = work.carefully(values, rows, partial(self._say, "at", task)) if careful else work(values, rows)
+            finally:
+                if news := EVENTS.news():
+                    self._say("counted", 0, news)
             found = _sendable(done)
         except BaseException as error:
             self._say("failed", task, told_of(error))
