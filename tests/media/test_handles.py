@@ -52,6 +52,19 @@ class Counting(LocalStore):
         return found
 
 
+@pytest.mark.parametrize("wrap", [list, tuple, lambda found: np.array(found, dtype=object)])
+def test_a_list_of_media_is_a_list_of_handles(wrap: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(stored(smooth(4, 6), "png"))
+    photos = wrap(["a.png", None, stored(smooth(8, 2), "png"), b"no picture"])
+    (sample,) = ps.from_sequence([{"__key__": "7", "photos": photos}]).map(Lazy({"photos": "image"}, root=tmp_path))
+    first, none, last, bad = sample["photos"]
+    assert none is None and [first.size, last.size] == [(6, 4), (2, 8)]
+    with pytest.raises(DataError, match=r"7\.photos\[3\]"):
+        bad.decode()
+    with pytest.raises(DataError, match=r"n\[1\]: a int is no media"):
+        Lazy({"n": "image"})({"n": wrap(["a.png", 3])})
+
+
 def test_nothing_is_read_before_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(stored(smooth(40, 60), "jpeg"))
     rows = [{"__key__": "1", "photo": "a.jpg", "n": 3}, {"__key__": "2", "photo": None, "n": 4}]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -228,7 +228,8 @@ class Lazy:
     packing decided what there is to decode, say.
 
     Args:
-        fields: the name of a field -> "image", "audio", "video" or "pdf". The field holds bytes, or the path of a file.
+        fields: the name of a field -> "image", "audio", "video" or "pdf". The field holds bytes, or the path of a
+            file; a list of these becomes a list of handles.
         root: where paths begin.
         limits: what is decoded at most.
 
@@ -255,14 +256,23 @@ class Lazy:
         for name, kind in self.fields.items():
             if name not in sample:
                 raise DataError(f"Lazy: no field {name!r}; the sample has {', '.join(map(str, sample))}", where=key)
-            if sample[name] is not None:
-                full = f"{key}.{name}" if key else name
-                try:
-                    blob = Blob.of(sample[name], self.root)
-                except DataError as error:
-                    raise DataError(str(error), where=full) from None
-                out[name] = _KINDS[kind](blob, full, self.limits)
+            out[name] = self._handle(kind, sample[name], f"{key}.{name}" if key else name)
         return out
+
+    def _handle(self, kind: str, value: Any, key: str) -> Any:
+        """The handle of a field, a list of handles of a list; None of what is not there."""
+        if isinstance(value, np.ndarray):
+            value = cast("npt.NDArray[Any]", value).tolist()
+        if isinstance(value, list | tuple):
+            values = enumerate(cast("Sequence[Any]", value))
+            return [self._handle(kind, each, f"{key}[{number}]") for number, each in values]
+        if value is None:
+            return None
+        try:
+            blob = Blob.of(value, self.root)
+        except DataError as error:
+            raise DataError(str(error), where=key) from None
+        return _KINDS[kind](blob, key, self.limits)
 
 
 @cache
