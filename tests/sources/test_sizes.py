@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.base.seams import pretend
 from penstock.text import Tokenise
 
 DOCUMENTS = [list(range(n)) for n in (3, 0, 7, 12, 1, 5, 9, 4)]
@@ -218,3 +219,37 @@ def test_a_row_without_a_text_is_named_when_it_is_counted(texts: tuple[Path, Pat
         file.write('{"text": 3}\n')
     with pytest.raises(ps.DataError, match=r"b\.jsonl, row 25: .*holds no text"):
         lengths_by(folder, Tokenise(tokenizer))
+
+
+class Screen:
+    """A screen that keeps the lines that it is shown."""
+
+    def __init__(self) -> None:
+        self.lines = list[str]()
+
+    def every(self) -> float:
+        return 1e9
+
+    def show(self, work: object, line: str, over: bool, /) -> None:
+        if not over:
+            self.lines.append(line)
+
+
+def test_how_much_has_to_be_counted_is_told_once_before_it_begins(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("penstock.sources.sizes._LARGE", 40)
+    calls = list[int]()
+
+    def split(texts: list[str]) -> list[list[int]]:
+        calls.append(len(screen.lines))
+        return [[1] * len(text.split()) for text in texts]
+
+    paths = [tmp_path / f"{name}.jsonl" for name in "abc"]
+    for path in paths:
+        path.write_text(json.dumps({"text": "to be or not to be"}) + "\n")
+    screen = Screen()
+    with pretend(screen=screen):
+        lengths_by(tmp_path, Tokenise(split))
+    assert screen.lines == [
+        "the tokens of a.jsonl and 2 more files (0 MB) have to be counted by tokenising them, every time it is opened"
+    ]
+    assert calls == [1, 1, 1]

@@ -33,6 +33,11 @@ class Progress:
         self._due = self._began + _QUIET
         return self
 
+    def announce(self, line: str) -> None:
+        """Say at once what is about to be done, and what it takes."""
+        self._shown = True
+        self._screen.show(self, line, False)
+
     def tell(self, done: int) -> None:
         """So much is done."""
         self._done = done

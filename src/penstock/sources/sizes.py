@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..base import seams
 from ..base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints
@@ -20,6 +21,7 @@ from .chain import Counts, File
 from .rows import arrow
 
 _AT_ONCE = 1 << 10  # rows that are tokenised at a call
+_LARGE = 4 << 20  # bytes whose tokens take seconds to count
 
 
 @runtime_checkable
@@ -48,8 +50,11 @@ def lengths_of(
     """
     found = [np.zeros(0, np.int64)]
     if not isinstance(column, str):
-        each = zip(files, paths, strict=True)
-        return np.concatenate([*found, *(_tokens(file, path, column, cache, rebuild) for file, path in each)])
+        each = enumerate(zip(files, paths, strict=True))
+        announcing = _Announcing(paths, column)
+        return np.concatenate(
+            [*found, *(_tokens(file, path, column, cache, rebuild, announcing.of(n)) for n, (file, path) in each)]
+        )
     for file in files:
         if not isinstance(file, Listed):
             raise ConfigError(
@@ -78,10 +83,44 @@ def _kept(
     return np.frombuffer(body, "<i8").astype(np.int64)
 
 
-def _tokens(file: File, path: Path, tokens: Counts, cache: str | Path | None, rebuild: bool) -> Ints:
+class _Announcing:
+    """Says once, before tokens of many bytes are counted, how many bytes there are. `paths` are all files in order."""
+
+    def __init__(self, paths: Sequence[Path], tokens: Counts) -> None:
+        self._paths, self._tokens, self._said = paths, tokens, False
+
+    def of(self, number: int) -> Callable[[Progress], None]:
+        """What is called where the tokens of a file have to be counted."""
+
+        def announce(progress: Progress) -> None:
+            if self._said:
+                return
+            self._said, paths = True, self._paths[number:]
+            size = sum(seams.world.store.stat(str(path)).size for path in paths)
+            if size < _LARGE:
+                return
+            more = len(paths) - 1
+            kept = "once: the counts are kept beside the data" if self._tokens.lasting else "every time it is opened"
+            progress.announce(
+                f"the tokens of {paths[0].name}{f' and {more:,} more files' if more else ''} ({size / 1e6:,.0f} MB) "
+                f"have to be counted by tokenising them, {kept}"
+            )
+
+        return announce
+
+
+def _tokens(
+    file: File,
+    path: Path,
+    tokens: Counts,
+    cache: str | Path | None,
+    rebuild: bool,
+    announce: Callable[[Progress], None],
+) -> Ints:
     def count() -> Ints:
         found = np.zeros(len(file), np.int64)
         with Progress(f"count the tokens of {path.name}", len(file), "rows") as progress:
+            announce(progress)
             for start in range(0, len(file), _AT_ONCE):
                 rows = np.arange(start, min(start + _AT_ONCE, len(file)))
                 found[rows] = _of_rows(file.read(rows), start, path, tokens)
