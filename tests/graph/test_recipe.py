@@ -328,3 +328,9 @@ def test_a_loader_shows_the_difference_and_stays_where_it_is() -> None:
         assert "weights.b: saved 2, now 3" in str(caught.value)
         assert "on_mismatch='adopt'" in str(caught.value)
         assert loader.state_dict() == before
+
+
+def test_a_difference_of_the_only_source_names_it() -> None:
+    for name in ("wiki", "code"):
+        saved, now = numbers(10, name).shuffle().batch(2), numbers(12, name).shuffle().batch(2)
+        assert lines_between(saved, now) == [f"{name}.rows: saved 10, now 12"]

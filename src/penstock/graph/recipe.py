@@ -125,6 +125,8 @@ def difference(saved: Json, now: Json, where: str = "") -> list[str]:
     """How two descriptions differ, one line for each place."""
     if isinstance(saved, Mapping) and isinstance(now, Mapping):
         lines = list[str]()
+        if not where and "read" in saved and saved["read"] == now.get("read"):
+            where = str(saved["read"] or "data")  # the only source; those of a mixture have its names
         for name in [*saved, *(name for name in now if name not in saved)]:
             place = where if name == "of" else f"{where}.{name}" if where else str(name)
             if name not in saved:
