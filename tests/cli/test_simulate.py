@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from cli_world import Penstock
 
 FILE = """\
 seed: 4
@@ -77,3 +78,24 @@ def test_it_is_what_a_run_made_that_way_gives(change: str, tmp_path: Path, penst
         assert {row["source"]: row["samples"] for row in told[which]["sources"] if row["samples"]} == given
         assert {row["source"]: row["first_repeat"] for row in told[which]["sources"] if row["first_repeat"]} == first
     assert told["as_it_is"] != told["changed"]
+
+
+def test_a_group_has_a_cap_of_its_own_for_each_of_its_sources(mixture: Path, penstock: Penstock) -> None:
+    grouped = "sources:\n" + "".join(
+        f"  {name}: {{path: {name}.jsonl, group: {group}}}\n"
+        for name, group in (("code", "big"), ("text", "small"), ("math", "small"))
+    )
+    rest = "groups: {big: 1, small: 9}\nbatch: {size: 8, collate: list}\nhorizon: {steps: 300}\n"
+    mixture.write_text(grouped + rest + "group_max_epochs: {small: 0.5}\n")
+    capped = ps.load(mixture).plan.counts(step=300)
+    assert (capped["text"], capped["math"]) == (550, 125)
+    lines = penstock("plan", mixture).output
+    assert penstock("lint", mixture).exit_code == 0 and "0.5" in lines
+    mixture.write_text(grouped + rest)
+    found = json.loads(penstock("simulate", mixture, "--max-epochs", "small=0.5", "--json").stdout)
+    changed = {source["source"]: source["samples"] for source in found["changed"]["sources"]}
+    assert (changed["text"], changed["math"]) == (550, 125)
+    refused = penstock("simulate", mixture, "--max-epochs", "smal=0.5")
+    assert refused.exit_code == 2 and "no source or group 'smal'; did you mean 'small'" in refused.output
+    mixture.write_text(grouped + rest + "group_max_epochs: {smal: 0.5}\n")
+    assert "there is no group 'smal'; did you mean 'small'" in penstock("lint", mixture).output

@@ -24,9 +24,16 @@ def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> 
     >>> changed(model, ["a=3"], []).shares()
     {'a': 0.75, 'b': 0.25}
     """
-    new, limits = _numbers(model, "--weight", weights), _numbers(model, "--max-epochs", caps)
+    groups = model.groups or {}
+    new, limits = _numbers(model, "--weight", weights), _numbers(model, "--max-epochs", caps, [*groups])
+    if of_groups := {name: limits.pop(name) for name in groups if name in limits}:
+        for source in model.sources:  # a cap given here wins over one that the file gives to a source of the group
+            if source.group in of_groups:
+                limits.setdefault(source.name, of_groups[source.group])
     sources = [replace(source, max_epochs=limits.get(source.name, source.max_epochs)) for source in model.sources]
     if new:
+        by_group = replace(model, max_epochs=None)
+        kept_caps = [by_group.cap(source) for source in sources]
         plain = model.shares()
         if plain is None and (missing := [name for name in model.names if name not in new]):
             raise ConfigError(
@@ -39,7 +46,8 @@ def changed(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> 
             replace(source, weight=new.get(source.name, kept[source.name]), tokens=None, epochs=None, group=None)
             for source in sources
         ]
-        model = replace(model, schedule=None, temperature=None, stages=(), groups=None)
+        sources = [replace(source, max_epochs=cap) for source, cap in zip(sources, kept_caps, strict=True)]
+        model = replace(model, schedule=None, temperature=None, stages=(), groups=None, group_max_epochs=None)
     return replace(model, sources=tuple(sources))
 
 
@@ -99,15 +107,16 @@ def _put(tree: object, name: str, value: Any, text: str) -> None:
         table[names.get(name, name)] = value
 
 
-def _numbers(model: MixtureFile, option: str, given: Sequence[str]) -> dict[str, float]:
-    out = dict[str, float]()
+def _numbers(model: MixtureFile, option: str, given: Sequence[str], groups: Sequence[str] = ()) -> dict[str, float]:
+    out, known = dict[str, float](), [*model.names, *groups]
     for text in given:
         name, sign, number = text.rpartition("=")
         if not sign:
             raise ConfigError(f"{option} {text}: write NAME=NUMBER")
-        if name not in model.names:
-            hint = near(name, model.names) or f"; it has {few(model.names)}"
-            raise ConfigError(f"{option} {text}: the mixture has no source {name!r}{hint}")
+        if name not in known:
+            hint = near(name, known) or f"; it has {few(known)}"
+            kind = "source or group" if groups else "source"
+            raise ConfigError(f"{option} {text}: the mixture has no {kind} {name!r}{hint}")
         try:
             out[name] = float(number)
         except ValueError:

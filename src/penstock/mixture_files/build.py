@@ -47,8 +47,8 @@ class _Shared(NamedTuple):
 
 def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
     model, datasets = _not_empty(model, _opened(model, shared, above))
-    own = any(source.max_epochs is not None for source in model.sources)
-    caps = {source.name: cap for source in model.sources if (cap := source.max_epochs or model.max_epochs) is not None}
+    own = model.group_max_epochs or any(source.max_epochs is not None for source in model.sources)
+    caps = {source.name: cap for source in model.sources if (cap := model.cap(source)) is not None}
     weights = _weights(model, datasets)
     return mix(
         datasets,

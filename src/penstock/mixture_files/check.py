@@ -242,6 +242,11 @@ class _Check:
                 error(mark, here, f"{name!r} is a source, too: give the group another name")
             elif not any(source.group == name for source in model.sources):
                 error(mark, here, f"no source says group: {name}")
+        for name in model.group_max_epochs or {}:
+            if name not in groups:
+                mark = cast("dict[str, Node]", model.marks["group_max_epochs"].value)[name]
+                known = near(name, groups) or (f"; there are {', '.join(groups)}" if groups else ": say groups")
+                error(mark, dotted(at, f"group_max_epochs.{name}"), f"there is no group {name!r}{known}")
         if groups and model.schedule and model.schedule.points:
             error(model.marks["groups"], dotted(at, "groups"), "the schedule gives the weights: leave one of them out")
 

@@ -289,6 +289,11 @@ _INNER = (
     Key("temperature", Number(above=0), "Weights from the sizes: rows ** (1 / temperature)."),
     Key("max_epochs", Number(above=0), "For the sources that do not say their own."),
     Key("groups", Table(Number(least=0)), "Weights of groups of sources, relative to each other."),
+    Key(
+        "group_max_epochs",
+        Table(Number(above=0)),
+        "At most so many passes over each source of these groups that does not say its own.",
+    ),
     Key("schedule", SCHEDULE, "Weights that change over the run."),
     Key("shuffle", SHUFFLE, "For the sources that do not say their own (default: full)."),
     Key("tokenise", TOKENISE, "For the sources that do not say their own."),

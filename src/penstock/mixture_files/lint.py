@@ -189,11 +189,11 @@ class _Lint:
             warn(source.marks[""], at, "its weight is 0 in every point of the schedule: it is never read")
         elif run is not None and source.start is not None and shares is not None and not shares.get(source.name):
             warn(_mark(source, "start"), f"{at}.start", f"it starts at {source.start:,}, after the horizon")
-        if source.epochs is not None and source.epochs > self.most and source.max_epochs is None:
+        if source.epochs is not None and source.epochs > self.most and model.cap(source) is None:
             warn(_mark(source, "epochs"), f"{at}.epochs", f"it is read {source.epochs:g} times over the run")
 
     def epochs(self, source: SourceEntry, model: MixtureFile, at: str, draws: float, rows: int) -> None:
-        cap, passes, node = source.max_epochs or model.max_epochs, draws / rows if rows else 0.0, source.marks[""]
+        cap, passes, node = model.cap(source), draws / rows if rows else 0.0, source.marks[""]
         if rows == 0 and draws:
             self.notes.error(node, at, "it is empty; leave it out, or give it weight 0")
         elif cap is not None and passes > cap:

@@ -16,7 +16,7 @@ from ..sources.paths import FormatName, TokenType
 from .reading import Node
 
 SHARES = ("weight", "tokens", "epochs")
-_RUN = ("max_epochs", "schedule", "horizon", "groups")
+_RUN = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs")
 Part: TypeAlias = Literal["train", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
 Where = Mapping[str, Any]
@@ -170,6 +170,7 @@ class MixtureFile:
     temperature: float | None = None
     max_epochs: float | None = None
     groups: Mapping[str, float] | None = None
+    group_max_epochs: Mapping[str, float] | None = None
     stages: tuple[Stage, ...] = ()
     schedule: Scheduling | None = None
     shuffle: Shuffling | None = None
@@ -230,6 +231,11 @@ class MixtureFile:
             stages=(),
             **dict.fromkeys(_RUN),
         )
+
+    def cap(self, source: SourceEntry) -> float | None:
+        """The passes after which one of its sources is used up: as the source says, its group, or the mixture."""
+        of_group = (self.group_max_epochs or {}).get(source.group or "")
+        return source.max_epochs or of_group or self.max_epochs
 
     def shares(self) -> dict[str, float] | None:
         """The shares that plain weights ask for; `None` where they come from sizes, amounts or a schedule's points."""

@@ -47,6 +47,8 @@ def tree_of(model: MixtureFile, folder: Path) -> Tree:
         out["split"] = _split(model.split)
     if model.groups is not None:
         out["groups"] = dict(model.groups)
+    if model.group_max_epochs is not None:
+        out["group_max_epochs"] = dict(model.group_max_epochs)
     out["sources"] = {source.name: _source(source, folder) for source in model.sources}
     if model.stages:
         out["stages"] = [_stage(stage) for stage in model.stages]

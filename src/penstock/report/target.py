@@ -160,7 +160,8 @@ class Target:
         return {
             name: cap
             for name, source in self.model.leaves()
-            if (cap := source.max_epochs or self.model.max_epochs) is not None
+            if (cap := self.model.cap(source) if "/" not in name else source.max_epochs or self.model.max_epochs)
+            is not None
         }
 
     @cached_property
