@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.errors import ConfigError
-from penstock.graph.shown import counted
 
 from .say import Allow, Json, Mixture, State, answer, guarded, of_run, people, say
 
@@ -87,6 +86,8 @@ def _told(target: Target, source: str, index: int, within: range) -> dict[str, A
 
 
 def _say(views: Iterator[tuple[int, Sample | None]], target: Target, every: bool) -> None:
+    from penstock.graph.shown import counted
+
     seen, passes = 0, set[int]()
     for step, piece in views:
         if seen == _FEW and not every:

@@ -139,7 +139,7 @@ def hf_dataset(dataset: Samples) -> Any:
     >>> texts = {"a": ps.from_sequence([{"text": "x"}]), "b": ps.from_sequence([{"text": "y"}])}
     >>> data = hf_dataset(ps.mix(texts))
     >>> type(data).__name__, next(iter(data))
-    ('IterableDataset', {'text': 'y'})
+    ('IterableDataset', {'text': 'x'})
     """
     try:
         import datasets  # pyright: ignore[reportMissingTypeStubs]
