@@ -247,8 +247,8 @@ def test_elements_of_an_array_are_not_shared_with_who_reads_next(tmp_path: Path)
 
 
 def test_lines_are_read_up_to_a_limit_that_documents_fit_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lines._LONGEST >= 128 << 20
-    monkeypatch.setattr(lines, "_LONGEST", 20)
+    assert lines.LINE >= 128 << 20
+    monkeypatch.setattr(lines, "LINE", 20)
     (tmp_path / "a.jsonl").write_text('"short"\n"0123456789012345678901"\n')
     source = open_files(tmp_path / "a.jsonl")
     assert source.read(np.array([0])) == ["short"]
