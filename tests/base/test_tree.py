@@ -320,7 +320,7 @@ def test_masked_numbers_of_a_list_do_not_become_nan() -> None:
 def test_masked_arrays_do_not_lose_their_mask_elsewhere() -> None:
     documents = ps.from_sequence([np.arange(3), MASKED])
     for ds in (documents.pack(8), documents.pack(8, "best_fit"), documents.map(named).pack_features({"x": 8})):
-        with pytest.raises(ps.DataError, match=r"segment 1 .*lose its mask"):
+        with pytest.raises(ps.DataError, match=r"segment [12] .*lose its mask"):
             list(ds)
     for collate_rows in (ps.pad({"x": 0}), ps.jagged("x")):
         with pytest.raises(ps.DataError, match="lose its mask"):

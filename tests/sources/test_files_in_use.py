@@ -30,7 +30,7 @@ from archives import write as write_tar
 from damage import Careless
 from penstock.base import seams
 from penstock.errors import ConfigError, DataError, PenstockError, StorageError
-from penstock.sources import metadata, open_files, sidecar
+from penstock.sources import metadata, open_files
 
 OLD, SAME_SIZE, LONGER = range(100, 112), range(200, 212), range(100, 130)
 TIME = 1_700_000_000
@@ -255,7 +255,6 @@ TOOLS: dict[str, Tool] = {
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing was said before, and the disk need not last."""
     monkeypatch.setattr(metadata, "_TOLD", set[str]())
-    monkeypatch.setattr(sidecar, "_CHANGED", set[str]())
     with seams.pretend(disk=Careless()):
         yield
 

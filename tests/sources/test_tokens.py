@@ -530,7 +530,9 @@ def test_a_table_of_tokens_of_another_width_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.bin", "x.npy"])
 @pytest.mark.parametrize(
-    "body", [b"PK\3\4" + bytes(100), gzip.compress(bytes(99)), b"PAR1" + bytes(40), b"MMIDIDX\0\0" + bytes(41)]
+    "body",
+    [b"PK\3\4" + bytes(100), gzip.compress(bytes(99), mtime=0), b"PAR1" + bytes(40), b"MMIDIDX\0\0" + bytes(41)],
+    ids=["zip", "gzip", "parquet", "table"],
 )
 def test_what_holds_no_tokens_by_its_first_bytes_is_refused(name: str, body: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(body + bytes(len(body) % 2))

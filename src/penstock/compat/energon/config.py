@@ -109,7 +109,7 @@ class SampleDecoder:
     encoder; `decoder = None` leaves all parts as bytes.
 
     >>> SampleDecoder(image_decode="pil").parts()
-    Decode(kind='pil')
+    Decode(kind='pil', orient=False)
     """
 
     image_decode: str | None = "torchrgb"

@@ -42,7 +42,7 @@ class OneEnd:
 class KeptEnds:
     """Where documents end, in a file that was made once; mapped, and compared with its digest, when it is needed."""
 
-    def __init__(self, path: Path, origin: Path, tokens: int | None, held: Held) -> None:
+    def __init__(self, path: Path, origin: Path, tokens: tuple[Path, int] | None, held: Held) -> None:
         self._path, self._origin, self._tokens, self._held = path, origin, tokens, held
         self._count = len(self.get())
 
@@ -56,11 +56,12 @@ class KeptEnds:
     def _mapped(self) -> tuple[int, Ints]:
         count, body = sidecar.body(self._path, sidecar.DOCUMENTS, self._origin)
         ends = np.frombuffer(body, "<i8", count)
-        if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens:
+        if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
+            path, count = self._tokens
             raise DataError(
-                f"its documents end at token {int(ends[-1]):,}, and {self._tokens:,} are there: the tokens were cut "
-                f"off, or {self._path} was kept for others",
-                where=str(self._origin),
+                f"the documents end at token {int(ends[-1]):,}, as {self._origin} tells, and {count:,} are there: the "
+                f"file was cut off, or {self._path} was made for another one",
+                where=str(path),
             )
         return 1, ends
 
@@ -180,9 +181,9 @@ def open_tokens(
     form = form_of(path, ids)
     if form.find is None:
         return TokenFile(path, form, OneEnd(form.tokens), shared, data)
-    ends = kept_ends(form.origin, form.what, form.find, form.tokens, cache, shared, rebuild)
+    ends = kept_ends(form.origin, form.what, form.find, (path, form.tokens), cache, shared, rebuild)
     if (told := form.recorded) is not None and told.find is not None:
-        recorded = kept_ends(told.origin, told.what, told.find, told.tokens, cache, shared, rebuild)
+        recorded = kept_ends(told.origin, told.what, told.find, (path, told.tokens), cache, shared, rebuild)
         if _differ(ends.get(), recorded.get()) and shared.files.once("eos"):
             warnings.warn(
                 f"{path}: eos={ids.eos} makes {len(ends):,} documents, {told.origin.name} tells of {len(recorded):,} "
@@ -202,12 +203,12 @@ def kept_ends(
     origin: Path,
     what: str,
     find: Callable[[], Ints],
-    tokens: int | None,
+    tokens: tuple[Path, int] | None,
     cache: str | Path | None,
     shared: Shared,
     rebuild: bool,
 ) -> KeptEnds:
-    """Where documents end as `origin` tells it, of so many tokens: as it was kept, or found now."""
+    """Where documents end, as `origin` tells it: kept, or found now. `tokens` are a file and how many it has."""
 
     def make(_: bool) -> tuple[int, bytes]:
         ends = find()
