@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from itertools import count, islice
+from math import ceil
 
 INDEXED = {"seq", "tokens", "map", "map_batched", "map_with_index", "random_map", "shuffle", "window", "repeat", "repeat_each", "slice", "select",
            "shard", "limit", "skip", "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
@@ -150,7 +151,10 @@ def passes(d, k, orders):
 
 
 def mixed(d, inputs, k, orders):
-    begun = Counter(name for j in range(k) for name, i in orders(d, j) if i == 0)
+    if indexed(d) or d[4] != "restart" or d[5] is None:
+        begun = Counter(name for j in range(k) for name, i in orders(d, j) if i == 0)
+    else:  # woven: every input begins at a pass that none has reached
+        begun = Counter({name: k * max(map(ceil, d[5])) for name in inputs})
     now = {}
     for name, i in orders(d, k):
         if i == 0:

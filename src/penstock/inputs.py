@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Number
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -322,6 +323,8 @@ def mix(
         raise ConfigError(
             f"mix: the weights are a {type(weights).__name__}; give a mapping, {{name: weight, ...}}, or a Schedule"
         )
+    if not isinstance(max_epochs, Mapping | Number | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"mix: max_epochs is a {type(max_epochs).__name__}; give a number, or a mapping by name")
     chosen(unit, COUNTED, "mix(unit={})")
     chosen(count, SHARE_OF, "mix(count={})")
     given = _plain(weights) if isinstance(weights, Mapping) else weights

@@ -1072,3 +1072,11 @@ def test_weights_become_whole_numbers_in_proportion() -> None:
     found = whole_weights(odd)
     assert (found > 0).tolist() == [True, True, True, False] and found.sum() <= 1 << 48
     assert whole_weights(np.asarray([5e13 + 0.5, 5e13])).sum() <= 1 << 48
+
+
+def test_caps_that_are_neither_a_number_nor_a_mapping_are_refused() -> None:
+    inputs = {"a": ps.from_sequence([0]), "b": ps.from_iterable(lambda: iter([1]), name="b")}
+    wrong: list[Any] = [(1, 2), [1], "5", {1}]
+    for caps in wrong:
+        with pytest.raises(ps.ConfigError, match="max_epochs is a .*give a number, or a mapping by name"):
+            ps.mix(inputs, max_epochs=caps)
