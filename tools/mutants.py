@@ -5,8 +5,9 @@
 alone are not drawn. One process collects the tests. A mutant is a fork of it in which the functions have the mutant's
 code; a mutant of code that runs at import is a copy of the sources. The fork runs the tests that execute the mutated
 line, the quickest first, as a run without a mutant has measured. The first failure kills the mutant, and so does a
-timeout. Tests that fail without a mutant are named and left out. Each mutant prints a line, and its difference if it
-survived. Processes that a test starts anew import the sources as they are, so such tests kill few mutants here.
+timeout. Tests that fail without a mutant are named and left out, and so is a test that kills a mutant and then fails
+in a fork without one. Each mutant prints a line, and its difference if it survived. Processes that a test starts anew
+import the sources as they are, so such tests kill few mutants here.
 
 `--suite test` runs what `make test` runs, `--suite test-all` everything, `--suite slow` what only the latter runs. To
 compare them, write the mutants once (`--draw FILE`), judge both suites on them (`--drawn FILE --map FILE --table
@@ -32,6 +33,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
@@ -187,7 +189,7 @@ def in_a_copy(mutant: Mutant, tests: list[str], folder: Path, seed: int) -> NoRe
 
 @dataclass
 class Run:
-    """A mutant that is being run."""
+    """A mutant that is being run; with `kill`, the line about its kill, whose test is run without the mutant."""
 
     place: int
     mutant: Mutant
@@ -196,6 +198,7 @@ class Run:
     limit: float
     fair: float
     tests: int
+    kill: str = ""
 
 
 class Forks:
@@ -206,6 +209,7 @@ class Forks:
         self.known, self.options, self.top = known, options, top
         self.results = list[tuple[Mutant, str]]()
         self.running = dict[int, Run]()
+        self.proven = set[str]()  # tests that pass in a fork without a mutant
         self.failed = False
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -213,41 +217,44 @@ class Forks:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         gc.unfreeze()  # conftest.py freezes all objects; exchange() has to find the functions among them
-        items = {item.nodeid: item for item in session.items}
+        self.items = {item.nodeid: item for item in session.items}
         for module in modules():
             importlib.import_module(".".join(("penstock", *module.with_suffix("").parts)).removesuffix(".__init__"))
         ends = time.monotonic() + 60 * self.options.minutes
         while self.running or (self.left and time.monotonic() < ends):
             while self.left and len(self.running) < self.options.jobs and time.monotonic() < ends:
-                self.begin(*self.left.pop(0), items)
+                self.begin(*self.left.pop(0))
             time.sleep(0.02)
             for child in list(self.running):
                 self.look(child)
         return True
 
-    def begin(self, place: int, mutant: Mutant, items: dict[str, Any]) -> None:
-        tests = [test for test in self.known.tests(mutant) if test in items]
+    def begin(self, place: int, mutant: Mutant, kill: str = "") -> None:
+        """Run the tests of a mutant in a fork, or the test of a kill without the mutant."""
+        tests = [test for test in self.known.tests(mutant) if test in self.items]
+        if kill:
+            tests = [kill.split(" ", 1)[1]]
         fair = 10 * sum(self.known.seconds[test] for test in tests) + 20
         folder = Path(tempfile.mkdtemp(dir=self.top))
         if child := os.fork():
             limit = min(fair, self.options.within)
-            self.running[child] = Run(place, mutant, folder, time.monotonic(), limit, fair, len(tests))
+            self.running[child] = Run(place, mutant, folder, time.monotonic(), limit, fair, len(tests), kill)
             return
         os.setsid()
         with (folder / "said.txt").open("w") as out:
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
         try:
-            if not exchange(mutant):
+            if not kill and tests and not exchange(mutant):
                 in_a_copy(mutant, tests, folder, self.options.seed)
         except BaseException as error:
             print("\nERROR", repr(error), flush=True)
             os._exit(NOT_RUN)
         try:  # whatever happens, a fork ends here
             self.failed = False
-            for test, following in zip(tests, [*tests[1:], None], strict=True):
-                items[test].ihook.pytest_runtest_protocol(
-                    item=items[test], nextitem=items[following] if following else None
+            for test, following in zip_longest(tests, tests[1:]):
+                self.items[test].ihook.pytest_runtest_protocol(
+                    item=self.items[test], nextitem=self.items[following] if following else None
                 )
                 if self.failed:
                     print("\nFAILED", test, flush=True)  # after the dots of pytest
@@ -279,6 +286,11 @@ class Forks:
             how = told[-1] if told else f"status {status}"
         else:
             mark, how = "SURVIVED", ""
+        if self.is_doubtful(run, mark, how):
+            del self.running[child]
+            shutil.rmtree(run.folder, ignore_errors=True)
+            return
+        mark, how = ("killed", run.kill) if run.kill else (mark, how)
         what = f"{run.mutant.module} {run.mutant.operator}"
         print(f"{run.place} {mark} {what} {took:.0f} s of {run.tests} tests {how[:110]}", flush=True)
         self.results.append((run.mutant, mark))
@@ -286,6 +298,27 @@ class Forks:
             print(run.mutant.difference(), flush=True)
         del self.running[child]
         shutil.rmtree(run.folder, ignore_errors=True)
+
+    def is_doubtful(self, run: Run, mark: str, how: str) -> bool:
+        """Whether a kill is no result yet: its test has to pass in a fork without the mutant."""
+        if run.kill:
+            test = run.kill.split(" ", 1)[1]
+            if mark == "SURVIVED":  # the mutant did not, then
+                self.proven.add(test)
+                return False
+            if test not in self.known.failed:
+                self.known.failed.add(test)
+                print(f"left out, fails in a fork without a mutant: {test}", flush=True)
+            self.left.insert(0, (run.place, run.mutant))
+            return True
+        test = how.removeprefix("FAILED ")
+        if mark != "killed" or test not in self.items or test in self.proven:
+            return False
+        if test in self.known.failed:  # another mutant has shown it in the meantime
+            self.left.insert(0, (run.place, run.mutant))
+        else:
+            self.begin(run.place, run.mutant, how)
+        return True
 
 
 def compare(first: Path, second: Path) -> int:
