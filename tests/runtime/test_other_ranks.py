@@ -209,6 +209,35 @@ def test_the_rest_of_a_pass_is_shared_out_as_it_is() -> None:
         assert max(map(len, rest)) - min(map(len, rest)) <= 1
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("limit", [None, 23])
+def test_a_run_is_saved_after_the_last_short_step_of_a_pass(tmp_path: Path, lanes: int, limit: int | None) -> None:
+    def make() -> ps.Dataset:
+        kept = numbers(59).filter(lambda x: x % 7 > 0)
+        return kept if limit is None else kept.repeat().limit(limit)
+
+    loaders = job(make, 3, 9, lanes=lanes, remainder="keep")
+    runs, before = [iter(loader) for loader in loaders], list[list[int]]()
+    for _ in range(6 if limit is None else 3):
+        before += [next(run) for run in runs]
+    assert len({len(batch) for batch in before[-3:]}) > 1
+    for loader in loaders:
+        ps.save(tmp_path, loader)
+    states = states_of(loaders)
+    for world in (1, 2, 3):
+        for some in [states, *(states if lanes == 1 else [])]:
+            again = job(make, world, 12 if world == 2 else 9, remainder="keep")
+            for loader in again:
+                loader.load_state_dict(some)
+            assert [list(loader) for loader in again] == [[]] * world
+            assert sorted(x for loader in again for batch in loader for x in batch) == sorted(
+                x for batch in before for x in batch
+            )
+        again = job(make, world, 12 if world == 2 else 9, remainder="keep")
+        assert {ps.restore(tmp_path, loader) for loader in again} == {len(before) // 3}
+        assert [list(loader) for loader in again] == [[]] * world
+
+
 def test_weights_change_alike_on_all_ranks() -> None:
     def make() -> ps.Dataset:
         return ps.mix({name: numbers(500, name).filter(recipes.most) for name in "ab"}, seed=3)

@@ -15,7 +15,7 @@ from ..streams.job import Grouping
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream, Tap
-from ..streams.trail import Chunk, Every, Fixed
+from ..streams.trail import Chunk, Every, Fixed, Last
 from ..streams.work import Work
 from ..types import Ints, Json
 from .op import UNKNOWN, Before, Groups, Op, Standing
@@ -23,10 +23,14 @@ from .tally import Tally
 
 
 class Batches:
-    """Groups of `n` neighbours. Holds nothing between batches, so its cursor is the one below."""
+    """Groups of `n` neighbours. Holds nothing between batches, so its cursor is the one below.
 
-    def __init__(self, stream: Stream, n: int, drop: bool) -> None:
-        self.tap, self.n, self.drop = Tap(stream), n, drop
+    `run` are the rows of the run, under the batches of a tail. A rank that got a short batch has come to the end of the
+    pass: behind that batch it stands where `run` does, so the state says which lanes have ended.
+    """
+
+    def __init__(self, stream: Stream, n: int, drop: bool, run: Stream | None = None) -> None:
+        self.tap, self.n, self.drop, self._run = Tap(stream), n, drop, run
 
     def cursor(self) -> Json:
         return self.tap.cursor()
@@ -52,7 +56,10 @@ class Batches:
         if total < len(values):
             rows = rows.slice(0, total)
         offsets = np.minimum(np.arange(len(groups) + 1) * size, total)
-        return Chunk(groups, rows.grouped(offsets), Every(trail, size, total))
+        trail = Every(trail, size, total)
+        if total % size and self._run is not None:
+            trail = Last(trail, len(groups), self._run.cursor())
+        return Chunk(groups, rows.grouped(offsets), trail)
 
 
 class BatchOp(Groups):
@@ -74,7 +81,7 @@ class BatchOp(Groups):
         below = opening.open(self.flow, laps)
         if isinstance(below, Work) and isinstance(below.feed, Positions):
             return below.then(Grouping(self.n, self.drop))
-        return Batches(below, self.n, self.drop)
+        return Batches(below, self.n, self.drop, opening.given and opening.given[1])
 
     def places(self, above: int = 0, packed: bool = False, among: Op | None = None) -> Iterator[Standing]:
         if self.tuples:

@@ -174,6 +174,8 @@ class Lanes:
     def pull(self, n: int, /) -> Chunk:
         if self.limit is not None:
             n = min(n, self.limit - self._drawn)
+            while self._drawn == self.limit and self._order:
+                self._end()
         while n and self._order:
             count, cut, most = len(self._order), n, self._wide()
             for i, lane in enumerate(self._order[:n]):

@@ -101,6 +101,18 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
+class Last:
+    """Another trail of `length` items, the last of which ends a pass: the cursor behind it is known already."""
+
+    trail: Trail
+    length: int
+    end: Json
+
+    def at(self, count: int, /) -> Json:
+        return self.trail.at(count) if count < self.length else self.end
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Items of which the i-th came from item `origin[i]` of the trail below: after filters and flat-maps.
 
