@@ -238,6 +238,28 @@ def test_a_run_is_saved_after_the_last_short_step_of_a_pass(tmp_path: Path, lane
         assert [list(loader) for loader in again] == [[]] * world
 
 
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_limit_is_that_of_the_run_whichever_states_a_rank_is_given(tmp_path: Path, world: int) -> None:
+    def make() -> ps.Dataset:
+        return mixed().limit(37)
+
+    loaders = job(make, world, 2 * world, remainder="keep")
+    before = [x for batches in zip(*(islice(loader, 3) for loader in loaders), strict=True) for b in batches for x in b]
+    for loader in loaders:
+        ps.save(tmp_path, loader)
+    states = states_of(loaders)
+
+    def rest(load: Callable[[ps.Loader], Any]) -> int:
+        again = job(make, world, 2 * world, remainder="keep")
+        for loader in again:
+            load(loader)
+        return sum(len(batch) for loader in again for batch in loader)
+
+    assert rest(lambda loader: ps.restore(tmp_path, loader)) == 37 - len(before)
+    assert rest(lambda loader: loader.load_state_dict(states[loader.rank])) == 37 - len(before)
+    assert rest(lambda loader: loader.load_state_dict([*states, *states])) == 37 - len(before)
+
+
 def test_weights_change_alike_on_all_ranks() -> None:
     def make() -> ps.Dataset:
         return ps.mix({name: numbers(500, name).filter(recipes.most) for name in "ab"}, seed=3)

@@ -402,7 +402,9 @@ class Session:
             "turn": as_int(body["turn"]),
             "ended": sorted({lane for lane in entries_of(body, "ended") if lane in mine}),  # as they are written
         }
-        return cursor if "drawn" not in body else {**cursor, "drawn": len(range(rank, as_int(body["drawn"]), ranks))}
+        if "drawn" in body and (limit := laned(self.flow).limit) is not None:
+            cursor["drawn"] = len(range(rank, min(as_int(body["drawn"]), limit), ranks))
+        return cursor
 
     def _places(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Places:
         """Where the mixtures of a tree stand that goes on at these cursors."""
