@@ -260,6 +260,24 @@ def test_a_limit_is_that_of_the_run_whichever_states_a_rank_is_given(tmp_path: P
     assert rest(lambda loader: loader.load_state_dict([*states, *states])) == 37 - len(before)
 
 
+def test_a_folder_of_ranks_with_lanes_is_adopted_by_another_mixture(tmp_path: Path) -> None:
+    def make(b: int) -> ps.Dataset:
+        return ps.mix({name: numbers(50, name) for name in "ab"}, {"a": 1, "b": b}, seed=3).filter(recipes.most)
+
+    loaders = job(lambda: make(1), 2)
+    keys_of_steps(loaders, 3)
+    for loader in loaders:
+        ps.save(tmp_path, loader)
+    states, found = states_of(loaders), list[list[Keys]]()
+    for world in (2, 1, 3):
+        restored, loaded = job(lambda: make(4), world), job(lambda: make(4), world)
+        for one, other in zip(restored, loaded, strict=True):
+            ps.restore(tmp_path, one, on_mismatch="adopt")
+            other.load_state_dict(states, on_mismatch="adopt")
+        found += [keys_of_steps(restored, 3), keys_of_steps(loaded, 3)]
+    assert all(keys == found[0] for keys in found)
+
+
 def test_weights_change_alike_on_all_ranks() -> None:
     def make() -> ps.Dataset:
         return ps.mix({name: numbers(500, name).filter(recipes.most) for name in "ab"}, seed=3)

@@ -139,7 +139,8 @@ def restore(
                     "%s: %s, and no other is complete; nothing is restored", folder, _lacking(held, max(held).step)
                 )
             return None
-        found, states = read_states(folder, step, (run.rank, run.world_size))
+        share = None if on_mismatch == "adopt" else (run.rank, run.world_size)  # mixtures are adopted for all lanes
+        found, states = read_states(folder, step, share)
     try:
         run.load_state_dict(states, on_mismatch)
     except StateError as error:
