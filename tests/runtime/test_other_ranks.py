@@ -238,6 +238,25 @@ def test_a_run_is_saved_after_the_last_short_step_of_a_pass(tmp_path: Path, lane
         assert [list(loader) for loader in again] == [[]] * world
 
 
+def test_a_limit_holds_over_any_ranks_that_restore_from_a_folder(tmp_path: Path) -> None:
+    def make() -> ps.Dataset:
+        return mixed().limit(37).batch(1, collate=list)
+
+    (alone,) = job(make, 1, None, lanes=4)
+    want, found = [x for batch in alone for x in batch], list[int]()
+    for world in (4, 3, 2, 1, 4, 4, 1, 4, 2):
+        loaders = job(make, world, None, remainder="keep")
+        for loader in loaders if found else ():
+            ps.restore(tmp_path, loader)
+        found += [x for loader in loaders for (x,) in islice(loader, 2 if len(found) < 33 else None)]
+        assert sorted(found) == sorted(want[: len(found)])
+        if len(found) == 37:
+            return
+        for loader in loaders:
+            ps.save(tmp_path, loader)
+    raise AssertionError(len(found))
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_limit_is_that_of_the_run_whichever_states_a_rank_is_given(tmp_path: Path, world: int) -> None:
     def make() -> ps.Dataset:

@@ -173,19 +173,18 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
         return body, cursors
     turns = [as_int(other.get("turn")) for other in bodies]
     ended = [lane for other in bodies for lane in entries_of(other, "ended")]
-    drawn = {"drawn": _drawn_by_all(bodies, as_int(body["lanes"]))} if "drawn" in body else {}
+    drawn = {"drawn": _drawn_by_all(bodies, max(turns))} if "drawn" in body else {}
     return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
 
 
-def _drawn_by_all(bodies: Sequence[Mapping[str, Any]], lanes: int) -> int:
+def _drawn_by_all(bodies: Sequence[Mapping[str, Any]], turn: int) -> int:
     """Return how many items all ranks have drawn of a run with a limit.
 
-    Where the states of some ranks are missing, that may be more than the limit, and then all of it is drawn: ranks draw
-    as many items in a step as each other, up to the limit.
+    Where the states of some ranks are missing, the turn tells it. That goes beyond the limit where all of it is drawn.
     """
     drawn = {frozenset(cast("Mapping[str, Any]", body["at"])): as_int(body.get("drawn")) for body in bodies}
     known = len(frozenset[str]().union(*drawn))
-    return sum(drawn.values()) if known == lanes else max(drawn.values()) * (lanes // max(1, len(next(iter(drawn)))))
+    return sum(drawn.values()) if known == bodies[0]["lanes"] else turn
 
 
 def moment_of(body: Mapping[str, Any]) -> str:
