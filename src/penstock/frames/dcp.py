@@ -31,8 +31,8 @@ class LoaderState:
 
     Args:
         run: a loader, or an iterator of a dataset.
-        checkpoint: to load what another number of ranks wrote, or to adopt a run in lanes: the checkpoint that is loaded
-            next, as a folder or as a `StorageReader`. What was made with it is loaded before it is saved.
+        checkpoint: to load what another number of ranks wrote, or to adopt a run in lanes: the checkpoint that is
+            loaded next, as a folder or as a `StorageReader`. What was made with it is loaded before it is saved.
         name: under which it lies in what is saved, where a checkpoint holds several ("data", "app.data").
         on_mismatch: "error" refuses the state of another pipeline, "adopt" goes on with this one.
         process_group: the processes that have a loader, where these are not all.
