@@ -430,3 +430,12 @@ def test_int96_timestamps_keep_all_nanoseconds_that_64_bits_hold(tmp_path: Path)
     numbers = [1 - 2**63, 2**63 - 1, -1, 0]
     rows = ps.read(int96(tmp_path, {"time": pa.array(numbers, pa.timestamp("ns"))}))
     assert [row["time"] for row in rows] == [pd.Timestamp(number) for number in numbers]
+
+
+def test_structs_that_are_all_null_may_hold_any_index_of_a_dictionary(tmp_path: Path) -> None:
+    kind = pa.struct([("a", pa.dictionary(pa.int8(), pa.string()))])
+    path = tmp_path / "a.arrow"
+    lone = pa.table({"x": pa.array([None, None], kind)})
+    with ipc.new_file(str(path), lone.schema) as writer:
+        writer.write_table(lone)
+    assert list(ps.read(path)) == [{"x": None}, {"x": None}]

@@ -212,3 +212,18 @@ def test_bounds_and_numbers_of_numpy_are_looked_at(tmp_path: Path) -> None:
         list(ps.read(path, where={"text": np.int64(1)}))
     with pytest.raises(ps.ConfigError, match="'x' has min: None"):
         ps.read(path, where={"x": {"min": None}})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_selection_is_kept_for_the_types_that_the_files_have_together(tmp_path: Path, suffix: str) -> None:
+    one, other = (tmp_path / f"{name}.{suffix}" for name in "ab")
+    if suffix == "csv":  # 007 is a number alone, and a text beside a text
+        one.write_text("x\n" + "".join(f"{number:05}\n" for number in range(100)))
+        other.write_text("x\nabc\n")
+    else:  # whole floats are integers beside integers, whose texts are others
+        pq.write_table(pa.table({"x": [1e15 + number * 1000 for number in range(100)]}), one)
+        pq.write_table(pa.table({"x": [1]}), other)
+    low, high = {"x": {"hash": [0, 0.5]}}, {"x": {"hash": [0.5, 1]}}
+    assert len(ps.read(one, where=low)) < 100
+    halves = [[row["x"] for row in ps.read([one, other], where=where)] for where in (low, high)]
+    assert sorted(map(str, halves[0] + halves[1])) == sorted(str(row["x"]) for row in ps.read([one, other]))

@@ -255,3 +255,10 @@ def test_how_much_has_to_be_counted_is_told_once_before_it_begins(tmp_path: Path
         "the tokens of a.jsonl and 2 more files (0 MB) have to be counted by tokenising them, every time it is opened"
     ]
     assert calls == [1, 1, 1]
+
+
+def test_columns_of_nearly_one_name_have_lengths_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a_b": [[1, 2, 3]], "a-b": [[1]], "A_b": [[1, 2]]}), path)
+    found = [ps.read(path, lengths=name).flow.source.lengths()[0] for name in ("a_b", "a-b", "A_b")]  # type: ignore[union-attr,index]
+    assert found == [3, 1, 2]

@@ -22,7 +22,7 @@ from ..types import Ints, Json, Sizes
 from . import sidecar
 from .chain import Asked, Chain, Counts, Decoding, File
 from .identity import Digest, content, file_digest, row_digest
-from .kinds import Kind
+from .kinds import Kind, Typed
 from .rows import arrow
 from .sizes import Listed
 
@@ -32,7 +32,7 @@ Where = Mapping[str, Any]
 
 _RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
 _ROWS = 1 << 16
-_VERSION = 2
+_VERSION = 3
 _ODD = (OverflowError, UnicodeError, TypeError)  # of numbers over 64 bits, and texts that are not Unicode
 
 
@@ -190,9 +190,10 @@ def _refuse(column: str, files: Sequence[File], paths: Sequence[Path]) -> NoRetu
 
 def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> tuple[Ints, Ints]:
     """How many rows of one file have each of the columns (by name), and those that fit; kept in the cache, and found
-    anew when the file is another one.
+    anew when the file is another one, or its columns have other types, as files that are read with it may give them.
     """
-    spelled = json.dumps([_VERSION, where], sort_keys=True, default=str)
+    types = {column: str(file.types.get(column)) for column in where} if isinstance(file, Typed) else None
+    spelled = json.dumps([_VERSION, where, types], sort_keys=True, default=str)
     digest = hashlib.blake2b(spelled.encode(), digest_size=8).hexdigest()
     kept = sidecar.cached(path, cache, f".{path.name}.{digest}.penstock-rows")
 

@@ -62,6 +62,8 @@ def lengths_of(
                 "read; write the tokens into one of these"
             )
         known = "".join(c if c.isalnum() else "-" for c in column)
+        if known != column or known != known.lower():  # other columns may be spelled alike, as on disks without case
+            known += f"-{hashlib.blake2b(column.encode(), digest_size=6).hexdigest()}"
         count = partial(_counted, file, column)
         found.append(_kept(file, file.path, known, count, cache, rebuild) if file.slow else count())
     return np.concatenate(found)
