@@ -488,6 +488,36 @@ def test_one_file_that_changes_during_a_run_is_refused(
     assert found == [*OLD]
 
 
+class Swapping(seams.LocalStore):
+    """Replaces a file just after its version was asked for so many times."""
+
+    def __init__(self, path: Path, body: bytes, asked: int) -> None:
+        self._path, self._body, self._left = path, body, asked
+
+    def stat(self, path: str, /) -> seams.Stat:
+        found = super().stat(path)
+        self._left -= path == str(self._path)
+        if self._left == 0:
+            self._left = -1
+            in_one_step(self._path, self._body)
+        return found
+
+
+@pytest.mark.parametrize("name", ["jsonl", "jsonl.gz", "csv", "tar", "tar.gz", "parquet", "arrow", "npy", "tfrecord"])
+def test_a_file_that_is_replaced_between_two_looks_is_never_read_as_the_old_one(name: str, tmp_path: Path) -> None:
+    tool, new = TOOLS[name], range(1000, 1030)
+    made(tool, tmp_path / "new", new)
+    for asked in range(1, 10):
+        folder = tmp_path / str(asked)
+        pattern = made(tool, folder)
+        (path,) = data_files(folder)
+        if asked % 2:  # the index is there
+            read(tool, folder, pattern)
+        body = (tmp_path / "new" / path.name).read_bytes()
+        with seams.pretend(store=Swapping(path, body, asked)):
+            never_others(read(tool, folder, pattern), OLD, new)
+
+
 # ---------------------------------------------------------------- cut off
 
 

@@ -32,20 +32,20 @@ class ArrayRecord:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
-        if not indices.size:
-            return []
-        try:
-            records = self._reader().read(indices.tolist())
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise self._bad(error) from error
-        out = list[Any]()
-        for index, record in zip(indices.tolist(), records, strict=True):
+        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+            if not indices.size:
+                return []
             try:
-                out.append(self._parse(record))
-            except ValueError as error:
-                raise DataError(str(error), where=f"{self._origin}, record {index}") from error
-        return out
+                records = self._reader().read(indices.tolist())
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise self._bad(error) from error
+            out = list[Any]()
+            for index, record in zip(indices.tolist(), records, strict=True):
+                try:
+                    out.append(self._parse(record))
+                except ValueError as error:
+                    raise DataError(str(error), where=f"{self._origin}, record {index}") from error
+            return out
 
     def _reader(self) -> Any:
         return self._shared.files.get(("array_record", self._path), self._opened)

@@ -93,9 +93,9 @@ class Arrays:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`, each chunk visited once."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._path))
-        columns = [self._column(name, indices) for name in self.columns]
-        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+        with sidecar.still(self._path, self._stat, name=str(self._path)):
+            columns = [self._column(name, indices) for name in self.columns]
+            return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _column(self, name: str, indices: Ints) -> list[Any]:
         block = self._blocks[name]

@@ -107,12 +107,14 @@ class Late(Sequence[File]):
     def _opened(self, number: int) -> File:
         path, known = self._paths[number], self._catalog
         try:
-            sidecar.unchanged(path, known.stats[number], name=str(path))
+            try:
+                file = self._open(path, known.offsets(number))
+            finally:
+                sidecar.unchanged(path, known.stats[number], name=str(path))
         except DataError:
             with suppress(OSError):
                 seams.world.disk.unlink(known.look)  # who comes next is to look for himself
             raise
-        file = self._open(path, known.offsets(number))
         if len(file) != known.rows[number]:
             raise DataError(f"{known.path} is not of these files: delete it", where=str(path))
         return file

@@ -117,8 +117,13 @@ class Parquet(OfColumns):
                 yield from self._conform.column(name, column, len(column)).chunks
 
     def _decoded(self, group: int) -> tuple[int, Any]:
+        with sidecar.still(self._path, self._stat, name=str(self._path)):
+            table, wrapped = self._read_group(group)
+        table = self._conform(table)
+        return table.get_total_buffer_size(), (together([table]), wrapped)
+
+    def _read_group(self, group: int) -> tuple[Any, dict[str, Ints]]:
         pq: Any = arrow("pyarrow.parquet")
-        sidecar.unchanged(self._path, self._stat, name=str(self._path))
         footer = self._shared.files.get(self._path, lambda: (1, pq.read_metadata(opened(self._path))))
         if self._data.known():
             for start, stop in _chunks(footer.row_group(group), self._conform.names):
@@ -130,9 +135,7 @@ class Parquet(OfColumns):
             table = file.read_row_group(group, columns=self._conform.names, use_threads=False)
             table = table.select(self._conform.names)
             self._whole(group, table.num_rows)
-            wrapped = _wrapped(raw, file, group, self._conform.names, table)
-        table = self._conform(table)
-        return table.get_total_buffer_size(), (together([table]), wrapped)
+            return table, _wrapped(raw, file, group, self._conform.names, table)
 
     def _passed(self, start: int, stop: int) -> None:
         """Let go of row groups that were read up to their end: who reads on does not come back, and new ones are
@@ -309,7 +312,12 @@ class Arrow(OfColumns):
         return self._shared.decoded.get((self._path, number), lambda: self._batch(number))
 
     def _mapped(self) -> Any:
-        return self._shared.files.get(self._path, lambda: (1, mapped(self._path)))
+        return self._shared.files.get(self._path, self._map)
+
+    def _map(self) -> tuple[int, Any]:
+        found = mapped(self._path)
+        sidecar.unchanged(self._path, self._stat, name=str(self._origin))  # what is mapped stays, also if replaced
+        return 1, found
 
     def _opened(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:
         ipc: Any = arrow("pyarrow.ipc")

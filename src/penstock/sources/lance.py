@@ -38,12 +38,12 @@ class Lance(OfColumns):
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._path))
-        if not indices.size:
-            return []
-        with named(self._path):
-            table = self._dataset().take(indices.tolist(), columns=self.columns)
-            return of_batch(together([table]), None, Form(table.schema), views=True)
+        with sidecar.still(self._path, self._stat, name=str(self._path)):
+            if not indices.size:
+                return []
+            with named(self._path):
+                table = self._dataset().take(indices.tolist(), columns=self.columns)
+                return of_batch(together([table]), None, Form(table.schema), views=True)
 
     def _dataset(self) -> Any:
         return self._shared.files.get(("lance", self._path), self._opened)

@@ -70,6 +70,15 @@ class Opener(NamedTuple):
             lengths_of([file], self.measured, self.cache, self.rebuild, [path])
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
+        if is_far(path) or not path.is_file():
+            return self._open(path, offsets)
+        before = sidecar.stat(path)
+        try:
+            return self._open(path, offsets)
+        finally:
+            sidecar.unchanged(path, before, name=str(path))  # else its index may be of another version
+
+    def _open(self, path: Path, offsets: Offsets | None) -> File:
         kind, columns, cache, shared, own, rebuild, ids, checksum, bare, types, _, schema, some = self
         if kind == "csv":
             table = csv.table(path, cache=cache, types=types, rebuild=rebuild)

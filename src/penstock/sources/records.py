@@ -56,14 +56,16 @@ class Records:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The rows at `indices`. A record that does not parse is a `DataError` with the byte at which it begins."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
-        if not indices.size:
-            return []
-        offsets = self._offsets()
-        starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
-        if bool((starts > ends).any()) or int(ends.max()) > self._stat.size:
-            raise DataError("a record ends before it begins, or behind the end of the file", where=str(self._origin))
-        return in_file_order(starts, ends, self._rows_of)
+        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+            if not indices.size:
+                return []
+            offsets = self._offsets()
+            starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
+            if bool((starts > ends).any()) or int(ends.max()) > self._stat.size:
+                raise DataError(
+                    "a record ends before it begins, or behind the end of the file", where=str(self._origin)
+                )
+            return in_file_order(starts, ends, self._rows_of)
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Which bytes of the file these rows need; none where it lies on this machine."""

@@ -173,14 +173,20 @@ def check(path: Path, kind: int, data: Path, *, summed: bool = False) -> bool:
     return stamp.data[:2] == now[:2] if summed else stamp.data == now
 
 
-def body(path: Path, kind: int, data: Path) -> tuple[int, memoryview]:
-    """Count and body of a kept file, mapped, once its digest was found right; a `DataError` where it is not."""
+def body(path: Path, kind: int, data: Path, *, now: bool = False) -> tuple[int, memoryview]:
+    """Count and body of a kept file, mapped, once its digest was found right; a `DataError` where it is not.
+
+    With `now` the data must be what it was made from: where data is replaced, a process that was slower may have
+    written it after `check`.
+    """
     _is_file(path, data)
     with storage(path):
         whole = memoryview(mapped(path))
     stamp, found = decode(bytes(whole[:HEADER])), whole[HEADER:]
     if stamp is None or stamp.kind != kind or (len(found), zlib.crc32(found)) != (stamp.length, stamp.crc):
         raise damaged(path, data)
+    if now:
+        unchanged(data, stamp.data, name=str(data))
     return stamp.total, found
 
 
@@ -313,6 +319,19 @@ def unchanged(path: Path, then: Stat, *, name: str) -> None:
             "data still during a run",
             name,
         )
+
+
+@contextlib.contextmanager
+def still(path: Path, then: Stat, *, name: str) -> Generator[None]:
+    """Refuse data that was replaced or grew since it was opened, and again once it was read: it may be replaced
+    between the two. Stores are asked for bytes of a version, so once is enough for them.
+    """
+    unchanged(path, then, name=name)
+    try:
+        yield
+    finally:
+        if not is_far(path):
+            unchanged(path, then, name=name)
 
 
 def folder(data: Path, cache: str | Path | None) -> Path:

@@ -79,7 +79,7 @@ def _kept(
 
     place, otherwise = sidecar.place(path, cache, what), sidecar.index(path, cache, what)
     kept = sidecar.kept(place, sidecar.LENGTHS, path, make, otherwise=otherwise, rebuild=rebuild)
-    rows, body = sidecar.body(kept, sidecar.LENGTHS, path)
+    rows, body = sidecar.body(kept, sidecar.LENGTHS, path, now=True)
     if rows != len(file):
         raise sidecar.damaged(kept, path)
     return np.frombuffer(body, "<i8").astype(np.int64)

@@ -55,14 +55,14 @@ class Tar:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`; neighbours are read together."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._origin))
-        if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
-            return self._samples(indices)
-        order = np.argsort(indices, kind="stable")
-        out: list[Any] = [None] * len(order)
-        for place, sample in zip(order.tolist(), self._samples(indices[order]), strict=True):
-            out[place] = sample
-        return out
+        with sidecar.still(self._path, self._stat, name=str(self._origin)):
+            if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
+                return self._samples(indices)
+            order = np.argsort(indices, kind="stable")
+            out: list[Any] = [None] * len(order)
+            for place, sample in zip(order.tolist(), self._samples(indices[order]), strict=True):
+                out[place] = sample
+            return out
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Which bytes of the archive these samples need; none where it lies on this machine."""
@@ -90,7 +90,7 @@ class Tar:
         return self._held.get(self._index, self._loaded)
 
     def _loaded(self) -> tuple[int, Places]:
-        rows, body = sidecar.body(self._index, sidecar.TAR, self._origin)
+        rows, body = sidecar.body(self._index, sidecar.TAR, self._origin, now=True)
         try:
             return len(body), decode(rows, body, self._stat.size)
         except (ValueError, TypeError, RecursionError) as error:

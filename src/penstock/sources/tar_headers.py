@@ -43,14 +43,14 @@ class ByHeaders:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """The samples at `indices`; neighbours are read together."""
-        sidecar.unchanged(self._path, self._stat, name=str(self._path))
-        if not indices.size:
-            return []
-        offsets: Ints = self._held.get(self._index, self._offsets)
-        starts, ends = offsets[indices], offsets[indices + 1]
-        if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
-            raise self._foreign()
-        return in_file_order(starts, ends, self._samples)
+        with sidecar.still(self._path, self._stat, name=str(self._path)):
+            if not indices.size:
+                return []
+            offsets: Ints = self._held.get(self._index, self._offsets)
+            starts, ends = offsets[indices], offsets[indices + 1]
+            if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
+                raise self._foreign()
+            return in_file_order(starts, ends, self._samples)
 
     def ranges(self, indices: Ints, /) -> list[Range]:
         """Which bytes of the archive these samples need; none where only some parts of them are read, or where it lies

@@ -44,17 +44,17 @@ class Vortex(OfColumns):
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """The rows at `indices`, each decoded once."""
-        sidecar.unchanged(self._data.path, self._stat, name=str(self._origin))
-        if not indices.size:
-            return []
-        rows, places = np.unique(indices, return_inverse=True)
-        with self._file() as file:
-            asked = self._module().array(arrow().array(rows.astype(np.uint64)))
-            table = _plain(file.scan(self.columns, indices=asked).read_all().to_arrow_table())
-            if len(table) != len(rows):
-                raise ValueError(f"{len(table)} rows where {len(rows)} were asked for")
-            some = None if np.array_equal(rows, indices) else places
-            return of_batch(together([table]), some, Form(table.schema), views=True)
+        with sidecar.still(self._data.path, self._stat, name=str(self._origin)):
+            if not indices.size:
+                return []
+            rows, places = np.unique(indices, return_inverse=True)
+            with self._file() as file:
+                asked = self._module().array(arrow().array(rows.astype(np.uint64)))
+                table = _plain(file.scan(self.columns, indices=asked).read_all().to_arrow_table())
+                if len(table) != len(rows):
+                    raise ValueError(f"{len(table)} rows where {len(rows)} were asked for")
+                some = None if np.array_equal(rows, indices) else places
+                return of_batch(together([table]), some, Form(table.schema), views=True)
 
     @contextlib.contextmanager
     def _file(self) -> Generator[Any]:

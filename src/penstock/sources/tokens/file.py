@@ -54,7 +54,7 @@ class KeptEnds:
         return self._held.get(self._path, self._mapped)
 
     def _mapped(self) -> tuple[int, Ints]:
-        count, body = sidecar.body(self._path, sidecar.DOCUMENTS, self._origin)
+        count, body = sidecar.body(self._path, sidecar.DOCUMENTS, self._origin, now=True)
         ends = np.frombuffer(body, "<i8", count)
         if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
             path, count = self._tokens
@@ -163,7 +163,9 @@ class TokenFile:
         if not form.tokens:
             return 1, np.zeros(0, form.dtype)
         with sidecar.storage(self._path):
-            return 1, np.frombuffer(mapped(self._path), form.dtype, form.tokens, form.begin)
+            found = mapped(self._path)
+        sidecar.unchanged(self._path, self._stat, name=str(self._path))  # what is mapped stays, also if replaced
+        return 1, np.frombuffer(found, form.dtype, form.tokens, form.begin)
 
 
 def open_tokens(
