@@ -70,7 +70,7 @@ class Opener(NamedTuple):
             lengths_of([file], self.measured, self.cache, self.rebuild, [path])
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
-        if is_far(path) or not path.is_file():
+        if offsets is not None or is_far(path) or not path.is_file():
             return self._open(path, offsets)
         before = sidecar.stat(path)
         try:
