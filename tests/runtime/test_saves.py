@@ -236,6 +236,56 @@ def test_what_a_run_went_back_before_is_not_among_those_kept(tmp_path: Path) -> 
         ps.restore(tmp_path, again)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_crash_while_a_left_step_is_saved_again_opens_the_run_that_goes_on(seed: int) -> None:
+    for n in range(1, 100):
+        disk, run = TornDisk(seed=seed, how="kill"), ps.Loader(indexed())
+        with pretend(disk=disk):
+            for _ in range(3):
+                next(iter(run))
+                ps.save(HERE, run)
+            ps.restore(HERE, run, step=1)
+            run.set_weights({"a": 1, "b": 5 + seed})  # the digests of one seed or another are below those left
+            next(iter(run))
+            disk.fail_at = disk.effects + n
+            done = True
+            try:
+                ps.save(HERE, run)
+            except Crash:
+                done = False
+            disk.fail_at = None
+            again = ps.Loader(indexed())
+            step = ps.restore(HERE, again)
+            assert step == 2 or (step == 1 and not done), f"effect {n}"
+            assert step == 1 or again.state_dict() == run.state_dict(), f"effect {n}"
+        if done:
+            return
+    raise AssertionError("saving never came to its end")
+
+
+def test_a_step_is_restored_from_a_folder_that_cannot_be_written_to(caplog: pytest.LogCaptureFixture) -> None:
+    class ReadOnly(TornDisk):
+        closed: int | None = None
+
+        def write(self, path: Path, data: bytes, /) -> None:
+            if self.closed is not None:
+                raise OSError(self.closed, "closed", str(path))
+            super().write(path, data)
+
+    disk, run = ReadOnly(seed=0), ps.Loader(indexed())
+    with pretend(disk=disk):
+        for _ in range(2):
+            next(iter(run))
+            ps.save(HERE, run)
+        disk.closed = errno.EROFS
+        assert ps.restore(HERE, run, step=1) == 1 == run.state_dict()["step"]
+        assert "not the current one" in caplog.text
+        assert ps.restore(HERE, run) == 2
+        disk.closed = errno.ENOSPC
+        with pytest.raises(ps.StorageError, match="current.json"):
+            ps.restore(HERE, run, step=1)
+
+
 def test_a_damaged_state_stops_no_later_one(tmp_path: Path) -> None:
     run = iter(indexed())
     for step in (1, 2):

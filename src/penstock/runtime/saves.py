@@ -8,6 +8,7 @@ nobody writes or reads what lies before.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import re
@@ -23,7 +24,7 @@ from ..base.ints import FAR, whole
 from ..base.limits import RANKS, STATE
 from ..base.seams import world, write_whole
 from ..base.urls import local
-from ..errors import ConfigError, StateError, storage, storage_error
+from ..errors import ConfigError, StateError, StorageError, storage, storage_error
 from .cursor import unseal
 from .opened import lane_share
 from .states import OnMismatch, has_all_lanes, moment_of, require_equal_stands, stand_of
@@ -34,6 +35,8 @@ _LOG = logging.getLogger("penstock")
 
 _CURRENT = "current.json"
 """The file that names the step which a run went back to, as long as the folder holds later ones."""
+
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 _NAME = re.compile(r"\.?step-(\d{1,20})\.rank-(\d{1,20})-of-(\d{1,20})\.([0-9a-f]{16})\.json(\.\d+\.[0-9a-f]+\.tmp)?")
 
@@ -113,7 +116,7 @@ def restore(
     of ranks was and is. Returns the step; None where none is complete yet: the run then begins where it stands.
 
     A step asked for becomes the current one of the folder: later ones stay there, are opened only where they are asked
-    for, and the run saves as if they were not there.
+    for, and the run saves as if they were not there. A folder that cannot be written to stays as it is.
 
     Args:
         path: the folder that `ps.save` was given.
@@ -146,7 +149,13 @@ def restore(
     except StateError as error:
         raise StateError(f"{folder}, step {found}: {error}") from error
     if step is not None:
-        _make_current(folder, found)
+        try:
+            with storage(folder / _CURRENT):
+                _make_current(folder, found)
+        except StorageError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            _LOG.warning("%s; step %d is restored, but it is not the current one of the folder", error, found)
     return found
 
 
@@ -171,6 +180,8 @@ def write_state(
     _looked(folder, lambda held: _refuse(folder, held, body, step))
     if ranks > 1 and any("files" not in facts for facts in body["data"].values()):
         _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
+    if (current := _current(folder)) is not None and step > current:
+        _remove_left(folder, moment)
     write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
     done = _complete(held := _held(folder))
     if whole_now := [one for one in done if moment in (one, one.wherever)]:
@@ -350,6 +361,20 @@ def _require_equal_data(folder: Path, files: Mapping[int, str], body: Mapping[st
     if others := sorted(files.keys() - {rank}):
         bodies = {rank: body, others[0]: unseal(_read(folder / files[others[0]]))}
         require_equal_stands({number: {**stand_of(bodies[number]), "place": 0} for number in sorted(bodies)})
+
+
+def _remove_left(folder: Path, moment: _Moment) -> None:
+    """Remove the states of a step that the run went back before. Beside its new ones, a crash would leave both."""
+    names = [
+        other.file(rank)
+        for other in _held(folder)
+        if other.step == moment.step and other not in (moment, moment.wherever) and other.wherever != moment
+        for rank in range(other.ranks)
+    ]
+    for name in names:
+        world.disk.unlink(folder / name)
+    if names:
+        world.disk.sync(folder)
 
 
 def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:
