@@ -111,6 +111,16 @@ def test_an_eval_loader_gives_a_whole_pass_at_every_evaluation(tmp_path: Path) -
         trainer.evaluate(cast("Any", ps.Loader(batches(mixture()))))
 
 
+def test_a_loader_is_predicted_as_a_whole_pass(tmp_path: Path) -> None:
+    model, test = Model(), cast("Any", ps.Loader(batches(mixture("all_exhausted"))))
+    trainer = OnLoaders(model, arguments(tmp_path))
+    expected = [batch["x"].tolist() for batch in batches(mixture("all_exhausted"))]
+    for _ in range(2):
+        model.batches.clear()
+        trainer.predict(test)
+        assert model.batches == expected
+
+
 def test_samples_without_names_and_loaders_are_refused_as_hf_datasets() -> None:
     with pytest.raises(ps.DataError, match="sample 0 is of type int"):
         next(iter(hf_dataset(ps.from_sequence([1]))))

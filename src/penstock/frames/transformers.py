@@ -42,7 +42,7 @@ class FromLoader(_Trainer):
         train_loader: gives batches as the model takes them, tensors on the CPU. A loader given as `train_dataset=` is
             the same.
         eval_loader: the batches of an evaluation, each of which is a whole pass; or a mapping of several loaders by
-            name. Loaders given as `eval_dataset=`, here or to `evaluate`, are the same.
+            name. Loaders given as `eval_dataset=`, here or to `evaluate`, or to `predict`, are the same.
         kwargs: of the Trainer.
 
     Raises:
@@ -101,6 +101,17 @@ class FromLoader(_Trainer):
             return trainer.get_eval_dataloader(eval_dataset)
         require_ranks(data.loader, self.args.world_size)
         return _batches_of(data)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+        """A pass of the loader that `predict` was given, as a `DataLoader`.
+
+        Args:
+            test_dataset: a loader.
+        """
+        if isinstance(test_dataset, Loader | EvalLoader):
+            return self.get_eval_dataloader(test_dataset)
+        trainer: Any = super()
+        return trainer.get_test_dataloader(test_dataset)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train, after the last step of a checkpoint if one is named.
