@@ -132,6 +132,19 @@ def test_a_pass_that_was_counted_out_is_followed_by_the_next() -> None:
     assert list(rest_or_next(ps.Loader(ps.from_sequence([])))) == []
 
 
+@pytest.mark.parametrize("drop", [False, True])
+def test_an_eval_loader_gives_what_was_taken_before_too(drop: bool) -> None:
+    ds = ps.from_sequence(range(20)).shuffle(seed=1)
+    ds = (ds.filter(lambda x: x % 3) if drop else ds).batch(3, collate=list)
+    loader = ps.Loader(ds)
+    _ = [next(iter(loader)) for _ in range(2)]
+    assert list(EvalLoader(loader)) == list(EvalLoader(loader)) == list(ds)
+    changed = ps.Loader(ps.mix({"a": ds, "b": ds}, stop="all_exhausted"))
+    changed.set_weights({"a": 1, "b": 9})
+    ours, theirs = EvalLoader(changed), EvalLoader(ps.Loader(ps.mix({"a": ds, "b": ds}, stop="all_exhausted")))
+    assert list(ours) == list(ours) != list(theirs)
+
+
 @pytest.mark.parametrize("keep", [lambda x: True, lambda x: x % 2])
 def test_every_evaluation_is_a_whole_pass_after_a_few_items_and_after_all_of_them(keep: Any) -> None:
     ds = ps.from_sequence(range(6)).shuffle()

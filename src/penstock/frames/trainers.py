@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..graph.ends import endless
 from ..loader import Loader
 from ..runtime.cursor import unseal
+from ..runtime.session import Session
 from ..runtime.states import ranks_differ, require_equal_stands, stand_of
 
 
@@ -161,7 +162,7 @@ def require_ranks(loader: Loader, world_size: int) -> None:
 
 
 class EvalLoader:
-    """A loader for evaluation: every `for` gives the whole pass, however many items the one before it took.
+    """A loader for evaluation: every `for` gives the whole first pass, however many items were taken before.
 
     Trainers take a few batches to try the evaluation out, and count those of a pass without asking for its end; a bare
     loader would go on from there. Every evaluation gives the same items in the same order.
@@ -179,12 +180,14 @@ class EvalLoader:
     """
 
     def __init__(self, loader: Loader) -> None:
-        if loader._epoch_length is None and endless(loader._session.base):  # pyright: ignore[reportPrivateUsage]
+        session = loader._session  # pyright: ignore[reportPrivateUsage]
+        if loader._epoch_length is None and endless(session.base):  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "the dataset of the eval loader never ends, and an evaluation is a whole pass: give the dataset an end "
                 "with .limit(n)"
             )
-        self.loader, self._begin = loader, loader.state_dict()
+        first = session if session.changes else Session(session.compiled, session.setting, None)
+        self.loader, self._begin = loader, first.state()
 
     def __iter__(self) -> Iterator[Any]:
         self.loader.load_state_dict(self._begin)
