@@ -19,7 +19,7 @@ import penstock as ps
 from penstock.compat.mixtures import Conversion, convert, convert_with_keys
 from penstock.compat.mixtures import axolotl as axolotl_format
 from penstock.compat.mixtures import trl as trl_format
-from penstock.mixture_files import Batching, Shuffling, Splitting
+from penstock.mixture_files import Batching, Shuffling, Splitting, Tokenising
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -117,7 +117,7 @@ def test_axolotl_reports_what_changes_its_samples(tmp_path: Path, key: str) -> N
 def test_axolotl_takes_rows_after_the_first_ones_and_reports_splits_that_it_cannot_name(tmp_path: Path) -> None:
     text = "pretraining_dataset: [{path: a/b, type: pretrain, skip: 100}]\nbase_model: t\nmicro_batch_size: 1\n"
     found = converted(tmp_path, text + "max_steps: 5\ndataloader_num_workers: 8\n", ranks=1)
-    assert found.mixture.sources[0].slice == (100, None) and list(lost(found)) == ["dataloader_num_workers"]
+    assert found.mixture.sources[0].slice == (100, None) and list(lost(found)) == ["", "dataloader_num_workers"]
     text = "datasets: [{path: a/b, split: 'train[:5%]+test', revision: v2}]\nmicro_batch_size: 1\n"
     assert list(lost(converted(tmp_path, text, ranks=1))) == ["datasets[0].revision", "datasets[0].split"]
 
@@ -677,3 +677,51 @@ def test_settings_of_a_trainer_that_are_usual_lose_nothing(tmp_path: Path) -> No
     deepspeed = "{train_batch_size: auto, gradient_accumulation_steps: auto, zero_optimization: {stage: 3}}"
     text = f"dataset_name: a/b\nmodel_name_or_path: m\ndeepspeed: {deepspeed}"
     assert lost(converted(tmp_path, text, ranks=1)) == {}
+
+
+def test_a_duration_of_composer_without_a_unit_counts_epochs(tmp_path: Path) -> None:
+    text = "train_loader: {dataset: {streams: {a: {local: a}}, shuffle: true}}\nglobal_train_batch_size: 4\n"
+    for duration in ("3", "3ep"):
+        model = converted(tmp_path, f"{text}max_duration: {duration}\n").mixture
+        assert (model.horizon, model.sources[0].max_epochs) == (None, 3)
+
+
+def test_a_share_of_one_is_all_of_a_dataset(tmp_path: Path) -> None:
+    rest = "num_train_epochs: 1\nper_device_train_batch_size: 2\n"
+    named = converted(tmp_path, f"dataset_mixer: {{a/b: 1, c/d: 2}}\n{rest}", ranks=1)
+    assert [source.slice for source in named.mixture.sources] == [None, (0, 2)] and not lost(named)
+    listed = converted(tmp_path, f"dataset_mixer_list: [a/b, 1, c/d, 2]\n{rest}", ranks=1)
+    assert [source.slice for source in listed.mixture.sources] == [None, (0, 2)]
+    assert "all of it, or one sample" in lost(listed)["dataset_mixer_list"]
+
+
+def test_completions_of_axolotl_take_the_tokenizer_and_the_end_that_they_have(tmp_path: Path) -> None:
+    text = (
+        "base_model: m\nbase_model_config: other\nsequence_len: 8\nmicro_batch_size: 1\n"
+        "datasets: [{path: a/b, type: completion, split: 'train[:10%]'}]\n"
+    )
+    found = converted(tmp_path, text, ranks=1)
+    assert found.mixture.sources[0].tokenise == Tokenising("other", special_tokens=True)
+    assert "end token" in lost(found)[""]
+    assert any("rounded down" in one.message for one in found.problems if one.key == "datasets[0].split")
+    packed = converted(tmp_path, f"{text}sample_packing: true\n", ranks=1)
+    assert packed.mixture.pack is not None and packed.mixture.pack["eos"] is True and not lost(packed)
+
+
+def test_rows_of_nemo_are_as_long_as_its_data_says(tmp_path: Path) -> None:
+    text = "model: {encoder_seq_length: 4096, data: {data_prefix: [1, ./a], seq_length: 2048}}\n"
+    found = converted(tmp_path, text)
+    assert found.mixture.pack == {"length": 2048} and not lost(found)
+
+
+def test_weights_of_manifests_are_no_paths(tmp_path: Path) -> None:
+    found = converted(tmp_path, "input_cfg: [{type: nemo, manifest_filepath: [[a.json, 3], [b.json, 2]]}]\n")
+    assert [Path(path).name for path in found.mixture.sources[0].path] == ["a.json", "b.json"]
+    assert "weights of their own" in lost(found)["input_cfg[0].manifest_filepath"]
+
+
+def test_passes_that_are_not_said_are_lost_where_datasets_are_interleaved(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text('{"a": {"file_name": "a.json"}, "b": {"file_name": "b.json"}}')
+    text = f"stage: sft\ndataset: a,b\ndataset_dir: {tmp_path}\nmix_strategy: interleave_under\n"
+    assert "the run has 3" in lost(converted(tmp_path, text, ranks=1))[""]
+    assert not lost(converted(tmp_path, f"{text}num_train_epochs: 1\n", ranks=1))

@@ -579,7 +579,7 @@ def test_axolotl(folder: Path) -> None:
     assert sources["text"].slice == (2, None, 5) and model.split == Splitting(0.05)
     assert (model.seed, model.stop, model.temperature) == (7, "all_exhausted", 1)
     assert sources["alpaca"].path == ("hf://datasets/tatsu-lab/alpaca",)
-    assert left_out == [(12, "datasets[2].type"), (14, "sequence_len"), (15, "sample_packing")]
+    assert left_out == [(1, ""), (12, "datasets[2].type"), (14, "sequence_len"), (15, "sample_packing")]
 
 
 def test_axolotl_texts_are_split_and_the_run_has_its_length(folder: Path) -> None:

@@ -179,6 +179,10 @@ _WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_
 _PREPARING = ("dataset_processes", "dataset_num_proc", "sample_packing_mp_start_method")
 
 
+_TOKENIZERS = ("tokenizer_config", "base_model_config", "base_model")
+"""Where the tokenizer is named; the first that is said counts."""
+
+
 def is_mine(tree: Node) -> bool:
     return any(lists_paths(tree, key) for key in ("datasets", "pretraining_dataset"))
 
@@ -194,7 +198,8 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     """The mixture: every sample once a pass, as axolotl merges its datasets."""
     top = account.open(tree)
     names, sources, streams = Names(), list[SourceEntry](), top.has("pretraining_dataset")
-    tokenizer = next((top.peek(key) for key in ("tokenizer_config", "base_model") if top.has(key)), None)
+    known = next((key for key in _TOKENIZERS if top.has(key)), None)
+    tokenizer = top.peek(known) if known else None
     if streams:
         top.report("datasets", "axolotl reads pretraining_dataset alone")
     for item in top.parts("pretraining_dataset" if streams else "datasets"):
@@ -204,9 +209,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if streams:
         top.note("pretraining_dataset", _STREAMS)
     texts = all(source.tokenise is not None for source in sources)
-    if any(source.tokenise is not None for source in sources):
-        top.text("tokenizer_config" if top.has("tokenizer_config") else "base_model")
+    if known and any(source.tokenise is not None for source in sources):
+        top.text(known)
     pack = _pack(top, texts, streams)
+    if pack is None and any(source.tokenise is not None for source in sources):
+        account.report(tree, "", "axolotl ends each completion with the end token: rows that are not packed have none")
     split = _held_out(top)
     horizon, passes = length(top, "num_epochs", 1)
     put, how = put_together(sources, passes)
@@ -340,6 +347,8 @@ def _bounds(item: Section) -> tuple[int | str | None, ...] | None:
     """The rows of a dataset that are read: of a shard, of a slice in its split, or those after the first ones."""
     count, index, skipped = item.count("shards"), item.integer("shards_idx", 0), item.count("skip")
     part = _part_of(item.peek("split"))
+    if part and any(isinstance(end, str) for end in part):
+        item.note("split", "percents are rounded down to whole rows; datasets rounds them to the nearest one")
     if count:
         item.note("shards", "every n-th row; axolotl takes as many random ones")
         if part or skipped:

@@ -237,12 +237,12 @@ def _data_files(options: Section, split: str | None) -> list[str]:
 
 
 def _duration(top: Section, values: _Values) -> Horizon:
-    """How long the run is, in Composer's times: 4800ba, 1ep, 26e9tok."""
+    """How long the run is, in Composer's times: 4800ba, 1ep, 26e9tok; a number without a unit counts epochs."""
     given = values.value(top.get("max_duration"))
     if given in (None, ""):
         return None
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:  # batches
-        return "steps", given
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return "epochs", given
     found = _DURATION.fullmatch(str(given).replace(" ", ""))
     number = float(found[1].replace("_", "")) if found else 0
     if not found or not number:

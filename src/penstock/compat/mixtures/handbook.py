@@ -77,7 +77,7 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
     key = next(key for key in _MIXERS if top.has(key))
     for other in _MIXERS:
         top.report(other, f"{key} is given as well, and is what is read") if other != key else None
-    pairs = list(_amounts(top, key))
+    pairs, by_name = list(_amounts(top, key)), isinstance(top.table[key].value, dict)
     configs = top.texts("dataset_configs")
     if configs and len(configs) != len(pairs):
         top.report("dataset_configs", f"not one configuration for each of {len(pairs)} datasets")
@@ -90,7 +90,9 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
         if str(amount) in ("0", "0.0"):
             top.note(key, f"nothing of {called} is read")
             continue
-        if bounds is None and amount not in (1.0, "1.0"):
+        if str(amount) == "1" and not by_name:
+            top.report(key, f"1 of {called} is all of it, or one sample, as the version has it: all of it is read")
+        elif bounds is None and amount not in (1.0, "1.0"):
             top.report(key, f"{amount!r} is neither a share nor a number of samples")
         elif bounds is not None:
             top.note(key, "of a dataset with a share or number the first so many rows; the trainer may draw others")
@@ -138,10 +140,10 @@ def _splits(top: Section, datasets: int) -> list[list[str | None]]:
 def _first(amount: Any) -> tuple[int | str | None, ...] | None:
     """The first rows of a dataset: a share, or so many."""
     text = str(amount)
-    if text.isdigit() and (isinstance(amount, int) or int(text) > 1):
+    if text.isdigit() and int(text) > 1:
         return (0, int(text))
     try:
         share = float(text)
     except ValueError:
         return None
-    return ("0%", f"{round(share * 100, 6):g}%") if 0 < share < 1 else None
+    return ("0%", f"{round(share * 100, 6):.12g}%") if 0 < share < 1 else None

@@ -159,7 +159,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if strategy in _STOPS:
         sources, more["stop"] = _probable(top, asked, sources), _STOPS[strategy]
         if passes not in (None, 1):
-            top.report("num_train_epochs", "a pass ends where a source does, and then begins anew: one is carried")
+            why = "a pass ends where a source does, and then begins anew: one is carried"
+            if top.has("num_train_epochs"):
+                top.report("num_train_epochs", why)
+            else:
+                account.report(tree, "", f"no num_train_epochs is said, and the run has {passes}: {why}")
     else:
         if strategy != "concat":
             top.report("mix_strategy", f"{strategy!r} is no stop rule of a mixture file")

@@ -269,10 +269,13 @@ def _first(sections: Iterable[Section], names: Iterable[str], least: int = 1) ->
 
 def _run(sections: list[Section]) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    if length := _first(sections, _LENGTHS):
+    by_data = [part for part in sections if part.at.rpartition(".")[2] == "data"]
+    if length := _first((*by_data, *sections), _LENGTHS):
         out["pack"] = {"length": length[0]}
         for section in sections:
             section.pass_over(_key(section, "max_position_embeddings"))
+            if length[1] in by_data and section not in by_data:  # how long rows may be at most
+                section.pass_over(_key(section, "encoder_seq_length"))
     if (seed := _first(sections, ("seed",), least=0)) is not None:
         out["seed"] = seed[0]
     if steps := _first(sections, _STEPS):

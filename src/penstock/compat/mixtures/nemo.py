@@ -9,7 +9,7 @@ from pathlib import Path
 from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import Node, Notes, read_file
 from ...sources.paths import FormatName
-from .account import EVALUATION, Account, Reasons, Section, nothing, parts_of
+from .account import EVALUATION, Account, Reasons, Section, flat, nothing, parts_of
 from .places import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import MAY_STOP, settle_exp_manager
@@ -130,7 +130,11 @@ def _entry(item: Section, names: Names, account: Account, chain: tuple[Path, ...
         item.drop(f"datasets of type {kind!r} cannot be read")
         return None
     key, form = _FILES[kind]
-    paths = [_RANGE.sub(r"{\1..\2}", path) for path in item.texts(key)]
+    given = item.texts(key)
+    if any(not isinstance(one, str) for one in flat([item.peek(key) or []])):
+        item.report(key, "its files have weights of their own: write an entry with a weight for each")
+        given = [one for one in flat([item.peek(key)]) if isinstance(one, str)]
+    paths = [_RANGE.sub(r"{\1..\2}", path) for path in given]
     if not paths:
         item.drop(f"it has no {key}")
         return None
