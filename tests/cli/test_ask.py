@@ -309,3 +309,14 @@ def test_a_state_that_is_not_there_is_asked_for_in_words(mixture: Path, penstock
     for words in (("plan", mixture), ("at", mixture, 3), ("audit", mixture)):
         refused = penstock(*words, "--state", mixture / "nosuch")
         assert refused.exit_code == 2 and "there is no state: name the folder that" in refused.stderr, refused.stderr
+
+
+def test_a_repeat_behind_the_last_step_is_none(tmp_path: Path, penstock: Penstock) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n' * 11)
+    path = tmp_path / "mixture.yaml"
+    path.write_text("sources: {a: {path: a.jsonl}}\nhorizon: {samples: 13}\nglobal_batch_size: 4\n")
+    (row,) = said(penstock, "plan", path)["sources"]
+    assert (row["samples"], row["first_repeat"]) == (12, 2)
+    path.write_text("sources: {a: {path: a.jsonl}}\nhorizon: {samples: 13}\nglobal_batch_size: 5\n")
+    (row,) = said(penstock, "plan", path)["sources"]
+    assert (row["samples"], row["first_repeat"]) == (10, None)

@@ -285,3 +285,19 @@ def test_leaks_between_files(write: Any) -> None:
     (problem,) = lint(held, readers=readers)
     assert problem.key == "sources.a.path" and f"trained on by {train}, sources.a: they do not" in problem.message
     assert lint(train, readers=Readers()) == []
+
+
+def test_what_is_refused_of_the_whole_is_found_where_files_are_indexed(write: Any, data: Path) -> None:
+    for text in (
+        "sources: {few: {path: few.jsonl, max_epochs: 0.1}, code: {path: code.jsonl}}",
+        "sources: {few: {path: few.jsonl, slice: [0, 10%]}, code: {path: code.jsonl}}",
+        "sources: {few: {path: few.jsonl, max_epochs: 1}, code: {path: code.jsonl, start: 100}}",
+    ):
+        path = write(text)
+        for name in ("few", "code"):
+            (data / f"{name}.jsonl").write_text('{"text": "x"}\n' * 5)
+            len(ps.read(data / f"{name}.jsonl"))
+        with pytest.raises(ps.ConfigError) as refused:
+            ps.load(path)
+        errors = [problem.message for problem in lint(path) if problem.severity == "error"]
+        assert len(errors) == 1 and errors[0] in str(refused.value)

@@ -24,7 +24,7 @@ from ..sources.outside import outside
 from ..sources.paths import find, one_format
 from ..sources.tokens.forms import Ids, form_of
 from ..stores import located
-from .build import ENDS, schedule_of, token_of, tokenizers_of
+from .build import ENDS, build, schedule_of, token_of, tokenizers_of
 from .check import parse
 from .footers import RowGroups, first_of, footers, ids_in, lines
 from .model import MixtureFile, SourceEntry
@@ -66,6 +66,7 @@ def lint(
                 look.mixture(model, "", 1.0, model.run)
                 look.ends(model)
                 look.tokens(model)
+                look.whole(model)
         except StorageError as error:
             notes.problems.append(Problem(str(path), 1, "", "error", redacted(str(error))))
     return sorted(set(notes.problems))
@@ -78,6 +79,7 @@ class _Lint:
     file: str
     readers: Readers
     stored: dict[str, str] = field(default_factory=dict[str, str])
+    outlined: bool = True  # the rows of all sources are known
 
     @property
     def wrong(self) -> bool:
@@ -104,6 +106,7 @@ class _Lint:
                 self.mixture(inner, f"{here}.mixture.", share * (mine or 0.0), run if mine else None)
                 continue
             rows = self.files(source, model, here)
+            self.outlined &= rows is not None
             if rows is not None and mine is not None and samples is not None:
                 self.epochs(source, model, here, mine * samples, rows)
             self.tokenizer(source, model, here)
@@ -297,6 +300,20 @@ class _Lint:
             if not located(tokenise.tokenizer).is_file():
                 said = f"there is no tokenizer {tokenise.tokenizer!r}"
                 self.notes.error(marks["tokenise"], f"{key}.tokenizer", said)
+
+    def whole(self, model: MixtureFile) -> None:
+        """What is refused of the mixture as a whole, where it opens without reading data: empty sources, caps below one
+        sample, rows to leave out that are not there, stages that end before the ones before them.
+        """
+        leaves = [source for _, source in model.leaves()]
+        splits = [split for source in leaves if (split := source.splitting(model)) is not None]
+        reads = model.unit == "tokens" or model.pack or tokenizers_of(model) or any(split.column for split in splits)
+        if self.wrong or not self.outlined or reads or any(each.where or each.lengths for each in leaves):
+            return
+        try:
+            _ = build(model).compiled
+        except PenstockError as error:
+            self.notes.error(model.marks.get("sources", model.marks[""]), "sources", str(error))
 
     def tokens(self, model: MixtureFile) -> None:
         """Sources whose tokens are stored in several dtypes, where rows are packed of them."""

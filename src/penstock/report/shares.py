@@ -69,7 +69,7 @@ def in_tokens(target: Target, asked: dict[str, float]) -> dict[str, float]:
 def _within(target: Target, row: int | None, steps: int) -> int | None:
     """The step that holds a row, if it is one of these."""
     step = None if row is None else target.step(row)
-    return step if step is not None and step < steps else None
+    return step if row is not None and step is not None and step < steps and target.holds(step, row) else None
 
 
 def _ends(target: Target, row: int | None, steps: int) -> int | None:

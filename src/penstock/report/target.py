@@ -99,6 +99,10 @@ class Target:
         record = next(record for record in reversed(self.log) if record.row <= row)
         return max(0, record.steps_to(row + 1, self.rows.size) - 1)
 
+    def holds(self, step: int, row: int) -> bool:
+        """Return whether a row is one of a step; what is left at the end of a pass may fill none."""
+        return row < self.row(step) + record_of(self.log, step).rows
+
     def horizon(self, steps: int | None) -> int:
         """The steps of the run: as asked, but no more than it has; else to the end, or until every source has been seen
         once.
