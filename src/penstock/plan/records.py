@@ -84,8 +84,8 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """When a source has been seen whole: the first position that holds a sample of it for the second time, and the
-    first after which none of it comes any more; None for never.
+    """When a source was given whole: the first position after that which holds a sample of it again, and the first
+    after which none of it comes any more; None for never.
     """
 
     repeats: int | None
