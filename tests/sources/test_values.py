@@ -250,3 +250,55 @@ def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.sources.identity.content", lambda x: [hashed.append(1), original(x)][1])
     identity._items(identity._Hash(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
     assert len(hashed) < 2_000
+
+
+def test_bytes_that_hold_no_value_do_not_count() -> None:
+    def records(fill: int) -> Any:
+        rows = np.frombuffer(bytes([fill]) * 320, np.dtype([("a", "i1"), ("b", "f8")], align=True)).copy()
+        rows["a"], rows["b"] = 1, 2
+        return rows
+
+    assert content(records(0)) == content(records(7))
+    changed = records(0)
+    changed["b"][3] = 5
+    assert content(changed) != content(records(0))
+
+    def third(fill: int, number: int = 1) -> Any:
+        values = np.frombuffer(bytes([fill]) * 64, np.longdouble).copy()
+        values[:] = np.longdouble(number) / 3
+        return values
+
+    assert content(third(0)) == content(third(7)) != content(third(0, 2))
+
+
+def test_a_part_that_cannot_be_read_does_not_hide_the_others() -> None:
+    class Failing:
+        @property
+        def __dict__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+            raise RuntimeError("it is closed")
+
+    assert value_digest({"id": 1, "x": Failing()}) != value_digest({"id": 2, "x": Failing()})
+
+
+def test_lazy_and_nested_tensors_count_by_their_values() -> None:
+    torch = pytest.importorskip("torch")
+
+    def nested(number: int) -> Any:
+        return torch.nested.nested_tensor([torch.ones(2) * number, torch.ones(3)], layout=torch.jagged)
+
+    def conjugate(number: int) -> Any:
+        return torch.tensor([complex(1, number)]).conj()
+
+    for make in (nested, conjugate, lambda number: conjugate(number).imag):
+        assert value_digest(make(1)) == value_digest(make(1)) != value_digest(make(2))
+
+
+def test_palettes_count() -> None:
+    images = pytest.importorskip("PIL.Image")
+
+    def painted(color: int) -> Any:
+        image = images.new("P", (2, 2))
+        image.putpalette([color] * 768)
+        return image
+
+    assert value_digest(painted(1)) == value_digest(painted(1)) != value_digest(painted(2))

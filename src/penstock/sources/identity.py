@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.recfunctions import repack_fields
 
 from ..base import seams
 from ..base.machine import seeded_globals, seeded_like
@@ -117,14 +118,26 @@ def content(thing: Any) -> str | None:
 
 def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
     found.add(f"{array.dtype.str}{array.shape}".encode())
-    if array.dtype.hasobject:
+    if array.dtype.hasobject or _has_long_doubles(array.dtype):
         return _items(found, array.reshape(-1).tolist())
     if array.nbytes <= WHOLE or not array.ndim:
-        return found.add(np.ascontiguousarray(array).tobytes())
+        return found.add(_bytes(array))
     rows = max(1, _BLOCK * len(array) // array.nbytes)
     for start in keyed(len(array), _BLOCKS).tolist():
-        found.add(np.ascontiguousarray(array[start : start + rows]).tobytes())
+        found.add(_bytes(array[start : start + rows]))
     return None
+
+
+def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
+    """Return whether elements hold `longdouble` values, of which some bytes are random."""
+    fields = (dtype.base.fields or {}).values()
+    return dtype.base.char in "gG" or any(_has_long_doubles(field[0]) for field in fields)
+
+
+def _bytes(array: npt.NDArray[Any]) -> bytes:
+    """Return the bytes of the values, without those between the fields of records, which are random."""
+    packed = repack_fields(array, recurse=True) if array.dtype.names else array
+    return np.ascontiguousarray(packed).tobytes()
 
 
 def _items(found: _Hash, items: Sequence[Any]) -> None:

@@ -387,7 +387,8 @@ def _in_runs(seq: Any) -> _Read:
 def _array_like(seq: Any, indices: Ints) -> list[Any]:
     """Tensors and stores on disk, by a list of indices; sorted and without repeats, as some of them insist on that."""
     wanted, places = np.unique(indices, return_inverse=True)
-    found = list(seq[wanted.tolist()])
+    jax = type(seq).__module__.partition(".")[0].startswith("jax")  # which takes no lists
+    found = list(seq[wanted if jax else wanted.tolist()])
     if len(found) != len(wanted):
         raise DataError(f"it gave {len(found)} samples for {len(wanted)} indices", where=_name(seq))
     return [found[place] for place in places.tolist()]

@@ -86,6 +86,10 @@ class Speller:
         self._above.append(id(thing))
         try:
             return self._inside(thing, depth - 1)
+        except _TooManyError:
+            raise
+        except Exception:  # a part that throws when it is asked does not hide the others
+            return _outside(thing)
         finally:
             self._above.pop()
 
@@ -125,10 +129,13 @@ class Speller:
             return [*thing.parts[-2:]]  # the same files may lie in another folder
         if (root := kind.__module__.partition(".")[0]) in _REPR:
             return repr(thing)
+        if root in _TENSORS and getattr(thing, "is_nested", False):
+            return [kind.__name__, *map(self._plain, thing.unbind())]
         if root in _TENSORS and (array := _tensor(thing)) is not None:
             return [kind.__name__, str(thing.dtype), self._plain(array)]
         if root == "PIL" and hasattr(thing, "tobytes"):
-            return [thing.mode, [*thing.size], self._plain(thing.tobytes())]
+            palette = [thing.getpalette()] if thing.mode in ("P", "PA") else []
+            return [thing.mode, [*thing.size], self._plain(thing.tobytes()), *palette]
         if root == "pyarrow" and hasattr(thing, "as_py"):
             return thing.as_py()
         if root in _FRAMES and hasattr(kind, "__array__"):
@@ -239,7 +246,7 @@ def _tensor(thing: Any) -> Any:
     """The bytes of a tensor as an array; None for what is none."""
     if hasattr(thing, "detach"):
         torch = sys.modules["torch"]
-        flat = thing.detach().to_dense().cpu().contiguous().reshape(-1)
+        flat = thing.detach().to_dense().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         return flat.view(torch.uint8).numpy().reshape(*thing.shape, -1)
     if hasattr(thing, "numpy"):
         return thing.numpy()
