@@ -337,3 +337,29 @@ def test_masked_arrays_do_not_lose_their_mask_elsewhere() -> None:
 
 def named(array: Any) -> dict[str, Any]:
     return {"x": array}
+
+
+def test_no_field_of_a_record_and_no_bytes_become_others_in_a_batch() -> None:
+    whole, real = np.dtype([("a", "i8")]), np.dtype([("a", "f8")])
+    for samples in (
+        [np.array([(2**53 + 1,)], whole), np.array([(0.5,)], real)],
+        [np.array([b"a"]), np.array(["a"])],
+    ):
+        with pytest.raises(DataError, match="have no common dtype"):
+            collate(samples)
+
+
+def test_keys_that_are_spelled_alike_are_not_joined() -> None:
+    with pytest.raises(DataError, match="spelled alike"):
+        join([{1: np.arange(2), "1": np.arange(3, 5)}] * 2)
+
+
+def test_tensors_that_do_not_join_are_errors() -> None:
+    torch = pytest.importorskip("torch")
+    dense = torch.ones(1)
+    small = torch.ones(1, dtype=torch.float8_e4m3fn)
+    for samples in ([dense.to_sparse(), dense], [small, dense], [torch.ones(1, dtype=torch.uint64), torch.arange(1)]):
+        with pytest.raises(DataError, match="do not stack"):
+            collate(samples)
+    with pytest.raises(DataError, match="tensors beside arrays"):
+        join([torch.arange(1), np.arange(1)])

@@ -290,3 +290,8 @@ def test_without_jax_the_loader_says_what_to_install() -> None:
     code = "import sys; sys.modules['jax'] = None\nimport penstock as ps\nps.Loader(ps.from_sequence([1]), to='jax')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert "Loader(to='jax') needs the package 'jax': pip install 'penstock[jax]'" in done.stderr
+
+
+def test_durations_stay_arrays_of_numpy() -> None:
+    (batch,) = ps.Loader(ps.from_sequence([{"x": np.timedelta64(1, "s")}]).batch(1), to="jax")
+    assert batch["x"].tolist() == [np.timedelta64(1, "s").item()]

@@ -296,3 +296,9 @@ def test_skip_is_used_where_there_is_one() -> None:
 def test_an_iterator_is_no_factory() -> None:
     with pytest.raises(ConfigError, match=r"list_iterator is no function: .*from_iterable\(lambda"):
         Iterable(iter([1, 2]))  # pyright: ignore[reportArgumentType]
+
+
+def test_arrays_of_jax_are_read() -> None:
+    numpy = pytest.importorskip("jax.numpy")
+    rows = Memory(numpy.arange(6).reshape(3, 2)).read(np.array([2, 0, 2]))
+    assert [row.tolist() for row in rows] == [[4, 5], [0, 1], [4, 5]]

@@ -293,6 +293,13 @@ def test_lazy_and_nested_tensors_count_by_their_values() -> None:
         assert value_digest(make(1)) == value_digest(make(1)) != value_digest(make(2))
 
 
+def test_empty_tensors_and_views_of_one_element_hide_nothing() -> None:
+    torch = pytest.importorskip("torch")
+    for part in (torch.zeros(0, 4), torch.arange(6).reshape(2, 3)[:1, 1]):
+        assert value_digest({"id": 1, "x": part}) != value_digest({"id": 2, "x": part})
+    assert value_digest(torch.zeros(0, 4)) != value_digest(torch.zeros(0, 5))
+
+
 def test_palettes_count() -> None:
     images = pytest.importorskip("PIL.Image")
 

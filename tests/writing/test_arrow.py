@@ -257,3 +257,9 @@ def test_a_late_value_that_loses_nothing_is_taken(case: str, tmp_path: Path) -> 
         want = {"a": None, "b": None, **want} if isinstance(want, dict) else want
         one, other = (each.tolist() if isinstance(each, np.ndarray) else each for each in (got["x"], want))
         np.testing.assert_equal(one, other)
+
+
+def test_a_late_array_of_complex_numbers_is_refused_by_name(tmp_path: Path) -> None:
+    samples = [{"x": np.arange(2)}] * 64 + [{"x": np.array([1j])}]
+    with pytest.raises(ps.DataError, match="'x'"):
+        ps.write(ps.from_sequence(samples), tmp_path / "out")

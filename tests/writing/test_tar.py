@@ -97,3 +97,16 @@ def test_what_was_read_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(body)
     again = TarEncoder()
     assert again.file([again(0, samples(tmp_path / "a.tar")[0])[0]]) == body
+
+
+@pytest.mark.parametrize("value", ["bfloat16", [1, "a"], ("a", 1.5)], ids=str)
+def test_an_array_that_would_be_read_as_another_one_is_refused(value: Any) -> None:
+    if value == "bfloat16":
+        value = np.ones(2, pytest.importorskip("ml_dtypes").bfloat16)
+    with pytest.raises(ps.DataError, match="change it in a map|numbers beside text"):
+        TarEncoder()(0, {"npy": value})
+
+
+def test_records_and_text_are_written_as_arrays() -> None:
+    for value in (np.zeros(2, np.dtype([("a", "i1"), ("b", "f8")], align=True)), np.array(["a", "bc"]), ["a", "bc"]):
+        TarEncoder()(0, {"npy": value})

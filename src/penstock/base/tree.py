@@ -151,12 +151,17 @@ def _join(trees: Sequence[Any], path: str) -> Any:
             if other is None or sorted(other.names) != sorted(node.names):
                 found = "no container" if other is None else _names(other.names)
                 raise DataError(f"{_field(path)} has {_names(node.names)} in one batch, {found} in another")
+        if len({*node.names}) < len(node.names):
+            raise DataError(f"{_field(path)} has keys that are spelled alike: {_names(node.names)}")
         tables = [dict(zip(o.names, o.values, strict=True)) for o in others if o is not None]
         return node.like([_join([table[name] for table in tables], path + name) for name in node.names])
     try:
         if any(isinstance(tree, list) for tree in trees):
             return [row for tree in trees for row in tree]
-        if isinstance(first, _tensor()):
+        tensors = {isinstance(tree, _tensor()) for tree in trees}
+        if len(tensors) > 1:
+            raise TypeError("tensors beside arrays; give every sample the same type")
+        if tensors == {True}:
             return cast("Any", sys.modules["torch"]).cat(exact_tensors(trees))
         return concatenate(trees)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -281,12 +286,18 @@ def _tensors(values: Sequence[Any], path: str) -> Any:
         return cast("Any", sys.modules["torch"]).stack(exact_tensors(values))
     except InexactError as error:
         raise _inexact(path, error) from None
+    except (RuntimeError, NotImplementedError) as error:  # dense beside sparse ones, types that torch does not join
+        message = f"{_field(path)} has tensors that do not stack: {str(error).splitlines()[0]}; "
+        raise DataError(f"{message}change them in a map before, or use collate=list") from error
 
 
 def exact_tensors(tensors: Sequence[Any]) -> list[Any]:
     """Return the tensors in one dtype, as torch promotes them; raise `InexactError` where that rounds an integer."""
     torch: Any = sys.modules["torch"]
-    if len({tensor.dtype for tensor in tensors}) == 1:
+    dtypes = {tensor.dtype for tensor in tensors}
+    if any(str(dtype).startswith(("torch.qint", "torch.quint")) for dtype in dtypes):
+        raise InexactError("a quantized tensor would get the scale of another one", 0)
+    if len(dtypes) == 1:
         return list(tensors)
     floats = [tensor.dtype for tensor in tensors if tensor.dtype.is_floating_point or tensor.dtype.is_complex]
     if floats and len(floats) < len(tensors):

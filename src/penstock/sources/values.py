@@ -246,8 +246,9 @@ def _tensor(thing: Any) -> Any:
     """The bytes of a tensor as an array; None for what is none."""
     if hasattr(thing, "detach"):
         torch = sys.modules["torch"]
-        flat = thing.detach().to_dense().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-        return flat.view(torch.uint8).numpy().reshape(*thing.shape, -1)
+        flat = thing.detach().to_dense().resolve_conj().resolve_neg().cpu().reshape(-1)
+        flat = flat.clone(memory_format=torch.contiguous_format)  # one element may have any stride
+        return flat.view(torch.uint8).numpy().reshape(*thing.shape, thing.element_size())
     if hasattr(thing, "numpy"):
         return thing.numpy()
     return np.asarray(thing) if hasattr(thing, "__array__") and hasattr(thing, "nbytes") else None

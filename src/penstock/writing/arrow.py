@@ -153,7 +153,7 @@ def _bytes(value: Any) -> int:
 def _column(values: list[Any], field: Any, first: int) -> Any:
     """One column of a file; of arrays of one type without a step for each number."""
     pa: Any = arrow()
-    if pa.types.is_list(field.type) and all(_plain(v) for v in values):
+    if pa.types.is_list(field.type) and all(_plain(v) and v.dtype.kind in "biufmM" for v in values):
         flat = np.concatenate(values) if len(values) > 1 else values[0]
         if pa.from_numpy_dtype(flat.dtype) == field.type.value_type and {v.dtype for v in values} == {flat.dtype}:
             offsets = np.concatenate([[0], np.cumsum([len(value) for value in values])]).astype(np.int32)

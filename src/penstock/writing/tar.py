@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
 from ..base.dtypes import exact_array
+from ..base.tree import leaves
 from ..errors import DataError
 from ..sources.tar import BLOCK, Member, padded, sample_part
 from .lines import as_json
@@ -97,6 +99,17 @@ def header(name: str, size: int) -> bytes:
     return about.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
+def _saved_array(value: Any) -> np.ndarray[Any, Any]:
+    """Return a value as the array that is read again; what would be read as another one is a `TypeError`."""
+    array = exact_array(value)
+    if np.dtype(descr_to_dtype(dtype_to_descr(array.dtype))) != array.dtype:
+        raise TypeError(f"an .npy file does not hold {array.dtype}; change it in a map before")
+    listed = isinstance(value, list | tuple | Mapping)
+    if listed and array.dtype.kind in "SU" and not all(isinstance(leaf, str | bytes) for _, leaf in leaves(value)):
+        raise TypeError("an array has one type: numbers beside text would become text; .json holds both")
+    return array
+
+
 def _data(extension: str, value: Any) -> bytes:
     """A part as bytes, such that `penstock.media.decode_part` gives it back."""
     if isinstance(value, bytes):
@@ -107,7 +120,7 @@ def _data(extension: str, value: Any) -> bytes:
         return b"%d" % operator.index(value)
     if extension == "npy":
         file = io.BytesIO()
-        np.save(file, exact_array(value), allow_pickle=False)
+        np.save(file, _saved_array(value), allow_pickle=False)
         return file.getvalue()
     if isinstance(value, str):
         return value.encode()

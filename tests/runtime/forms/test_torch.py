@@ -223,3 +223,9 @@ def test_copies_to_cuda_come_from_pinned_memory_unless_told_otherwise(
         return
     with pytest.raises(Pinned if pins else Begun):
         form.copy(torch.zeros(2))
+
+
+def test_jagged_fields_of_which_torch_has_no_dtype_stay_as_they_are() -> None:
+    rows = ps.from_sequence([{"x": np.ones(2, np.longdouble)}, {"x": np.ones(1, np.longdouble)}])
+    (batch,) = ps.Loader(rows.batch(2, collate=ps.jagged(["x"])), to="torch")
+    assert batch["x"][0].dtype == np.longdouble

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -211,8 +211,14 @@ def _by_value() -> Any:
 def _reduced(tensor: Any) -> Any:
     """A tensor as an array where it is one."""
     if type(tensor).__name__ == "Tensor" and tensor.device.type == "cpu" and not tensor.requires_grad:
-        with suppress(TypeError):  # of a kind that NumPy does not have
+        with suppress(TypeError, RuntimeError):  # of a kind that NumPy does not have, and lazy ones
             return _tensor, (tensor.numpy(),)
+        if str(tensor.dtype).startswith("torch.float8") and str(tensor.layout) == "torch.strided":
+            import torch  # pyright: ignore[reportMissingImports]
+
+            plain = cast("Any", torch)
+            flat = tensor.reshape(-1).clone(memory_format=plain.contiguous_format).view(plain.uint8)
+            return _typed, (flat.numpy(), tensor.dtype, tuple(tensor.shape))  # pickle of torch fails to read these
     return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
@@ -220,6 +226,10 @@ def _tensor(array: Any) -> Any:
     import torch  # pyright: ignore[reportMissingImports]
 
     return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _typed(array: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    return _tensor(array).view(dtype).reshape(shape)
 
 
 def unpacked(head: Any, buffers: Sequence[Any]) -> Any:

@@ -84,7 +84,7 @@ class JaxForm:
         if not isinstance(column, np.ndarray) or isinstance(column, np.ma.MaskedArray) or not column.ndim:
             return False
         kind = cast("npt.NDArray[Any]", column).dtype
-        if kind.char in "gG":
+        if kind.char in "gG" or kind.kind == "m":  # of NumPy, durations are integers
             return False
         return kind == np.bool_ or bool(self._jax.dtypes.issubdtype(kind, np.number))
 

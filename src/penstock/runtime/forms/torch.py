@@ -100,7 +100,10 @@ def _each_tensor(fn: Callable[[Any], Any], item: Any) -> Any:
 
 def _tensor(leaf: Any) -> Any:
     if isinstance(leaf, Jagged):
-        return _torch.nested.nested_tensor_from_jagged(_tensor(leaf.values), _tensor(leaf.offsets))
+        values = _tensor(leaf.values)
+        if not isinstance(values, _torch.Tensor):
+            return leaf
+        return _torch.nested.nested_tensor_from_jagged(values, _tensor(leaf.offsets))
     if not isinstance(leaf, np.ndarray) or isinstance(leaf, np.ma.MaskedArray):
         return cast("Any", leaf)
     array = cast("np.ndarray[Any, Any]", leaf)
