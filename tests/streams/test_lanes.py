@@ -329,3 +329,15 @@ def test_lanes_that_had_all_of_a_pass_when_they_were_saved_go_on_with_the_next(f
                 again = ps.Loader(ds, rank=rank, world_size=world, lanes=lanes)
                 again.load_state_dict(state)
                 assert list(islice(again, 12 - done)) == given[done:], (n, lanes, world, rank, done)
+
+
+@pytest.mark.parametrize("size", [7, 12])
+@pytest.mark.parametrize("lanes", [2, 3, 5])
+def test_lanes_share_out_the_positions_of_all_passes_one_after_the_other(lanes: int, size: int) -> None:
+    with ps.Loader(ps.from_sequence(range(size)).filter(lambda x: True), lanes=lanes) as loader:
+        passes = [list(loader) for _ in range(4)]
+    assert [sorted(found) for found in passes] == [list(range(size))] * 4
+    for k, found in enumerate(passes):
+        in_order = [x for lane in range(lanes) for x in found if (k * size + x) % lanes == lane]
+        of_lanes = [sorted(x for x in found if (k * size + x) % lanes == lane) for lane in range(lanes)]
+        assert in_order == [x for lane in of_lanes for x in lane], "a lane keeps the order of the source"
