@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -340,19 +341,22 @@ def test_items_are_taken_by_ranks_that_share_the_lanes_only() -> None:
         job(make, 2, None)[0].load_state_dict(alone.state_dict())
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("world", [1, 2, 8])
-def test_no_more_is_decoded_before_the_first_batch_than_it_takes_twice(world: int) -> None:
+def test_no_more_is_decoded_before_the_first_batch_than_it_takes_twice(world: int, workers: int) -> None:
     decoded = [0]
 
     def decode(x: int) -> Any:
         decoded[0] += 1
+        time.sleep(0.001 if workers else 0)
         return np.full(16 + x * 37 % 64, x, np.int32)
 
     images = ps.from_sequence(range(4000)).shuffle().map(decode).pack(512).repeat().batch(4)
     samples = 0
-    for loader in (ps.Loader(images, rank=rank, world_size=world) for rank in range(world)):
-        next(iter(loader))
-        samples += len(set(loader.keys()))
+    for rank in range(world):
+        with ps.Loader(images, rank=rank, world_size=world, workers=workers, executor="threads") as loader:
+            next(iter(loader))
+            samples += len(set(loader.keys()))
     assert samples < decoded[0] + world * 4 and decoded[0] <= 2 * samples
 
 

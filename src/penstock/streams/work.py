@@ -66,6 +66,7 @@ class Work:
         self._queue = deque[Unit]()
         self._ahead = deque[tuple[Unit, Unit, float, Computed]]()  # as they came, as they are computed, bytes
         self._skip, self._start = 0, self._own(feed.cursor(), 0)
+        self._computed_since = 0  # items that came back since the last seek
         self._taken = self._given = (Fixed(feed.cursor()), 0)
         self.pace, self._pulled = Pace(SINGLE if isinstance(feed, Positions) else 256), 0.0
         reach = "process" if hired.executor is None else hired.executor.reach
@@ -114,6 +115,7 @@ class Work:
             below, skip = as_list(cursor)
             self._skip = as_int(skip)
         self.feed.seek(epoch, below)
+        self._computed_since = 0
         self._epoch, self._taken = epoch, (Fixed(self.feed.cursor()), 0)
         self._given = self._taken
         self._start = self._own(self.feed.cursor(), self._skip)
@@ -166,8 +168,8 @@ class Work:
             return None if unit is None else self._again(unit)
         self._stuck = self._stuck and bool(self._ahead)
         while not self._stuck and len(self._ahead) < self.hired.window and (room := self._room()) > 0:
-            if self._pulled > 0.001 and self._ahead and self._ahead[0][-1].done():
-                break  # what is ready does not wait for dear items from below
+            if self._pulled > 0.001 and self._ahead and (not self._computed_since or self._ahead[0][-1].done()):
+                break  # what is ready, and the first item of all, does not wait for dear items from below
             n = min(self.pace.size, room, budget.weight.items(budget.most / 4 / self.hired.window))
             if self._ahead and not budget.fits(n):
                 break
@@ -198,6 +200,7 @@ class Work:
             done = None
         budget.give_back(self._ahead[0][2])
         self._ahead.popleft()
+        self._computed_since += len(unit)
         if done is None:
             return self._again(unit)
         # What the streams below took counts too: cheap work over dear items must not pile them up.
@@ -207,9 +210,11 @@ class Work:
         return mended, done
 
     def _room(self) -> int:
-        """How many more items may be computed ahead."""
-        most = self.hired.most
-        return self.pace.size if most is None else most - sum(len(unit) for unit, *_ in self._ahead)
+        """How many more items may be computed ahead: few at first, so that the first batch does not wait for others."""
+        most, first = self.hired.most, self.hired.window + self._computed_since // 4
+        if most is None and first >= self.hired.window * self.pace.size:
+            return self.pace.size
+        return (first if most is None else min(most, first)) - sum(len(unit) for unit, *_ in self._ahead)
 
     def _next_here(self, n: int) -> Unit | None:
         """The next unit where nothing is computed ahead: a larger one after many samples that gave nothing."""
