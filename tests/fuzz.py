@@ -184,13 +184,17 @@ def run_of_states() -> ps.Dataset:
     return ps.mix({"a": ps.from_sequence(range(40), name="a").shuffle(), "b": ps.from_sequence(range(9), name="b")})
 
 
-def folder_of_states() -> bytes:
-    """The files of a folder of states of two ranks, by name."""
+def folder_of_states(back: bool) -> bytes:
+    """The files of a folder of states of two ranks, by name; of a run that went back to an older step."""
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
-    for rank in range(2):
-        loader = ps.Loader(run_of_states().batch(2), rank=rank, world_size=2)
-        list(islice(loader, 4))
-        ps.save(folder, loader)
+    for _ in range(1 + back):
+        for rank in range(2):
+            loader = ps.Loader(run_of_states().batch(2), rank=rank, world_size=2)
+            ps.restore(folder, loader)
+            list(islice(loader, 4))
+            ps.save(folder, loader)
+    if back:
+        ps.restore(folder, loader, step=4)
     return json.dumps({path.name: json.loads(path.read_bytes()) for path in folder.iterdir()}).encode()
 
 
@@ -210,7 +214,7 @@ def restore(data: bytes) -> object:
         else:
             path.write_text(json.dumps(state))
     loader = ps.Loader(run_of_states().batch(2), rank=0, world_size=2)
-    return ps.restore(folder, loader), list(islice(loader, 3))
+    return ps.restore(folder, loader), list(islice(loader, 3)), ps.save(folder, loader, step=99)
 
 
 class Server:
@@ -356,6 +360,10 @@ def resealed(data: bytes, rng: np.random.Generator) -> bytes:
         return json.dumps({**states, other: states[name]}).encode()
     if kind == 1:
         return json.dumps({**states, name: ["pipe", "folder", "link", 3][int(rng.integers(4))]}).encode()
+    if name == "current.json":
+        return json.dumps(
+            {**states, name: [{"step": 4}, {}][kind % 2] | {"step": VALUES[int(rng.integers(13))]}}
+        ).encode()
     body = unseal(states[name])
     places = [*_places(body)]
     holder, key = places[int(rng.integers(len(places)))]
@@ -418,7 +426,7 @@ PARSERS: dict[str, Parser] = {
     "mixtures": Parser(load_mixture, MIXTURES, change=renumbered),
     "converters": Parser(convert_any, CONVERTED, change=renumbered),
     "keys to leave out": Parser(load_keys, [b'["a", 3]\n["b", 0, 7]\n'], change=renumbered),
-    "folders of states": Parser(restore, [folder_of_states()], change=resealed),
+    "folders of states": Parser(restore, [folder_of_states(False), folder_of_states(True)], change=resealed),
     "servers": Parser(ask_server, [SERVED]),
     "servers' numbers": Parser(ask_server, [SERVED], change=renumbered),
     "packed lines": Parser(read_as("x.jsonl.gz"), [gzip.compress(ROWS * 9)]),
