@@ -176,6 +176,28 @@ def test_short_items_that_were_taken_stay_seen_after_a_load(remainder: Any) -> N
         states = seen_after_take(states)
 
 
+def test_items_that_one_rank_takes_after_a_load_are_not_seen_before_they_are_settled() -> None:
+    ds = ps.from_sequence(range(11), name="a").batch(2, collate=list)
+
+    def resumed(ranks: int, states: Any) -> list[ps.Loader]:
+        loaders = [ps.Loader(ds, rank=rank, world_size=ranks) for rank in range(ranks)]
+        for loader in loaders:
+            loader.load_state_dict(states)
+        return loaders
+
+    alone = ps.Loader(ds)
+    alone.settle(alone.take(2)[0].uid, "trained")
+    pair = resumed(2, [alone.state_dict()])
+    taken = pair[1].take(9)
+    for item in taken[2:]:
+        pair[1].settle(item.uid, "trained")
+    states = [loader.state_dict() for loader in pair]
+    given = Counter(("a", index) for item in taken[2:] for index in item.value) + Counter([("a", 0), ("a", 1)])
+    for _ in range(2):
+        assert documents_seen(ds.plan.after(states).seen()) == given
+        states = [loader.state_dict() for loader in resumed(3, states)]
+
+
 def documents_seen(seen: Any) -> Counter[tuple[str, int]]:
     columns = zip(seen.names, seen.times, strict=True)
     return Counter({(name, i): n for name, times in columns for i, n in enumerate(times.tolist()) if n})

@@ -180,7 +180,7 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     left = Ledger(sorted(address for each in told for address in [*each.open, *each.not_taken(epoch, at)]))
     left.lost = sorted({item for each in told for item in each.lost})
     settling = left.told(Spread(0, 1, one.spread.group), one.rows, one.items)
-    records = next(body["records"] for body in bodies if "settling" in body)  # which tell that items are taken
+    records = max((body["records"] for body in bodies), key=lambda log: log[-1].get("gives") == "items")
     furthest = {"epoch": epoch, "at": at, "last": last["last"], "latest": last["latest"], "records": records}
     return [{**body, **furthest, "settling": settling} for body in bodies]
 
