@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -395,3 +397,20 @@ def test_a_source_that_repeats_late_where_counting_is_slow_needs_a_horizon() -> 
     with pytest.raises(ConfigError, match=r"'b': no repeat in the first [0-9,]+ positions.*horizon="):
         plan.exhausts()
     assert plan.exhausts(100)["b"] == Exhaustion(None, None)
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
+def test_a_copy_of_a_plan_gives_its_answers(copied: Callable[[Any], Any], asked_before: bool) -> None:
+    """Parts of a tree are compiled by their identities, which copies do not share."""
+    ds = ps.mix({"a": numbers(9, "a").shuffle(), "b": numbers(5, "b")}).batch(2, collate=list)
+    loader = ps.Loader(ds)
+    next(iter(loader))
+    plan = ds.plan.after(loader.state_dict()).skip(range(3, 4))
+    if asked_before:
+        plan.at(step=2)
+    again = copied(plan)
+    assert again.at(step=5) == plan.at(step=5)
+    assert again.seen(step=5).documents == plan.seen(step=5).documents
+    assert again.skip(range(5, 6)).at(7) == plan.skip(range(5, 6)).at(7)
+    assert again.state == plan.state and again.records == plan.records

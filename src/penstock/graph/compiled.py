@@ -21,6 +21,10 @@ class Compiled:
     def __init__(self, flow: Flow, timing: Timing | None = None, base: Compiled | None = None) -> None:
         self.flow, self._timing, self._extended = flow, timing, base
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the tree alone: what is compiled is found by the identities of its nodes."""
+        return Compiled, (self.flow, self._timing)
+
     @property
     def clock(self) -> Clock | None:
         """What times its work, if somebody asks."""

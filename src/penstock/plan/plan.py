@@ -78,6 +78,9 @@ class Plan(Questions, Generic[D]):
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Plan, (self._base, self._wrap, self._edits, self._body, self._records)
+
     def after(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path, step: int | None = None
     ) -> Plan[D]:
