@@ -37,6 +37,19 @@ def place(i: int, x: Any) -> int:
     return i
 
 
+class InTurn:
+    """A mixing rule without end: the inputs of two in turn."""
+
+    def size(self, sizes: Any) -> None:
+        return None
+
+    def at(self, positions: Any) -> tuple[Any, Any]:
+        return positions % 2, positions // 2
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": "in turn"}
+
+
 def first_items(ds: ps.Dataset, n: int, lanes: int = 6) -> list[Any]:
     with ps.Loader(ds, lanes=lanes) as loader:
         return list(islice(loader, n))
@@ -51,6 +64,7 @@ SEARCHES: dict[str, Callable[[], ps.Dataset]] = {
     "a mixture": lambda: ps.mix({"a": numbers(12), "b": numbers(5)}).filter(never),
     "a mixture of streams": lambda: ps.mix({"a": stream(12), "b": numbers(5)}).filter(never),
     "a capped input": lambda: ps.mix({"a": numbers(12), "b": numbers(5)}, max_epochs={"b": 2}).filter(never),
+    "a rule": lambda: ps.mix({"a": numbers(12), "b": numbers(5)}, rule=InTurn()).filter(never),
     "a buffer": lambda: stream(12).repeat().shuffle_buffer(4).filter(never),
     "numbered samples": lambda: stream(12).repeat().map_with_index(place).filter(never),
     "pairs": lambda: stream(12).repeat().zip(numbers(5).repeat()).filter(never),

@@ -208,7 +208,7 @@ class Builder:
                 return self._mix(flow, seed, path)
             case Each(below):
                 inner, step, mark = self.op(below, seed, path), self.step(flow, seed, path), self.mark(flow, path)
-                if step.drops and endless(below):
+                if step.drops and (endless(below) or (inner.indexed and inner.size is None)):
                     return EachOp(inner, step, mark, self._search(below, inner))
                 return EachOp(inner, step, mark)
             case Hold(below, Batch(n, drop)):
