@@ -219,6 +219,19 @@ def test_sounds_are_decoded_from_second_to_second(tmp_path: Path) -> None:
             Audio(Blob(bad), "k").samples()
 
 
+@pytest.mark.parametrize("form", [("WAV", "GSM610"), ("WAV", "G721_32"), ("AU", "G723_24")])
+def test_sounds_of_codecs_that_cannot_seek_are_decoded_from_the_beginning(form: tuple[str, str]) -> None:
+    soundfile: Any = pytest.importorskip("soundfile")
+    file = io.BytesIO()
+    soundfile.write(file, RNG.uniform(-0.5, 0.5, 8_000).astype(np.float32), 8_000, format=form[0], subtype=form[1])
+    whole = soundfile.read(io.BytesIO(file.getvalue()), dtype="float32", always_2d=True)[0].T
+    sound = Audio(Blob(file.getvalue()))
+    assert np.array_equal(sound.samples(), whole)
+    assert np.array_equal(sound.samples(0.25, 0.5), whole[:, 2_000:4_000])
+    with pytest.raises(DataError, match="more than Limits"):
+        Audio(Blob(file.getvalue()), "", Limits(samples=3_000)).samples(0.25, 0.5)
+
+
 def video(path: Path, frames: int = 60, rate: int = 10) -> None:
     """Frame `n` is of six stripes, white where a bit of `n` is set."""
     av: Any = pytest.importorskip("av")

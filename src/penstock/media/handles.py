@@ -124,9 +124,11 @@ class Audio:
                 raise DataError(f"samples({start}, {stop}): from 0 on, and not before it begins", where=self.key)
             first = min(round(min(start, frames / rate) * rate), frames)
             last = frames if stop is None else min(round(min(stop, frames / rate) * rate), frames)
-            self.limits.check("samples", (last - first) * sound.channels)
-            sound.seek(first)
-            found = sound.read(last - first, dtype="float32", always_2d=True)
+            before = 0 if sound.seekable() else first  # GSM, G.72x and others are decoded from the beginning
+            self.limits.check("samples", (before + last - first) * sound.channels)
+            if first > before:
+                sound.seek(first)
+            found = sound.read(before + last - first, dtype="float32", always_2d=True)[before:]
             self._compare(sound, first + len(found), last)
             return np.ascontiguousarray(found.T)
 

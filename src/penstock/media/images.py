@@ -59,9 +59,9 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "", orient: 
     | `pilrgb` (`pil`), `pilrgba`, `pill` | a Pillow image, loaded |
 
     Pixels are those that Pillow decodes. With `orient` they are turned and mirrored as the EXIF orientation of the file
-    says; else they lie as the camera held them. JPEG goes through simplejpeg where that is
-    installed, which is faster, gives the same pixels, and tells a picture whose data ends too early. A `DataError`
-    naming `key` for what is no image, is damaged or cut off, has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or has
+    says; else they lie as the camera held them, but for TIFF, which Pillow turns in any case. JPEG goes through
+    simplejpeg where that is installed, which is faster, gives the same pixels, and tells a picture whose data ends too
+    early. A `DataError` naming `key` for what is no image, is damaged or cut off, has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or has
     16 or 32 bits for a pixel's channel (they would be clipped).
 
     >>> from PIL import Image
@@ -138,7 +138,8 @@ class Decode:
 def _turn(data: bytes) -> Any:
     """Return the transposition of Pillow that stands a picture up; None where it stands or does not say."""
     with opened_image(io.BytesIO(data)) as image:
-        orientation = image.getexif().get(_ORIENTATION)
+        turned = image.format == "TIFF"  # by Pillow itself, when it decodes it
+        orientation = None if turned else image.getexif().get(_ORIENTATION)
     turns = dict(enumerate(_TURNS, 2))
     return _pillow().Transpose[turns[orientation]] if orientation in turns else None
 
