@@ -61,8 +61,8 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "", orient: 
     Pixels are those that Pillow decodes. With `orient` they are turned and mirrored as the EXIF orientation of the file
     says; else they lie as the camera held them, but for TIFF, which Pillow turns in any case. JPEG goes through
     simplejpeg where that is installed, which is faster, gives the same pixels, and tells a picture whose data ends too
-    early. A `DataError` naming `key` for what is no image, is damaged or cut off, has more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or has
-    16 or 32 bits for a pixel's channel (they would be clipped).
+    early. A `DataError` naming `key` for what is no image, is damaged or cut off, has more pixels than
+    `PIL.Image.MAX_IMAGE_PIXELS`, or has 16 or 32 bits for a pixel's channel (they would be clipped).
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
