@@ -5,6 +5,7 @@ from __future__ import annotations
 import fractions
 import io
 import logging
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -483,3 +484,13 @@ def test_the_url_of_a_medium_keeps_its_slashes(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"abc")
     assert Blob.of(f"file://{tmp_path}/a.jpg").read() == b"abc"
     assert Blob.of("a.jpg", tmp_path).read() == b"abc"
+
+
+def test_a_picture_in_a_tag_behind_an_mp3_holds_no_sound() -> None:
+    body = sound("MP3")
+    picture = np.random.default_rng(0).bytes(200_000)
+    item = struct.pack("<2I", len(picture), 2) + b"Cover Art (Front)\0" + picture
+    head, end = (struct.pack("<8s4I8x", b"APETAGEX", 2_000, len(item) + 32, 1, flags) for flags in (0xA << 28, 8 << 28))
+    assert np.array_equal(Audio(Blob(body + head + item + end)).samples(), Audio(Blob(body)).samples())
+    with pytest.raises(DataError, match="it is cut off"):
+        Audio(Blob(body[: len(body) // 2] + head + item + end)).samples()

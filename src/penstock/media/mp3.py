@@ -19,6 +19,7 @@ _KBITS = {
     (False, 1): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
 _MARKS = (b"Xing", b"Info", b"VBRI")
+_APE = b"APETAGEX"
 
 
 def tells_length(head: bytes) -> bool:
@@ -52,12 +53,16 @@ def _next(data: bytes, at: int) -> int:
         if data[at : at + 3] == b"ID3" and len(data) >= at + 10:
             seven = [byte & 127 for byte in data[at + 6 : at + 10]]
             at += 10 + (seven[0] << 21 | seven[1] << 14 | seven[2] << 7 | seven[3])
+        elif data[at : at + 8] == _APE and len(data) >= at + 32:
+            head = data[at + 23] & 32  # which the items follow; they may hold pictures, in which bytes look like frames
+            at += 32 + (int.from_bytes(data[at + 12 : at + 16], "little") if head else 0)
         elif _frame(data[at : at + 4])[0]:
             return at
-        elif (
-            at := min((found for mark in (b"\xff", b"ID3") if (found := data.find(mark, at + 1)) >= 0), default=-1)
-        ) < 0:
-            return -1
+        else:
+            found = [place for mark in (b"\xff", b"ID3", _APE) if (place := data.find(mark, at + 1)) >= 0]
+            if not found:
+                return -1
+            at = min(found)
 
 
 def _frame(head: bytes) -> tuple[int, int]:
