@@ -62,7 +62,8 @@ def decode_image(data: bytes, kind: str = "torchrgb", *, key: str = "", orient: 
     says; else they lie as the camera held them, but for TIFF, which Pillow turns in any case. JPEG goes through
     simplejpeg where that is installed, which is faster, gives the same pixels, and tells a picture whose data ends too
     early. A `DataError` naming `key` for what is no image, is damaged or cut off, has more pixels than
-    `PIL.Image.MAX_IMAGE_PIXELS`, or has 16 or 32 bits for a pixel's channel (they would be clipped).
+    `PIL.Image.MAX_IMAGE_PIXELS`, or has one channel of 16 or 32 bits (they would be clipped; of colours of 16 bits
+    Pillow gives the upper 8).
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
