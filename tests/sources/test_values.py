@@ -9,16 +9,20 @@ import re
 import subprocess
 import sys
 import time
+from collections import namedtuple
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from penstock.sources import identity
@@ -309,3 +313,97 @@ def test_palettes_count() -> None:
         return image
 
     assert value_digest(painted(1)) == value_digest(painted(1)) != value_digest(painted(2))
+
+
+class Sealed:
+    def __init__(self, value: Any) -> None:
+        self._data = [value]
+        self._id = 1
+
+
+class Filled(Sealed):
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._hash = hash("text")
+        self._rng = np.random.default_rng()
+        self._read_cache: dict[str, Any] = {}
+        self._words: list[str] = []
+        self._seen: Any = None
+
+    def words(self) -> list[str]:
+        self._seen = [*self._data]
+        self._words.append("a")
+        self._read_cache["b"] = 1
+        return self._words
+
+
+class Narrow:
+    __slots__ = ("_array", "_name")
+
+    def __init__(self, value: int) -> None:
+        self._array, self._name = np.array([value]), "name"
+
+
+class Shorter(Document):
+    def __init__(self, body: str) -> None:
+        super().__init__("text")
+        self.body = body
+
+
+class Turns(Sequence[Any]):
+    def __init__(self, *turns: str) -> None:
+        self.name, self._turns = "chat", turns
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._turns[index]
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (Sealed(1), Sealed(2)),
+        (Filled(1), Filled(2)),
+        (Sealed([1]), Sealed((1,))),
+        (Sealed({1: 1}), Sealed({"1": 1})),
+        (Narrow(1), Narrow(2)),
+        (Shorter("a"), Shorter("b")),
+        (Turns("a"), Turns("b")),
+        (SimpleNamespace(_a=1, _b=[1]), SimpleNamespace(_a=1, _b=[2])),
+        (namedtuple("Pair", "a b")(1, 2), namedtuple("Pair", "a c")(1, 2)),
+        ([[[[[(1,)]]]]], [[[[[[1]]]]]]),
+        ([1] * 20 + [(1,)], [1] * 20 + [[1]]),
+        ({"a": {"b": {"c": {"d": {1: 2}}}}}, {"a": {"b": {"c": {"d": {"1": 2}}}}}),
+        (lambda x: x + 1, lambda x: x + 2),
+        (lambda x: x in {"a", "b", "c"}, lambda x: x in {"a", "b", "d"}),
+        (np.datetime64(1, "ns"), np.datetime64(1, "ps")),
+        (np.array([(1, 2)], [("a", "i4"), ("b", "i4")]), np.array([(1, 2)], [("b", "i4"), ("a", "i4")])),
+        (pd.Series([1], name="a"), pd.Series([1], name="b")),
+        (pd.Series(pd.Categorical(["a"], ["a", "b"])), pd.Series(pd.Categorical(["a"], ["b", "a"]))),
+        (pd.DataFrame({"a": [1]}).rename_axis("a"), pd.DataFrame({"a": [1]}).rename_axis("b")),
+        (pd.DataFrame({1: [1]}), pd.DataFrame({"1": [1]})),
+        (pa.table({"a": [1]}), pa.table({"b": [1]})),
+    ],
+)
+def test_nothing_that_an_object_holds_hides_the_rest(value: Any, other: Any) -> None:
+    assert content([value]) == content([value])
+    assert content([value]) != content([other])
+
+
+def test_what_methods_fill_and_what_differs_in_each_process_does_not_count() -> None:
+    read = Filled(1)
+    read.words()
+    read._hash += 1
+    assert content([read]) == content([Filled(1)])
+
+
+def test_values_of_attrs_pydantic_and_torch_count_by_all_that_they_hold() -> None:
+    attrs, pydantic, torch = map(pytest.importorskip, ("attrs", "pydantic", "torch"))
+    sample = attrs.make_class("Sample", ["key", "_body"])
+    model = pydantic.create_model("Open", __config__=pydantic.ConfigDict(extra="allow"), key=int)
+    assert content([sample(1, [1])]) == content([sample(1, [1])]) != content([sample(1, [2])])
+    assert content([model(key=1, more=1)]) == content([model(key=1, more=1)]) != content([model(key=1, more=2)])
+    empty = torch.empty(2, device="meta")
+    assert content([empty]) == content([empty]) != content([torch.empty(2, device="meta", dtype=torch.int32)])

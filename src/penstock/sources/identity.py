@@ -117,7 +117,7 @@ def content(thing: Any) -> str | None:
 
 
 def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
-    found.add(f"{array.dtype.str}{array.shape}".encode())
+    found.add(f"{_layout(array.dtype)}{array.shape}".encode())
     if array.dtype.hasobject or _has_long_doubles(array.dtype):
         return _items(found, array.reshape(-1).tolist())
     if array.nbytes <= WHOLE or not array.ndim:
@@ -126,6 +126,11 @@ def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
     for start in keyed(len(array), _BLOCKS).tolist():
         found.add(_bytes(array[start : start + rows]))
     return None
+
+
+def _layout(dtype: np.dtype[Any]) -> str:
+    """The type of the elements; of records the names and types of the fields."""
+    return str(repack_fields(dtype, recurse=True).descr) if dtype.names else dtype.str  # type: ignore[arg-type]
 
 
 def _has_long_doubles(dtype: np.dtype[Any]) -> bool:

@@ -1,27 +1,30 @@
 """Values as canonical text: equal values have one spelling in every process, whatever their addresses and hashes are.
 
 Plain JSON is spelled by the encoder at once. Arrays and bytes count by their content, sets and mappings whatever their
-order is, objects by their public attributes, or else by private ones, or else by what `pickle` stores; bound methods
-also by their object, masked arrays by their mask, tables of pandas by their labels. Of what has no content that can be
-read, only the type counts.
+order is, objects by their public attributes, or else by private ones without caches, or else by what `pickle` stores;
+bound methods also by their object, masked arrays by their mask, tables by their labels and types, lambdas by their
+bytecode. Of what has no content that can be read, only the type counts.
 """
 
 from __future__ import annotations
 
 import copyreg
 import dataclasses
+import dis
 import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 import numpy as np
+
+from ..base.machine import seeded_like
 
 _DEPTHS = 12, 4, 2  # objects inside objects that are looked into: fewer where there are too many
 _VALUES, _FEWEST = 1 << 18, 1 << 9  # that are looked at in all items with cycles, and at least in each
@@ -30,8 +33,13 @@ _OBJECT = 4096  # what spelling an object costs, in bytes of plain values
 _REPR = ("datetime", "decimal", "uuid", "fractions", "zoneinfo", "ipaddress")  # whose `repr` is the value
 _FRAMES = ("pandas", "polars", "pyarrow")
 _PLAIN = str | bytes | int | float | complex | PurePath | np.generic
-_JSON = {dict, list, tuple, str, int, float, bool}
-_KINDS = 16  # entries of a container whose types count
+_BUILT_IN = dict, list, tuple, set, frozenset, str, bytes, int, float, bool
+_KINDS = 16  # entries of a container whose types count each, with what they hold
+_KIND_DEPTH, _KIND_VALUES = 12, 1 << 12  # containers inside containers, and values of an item, whose types count
+_CONSTRUCTORS = {"__init__", "__new__", "__post_init__", "__attrs_post_init__", "__setstate__", "model_post_init"}
+_CACHES = ("cache", "memo", "lazy")  # in the names of attributes
+_READS = {"LOAD_ATTR", "LOAD_METHOD"}
+_MUTATORS = {"append", "extend", "add", "update", "setdefault", "insert", "appendleft"}
 _TENSORS = ("torch", "jax", "jaxlib", "tensorflow")
 
 
@@ -108,6 +116,8 @@ class Speller:
         """Return a value that JSON lacks as one that it has, or as a plainer one."""
         kind = type(cast(object, thing))
         if isinstance(thing, np.generic):
+            if (dtype := cast(Any, thing).dtype).kind in "mM":  # as `item`, units that Python lacks are integers
+                return [str(dtype), int(cast(Any, thing).view(np.int64))]
             value = cast(Any, thing).item()
             return repr(cast(Any, value)) if isinstance(value, np.generic) else value
         if isinstance(thing, complex):
@@ -131,6 +141,8 @@ class Speller:
             return repr(thing)
         if root in _TENSORS and getattr(thing, "is_nested", False):
             return [kind.__name__, *map(self._plain, thing.unbind())]
+        if root in _TENSORS and getattr(thing, "is_meta", False):
+            return [kind.__name__, str(thing.dtype), [*thing.shape]]
         if root in _TENSORS and (array := _tensor(thing)) is not None:
             return [kind.__name__, str(thing.dtype), self._plain(array)]
         if root == "PIL" and hasattr(thing, "tobytes"):
@@ -140,8 +152,7 @@ class Speller:
             return thing.as_py()
         if root in _FRAMES and hasattr(kind, "__array__"):
             labels = [np.asarray(thing.index)] if root == "pandas" and hasattr(thing, "index") else []
-            columns = [*map(str, getattr(thing, "columns", ()))]
-            return [kind.__name__, columns, *map(self._plain, [np.asarray(thing), *labels])]
+            return [kind.__name__, _labels(thing, root), *map(self._plain, [np.asarray(thing), *labels])]
         if isinstance(thing, io.BytesIO | io.StringIO):
             return [kind.__name__, thing.getvalue()]
         if isinstance(thing, BaseException):
@@ -155,43 +166,71 @@ class Speller:
             return ["partial", made.func, made.args, made.keywords]
         if isinstance(thing, FunctionType):
             cells = [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
-            return ["function", thing.__qualname__, cells, thing.__defaults__, thing.__kwdefaults__]
+            code = _code(thing.__code__) if thing.__name__ == "<lambda>" else []
+            return ["function", thing.__qualname__, cells, thing.__defaults__, thing.__kwdefaults__, *code]
         if isinstance(thing, type | MethodType | BuiltinFunctionType):
             owner = getattr(thing, "__self__", None)  # of a function of a module, the module
             return [kind.__qualname__, thing.__qualname__, *(() if isinstance(owner, ModuleType | None) else [owner])]
         if isinstance(thing, Mapping):
             return [kind.__qualname__, dict(cast("Mapping[Any, Any]", thing))]
-        if dataclasses.is_dataclass(thing):
-            fields = [field.name for field in dataclasses.fields(thing) if field.compare]
-            return [kind.__qualname__, {name: getattr(thing, name, None) for name in fields}]
+        fields = _fields(thing, kind)
+        if fields is not None:
+            others = {name: value for name, value in _attributes(thing, kind).items() if name not in fields}
+            held = others | {name: getattr(thing, name, None) for name, counts in fields.items() if counts}
+            return [kind.__qualname__, held, self.kinds(held, attributes=False)]
         held = _attributes(thing, kind)
-        if not held and isinstance(thing, Sequence):
-            return [kind.__qualname__, *cast("Sequence[Any]", thing)]
-        if not held:  # plain values first: they name a sample, others may be caches
-            private = {name: value for name, value in _held(thing, kind).items() if value is not None}
-            plain = {name: value for name, value in private.items() if isinstance(cast(object, value), _PLAIN)}
-            held = plain or private
-        return [_outside(thing), held or _pickled(thing, kind)]
+        if isinstance(thing, Sequence):
+            items = [*cast("Sequence[Any]", thing)]
+            return [kind.__qualname__, *items, *([held] if held else [])]
+        held = held or _private(thing, kind)
+        return (
+            [_outside(thing), held, self.kinds(held, attributes=False)]
+            if held
+            else [_outside(thing), _pickled(thing, kind)]
+        )
 
-    def kinds(self, thing: Any, depth: int = 3) -> Any:
-        """What `spelled` leaves out of a value and of what it holds: the types of containers, numbers and keys, and the
-        attributes of subclasses of them.
+    def kinds(self, thing: Any, attributes: bool = True) -> Any:
+        """What `spelled` leaves out of a value and of what it holds: the types of containers, numbers and keys, the
+        fields of named tuples, and the attributes of subclasses of containers, texts and numbers.
 
         >>> Speller(str).kinds([(1, 2.0), {1: True}])
         ['list', ['tuple', 'int', 'float'], ['dict', 'int', 'bool']]
         """
-        kind = type(cast(object, thing))
-        name: Any = kind.__name__
-        if isinstance(thing, dict | list | tuple | str | int | float) and kind not in _JSON:
-            held = {} if getattr(cast(Any, thing), "__dict__", None) is thing else _attributes(thing, kind)
-            name = [name, self.spelled([held]).decode()] if held else name
-        if depth and isinstance(thing, list | tuple):
-            return [name, *(self.kinds(one, depth - 1) for one in cast("Sequence[Any]", thing)[:_KINDS])]
-        if depth and isinstance(thing, dict):
-            pairs = [*cast("dict[Any, Any]", thing).items()][:_KINDS]
-            parts = ((type(key).__name__, self.kinds(one, depth - 1)) for key, one in pairs)
-            return [name, *(part for pair in parts for part in pair)]
-        return name
+        left = _KIND_VALUES
+
+        def inside(thing: Any, depth: int) -> Any:
+            nonlocal left
+            left -= 1
+            kind = type(cast(object, thing))
+            name: Any = kind.__name__
+            if attributes and depth >= _KIND_DEPTH - 3 and kind not in _BUILT_IN and isinstance(thing, _BUILT_IN):
+                name = self._subclass(thing, kind)
+            if depth <= 0 or left <= 0:
+                return name
+            if isinstance(thing, list | tuple):
+                items = cast("Sequence[Any]", thing)
+                each = [inside(one, depth - 1) for one in items[:_KINDS]]
+                return [
+                    name,
+                    *each,
+                    *sorted({type(one).__name__ for one in items[_KINDS:_KIND_VALUES]} - {*_texts(each)}),
+                ]
+            if isinstance(thing, dict):
+                pairs = [*cast("dict[Any, Any]", thing).items()][:_KINDS]
+                parts = ((type(key).__name__, inside(one, depth - 1)) for key, one in pairs)
+                return [name, *(part for pair in parts for part in pair)]
+            return name
+
+        return inside(thing, _KIND_DEPTH)
+
+    def _subclass(self, thing: Any, kind: type[Any]) -> Any:
+        """The name of a type that extends one of Python's, with the fields and the attributes of the value."""
+        fields: list[str] = [*getattr(kind, "_fields", ())] if isinstance(thing, tuple) else []
+        if isinstance(thing, Enum) or getattr(cast(Any, thing), "__dict__", None) is thing:
+            return kind.__name__
+        held = _attributes(thing, kind) or _private(thing, kind)
+        told = [self.spelled([held]).decode()] if held else []
+        return [kind.__name__, *fields, *told] if fields or told else kind.__name__
 
 
 class _TooManyError(Exception):
@@ -216,7 +255,8 @@ def _attributes(thing: Any, kind: type) -> dict[str, Any]:
     return {
         name: value
         for name, value in _held(thing, kind).items()
-        if not str(name).startswith("_") and not isinstance(getattr(kind, name, None), cached_property)
+        if (not str(name).startswith("_") or name == "__pydantic_extra__")
+        and not isinstance(getattr(kind, name, None), cached_property)
     }
 
 
@@ -224,6 +264,78 @@ def _held(thing: Any, kind: type) -> dict[str, Any]:
     """All attributes of an object."""
     slots = [name for base in kind.__mro__ for name in _names(base.__dict__.get("__slots__", ()))]
     return {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(thing, "__dict__", {})
+
+
+def _fields(thing: Any, kind: type) -> dict[str, bool] | None:
+    """Return the fields of a dataclass, and whether they count when values are compared; those of `attrs` too."""
+    if dataclasses.is_dataclass(thing):
+        return {field.name: field.compare for field in dataclasses.fields(thing)}
+    made = kind.__dict__.get("__attrs_attrs__")
+    return None if made is None else {field.name: bool(field.eq) for field in made}
+
+
+def _private(thing: Any, kind: type) -> dict[str, Any]:
+    """Return the private attributes of an object that has no others: without those that its methods fill, if it has
+    more. Plain values count, as they may name the sample.
+    """
+    private = {name: value for name, value in _held(thing, kind).items() if value is not None}
+    return {name: value for name, value in private.items() if not _is_cache(name, value, kind)} or private
+
+
+def _is_cache(name: str, value: Any, kind: type) -> bool:
+    if any(word in name.lower() for word in _CACHES) or seeded_like(value) is not None:
+        return True
+    if isinstance(value, _PLAIN):
+        return "hash" in name.lower() and isinstance(value, int)  # of Python, hashes differ in each process
+    assigned, changed = _filled(kind)
+    return name in assigned or (name in changed and isinstance(value, dict | list | set))
+
+
+@cache
+def _filled(kind: type) -> tuple[set[str], set[str]]:
+    """Return which attributes the methods of a class assign, and which containers they may change, once it is made."""
+    assigned, changed = set[str](), set[str]()
+    for base in kind.__mro__:
+        for name, method in vars(base).items():
+            for part in ("fget", "func", "__wrapped__"):
+                method = getattr(method, part, method)
+            if name not in _CONSTRUCTORS and isinstance(code := getattr(method, "__code__", None), CodeType):
+                assigned |= {const for const in code.co_consts if isinstance(const, str)}  # as setattr(self, "name", 1)
+                before = list[str]()  # attributes that the last instructions read, "" for others
+                for each in dis.get_instructions(code):
+                    if each.opname == "STORE_ATTR":
+                        assigned.add(each.argval)
+                    elif each.opname == "STORE_SUBSCR":
+                        changed |= {*before}
+                    elif each.argval in _MUTATORS and each.opname in _READS:
+                        changed |= {*before[-1:]}
+                    before = [*before[-3:], each.argval if each.opname in _READS else ""]
+    return assigned, changed
+
+
+def _code(code: CodeType) -> list[Any]:
+    """Return what a lambda does: its bytecode, names and constants."""
+    consts = [_code(const) if isinstance(const, CodeType) else const for const in code.co_consts]
+    return [code.co_code, [*code.co_names], consts]
+
+
+def _labels(thing: Any, root: str) -> list[Any]:
+    """Return the names and types of a table, a column or an index."""
+    if root == "pyarrow":
+        return [str(getattr(thing, "schema", None) or thing.type)]
+    if root == "polars":
+        return [[*map(str, getattr(thing, part, ()))] for part in ("columns", "dtypes")]
+    types = [*thing.dtypes] if hasattr(thing, "columns") else [thing.dtype] if hasattr(thing, "dtype") else []
+    names = [getattr(thing, "name", None), [*getattr(getattr(thing, "index", thing), "names", ())]]
+    return [repr([*getattr(thing, "columns", ())]), repr(names), [*map(repr, types)]]
+
+
+def _texts(kinds: Iterable[Any]) -> Iterator[str]:
+    """Return the names of types that were told, of containers the outer one."""
+    for kind in kinds:
+        while isinstance(kind, list):
+            kind = cast("list[Any]", kind)[0]
+        yield kind
 
 
 def _pickled(thing: Any, kind: type) -> Any:
