@@ -294,3 +294,30 @@ def test_what_is_converted_loads_and_runs(tmp_path: Path, kind: str) -> None:
     dump(model, tmp_path / "ours.yaml")
     with ps.Loader(ps.load(tmp_path / "ours.yaml")) as loader:
         assert sum(1 for _ in loader) == STEPS[kind]
+
+
+def test_axolotl_streams_its_first_dataset_alone(tmp_path: Path) -> None:
+    text = "pretraining_dataset: [{path: a/b, type: pretrain}, {path: c/d, type: pretrain}]\nbase_model: t\n"
+    text += "micro_batch_size: 1\nmax_steps: 9\n"
+    model, lost = carried(tmp_path / "c.yaml", text)
+    assert model.names == ("b",) and "pretraining_dataset[1]" in lost
+
+
+def test_steps_beyond_a_pass_of_interleaved_datasets_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text('{"a": {"file_name": "a.jsonl"}, "b": {"file_name": "b.jsonl"}}')
+    text = "stage: sft\ndataset_dir: .\ndataset: a,b\nmix_strategy: %s\nmax_steps: 1000\n"
+    _, lost = carried(tmp_path / "c.yaml", text % "interleave_under")
+    assert lost == ["max_steps"]
+    _, lost = carried(tmp_path / "c.yaml", text % "concat")
+    assert lost == []
+
+
+def test_a_stream_without_a_proportion_beside_those_that_have_one_is_reported(tmp_path: Path) -> None:
+    text = "train_loader: {dataset: {shuffle: true, streams: {a: {local: a, proportion: 1}, b: {local: b}}}}\n"
+    _, lost = carried(tmp_path / "c.yaml", text + "max_duration: 9ba\nglobal_train_batch_size: 8\n")
+    assert lost == ["train_loader.dataset.streams.b"]
+
+
+def test_weights_between_paths_are_no_list_of_olmo(tmp_path: Path) -> None:
+    with pytest.raises(ps.ConfigError, match="its format is not clear"):
+        carried(tmp_path / "c.yaml", 'data: {paths: ["30", a/x, "70", a/y], seq_length: 64}\ntrainer: {max_steps: 9}\n')

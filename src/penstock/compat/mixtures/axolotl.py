@@ -202,7 +202,10 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     tokenizer = top.peek(known) if known else None
     if streams:
         top.report("datasets", "axolotl reads pretraining_dataset alone")
-    for item in top.parts("pretraining_dataset" if streams else "datasets"):
+    for number, item in enumerate(top.parts("pretraining_dataset" if streams else "datasets")):
+        if streams and number:
+            item.drop("axolotl streams the first of pretraining_dataset alone")
+            continue
         sources += _sources(item, names, tokenizer if isinstance(tokenizer, str) else None)
     if not sources:
         raise nothing(Path(tree.file), "axolotl")

@@ -265,6 +265,8 @@ def _shares(found: list[tuple[Section, SourceEntry]]) -> list[SourceEntry]:
         kind = "proportion" if relative else "choose" if all(counted) else "repeat"
         for key in {"proportion", "choose", "repeat"} - {kind}:
             item.report(key, _ONLY_ABSOLUTE)
+        if relative and proportion is None:
+            item.drop("it has no proportion, and others have one: nothing of it is read")
         share: dict[str, Any] = {"weight": proportion or 0} if relative else {"weight": choose}
         if kind == "repeat":
             times = 1 if repeat is None else repeat

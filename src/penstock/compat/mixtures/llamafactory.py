@@ -158,9 +158,11 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     ordered = top.flag("disable_shuffling")
     if strategy in _STOPS:
         sources, more["stop"] = _probable(top, asked, sources), _STOPS[strategy]
-        if passes not in (None, 1):
+        if passes != 1:
             why = "a pass ends where a source does, and then begins anew: one is carried"
-            if top.has("num_train_epochs"):
+            if horizon:
+                top.report("max_steps", f"{why}, which may end before so many steps")
+            elif top.has("num_train_epochs"):
                 top.report("num_train_epochs", why)
             else:
                 account.report(tree, "", f"no num_train_epochs is said, and the run has {passes}: {why}")

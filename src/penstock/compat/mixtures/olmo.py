@@ -58,7 +58,12 @@ def _paths(tree: Node) -> bool:
     """Whether it is a training file of OLMo, with a list of token files."""
     data = tree.value.get("data") if isinstance(tree.value, dict) else None
     paths = data.value.get("paths") if data is not None and isinstance(data.value, dict) else None
-    return paths is not None and isinstance(paths.value, tuple)
+    listed = paths.value if paths is not None and isinstance(paths.value, tuple) else ()
+    return bool(listed) and not any(_is_weight(item.value) for item in listed)  # weights between them: NeMo's
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and value.replace(".", "", 1).isdigit())
 
 
 def _sources(tree: Node) -> tuple[Node, Node] | None:
