@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,6 +222,28 @@ def test_processes_of_different_runs_are_refused_at_equal_steps() -> None:
     ):
         with pytest.raises(ps.StateError, match=f"are of different runs, with other {named}"):
             require_one_step([stand_of(unseal(first)), stand_of(unseal(other))], 2)
+
+
+def test_what_is_no_state_of_all_ranks_is_refused() -> None:
+    loader = ps.Loader(ps.from_sequence(range(10)))
+    with pytest.raises(ps.StateError, match="not the state of AllRanks"):
+        AllRanks(loader).load_state_dict(loader.state_dict())
+
+
+def test_a_checkpoint_of_lightning_without_a_state_of_the_loader_is_refused() -> None:
+    pytest.importorskip("lightning")
+    from penstock.frames.lightning import TrainLoader
+
+    train = TrainLoader(lambda: ps.Loader(ps.from_sequence(range(10))))
+    trainer: Any = SimpleNamespace(world_size=1)
+    other: dict[str, Any] = {"global_step": 5, "callbacks": {"Other": {"ranks": []}}}
+    train.setup(trainer, None, "validate")
+    train.on_load_checkpoint(trainer, None, other)
+    train.setup(trainer, None, "fit")
+    train.on_load_checkpoint(trainer, None, {**other, "global_step": 0})
+    train.on_load_checkpoint(trainer, None, {**other, "callbacks": {"TrainLoader": train.state_dict()}})
+    with pytest.raises(ps.StateError, match="of step 5 holds no state of this loader"):
+        train.on_load_checkpoint(trainer, None, other)
 
 
 def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from ..errors import ConfigError, missing_extra
+from ..errors import ConfigError, StateError, missing_extra
 from ..loader import Loader
 from .trainers import require_ranks, rest_or_next, states_of_all
 
@@ -89,6 +89,24 @@ class TrainLoader(_Callback):
         """
         if self._fitting:
             self._go(state_dict["ranks"])
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Refuse to go on with a model that was trained on other data: these would begin anew.
+
+        Args:
+            trainer: not used.
+            pl_module: not used.
+            checkpoint: that is resumed.
+
+        Raises:
+            StateError: for a checkpoint of a later step that holds no state of this object.
+        """
+        step, key = checkpoint.get("global_step"), cast(str, self.state_key)
+        if self._fitting and step and not checkpoint["callbacks"].get(key):
+            raise StateError(
+                f"the checkpoint of step {step} holds no state of this loader ({key!r} in its callbacks), whose data "
+                "would begin anew: take the class it was saved with, or load the weights alone and begin a run"
+            )
 
     def _go(self, states: list[dict[str, Any]]) -> None:
         self.loader.load_state_dict(states)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.sized import where_known
-from ..errors import ConfigError
+from ..errors import ConfigError, StateError
 from ..graph.ends import endless
 from ..loader import Loader
 from ..runtime.cursor import unseal
@@ -113,7 +113,13 @@ class AllRanks:
 
         Args:
             state_dict: what `state_dict()` gave.
+
+        Raises:
+            StateError: for anything else, such as the state of another object of the checkpoint.
         """
+        if "ranks" not in state_dict:
+            held = ", ".join(map(str, list(state_dict)[:4])) or "nothing"
+            raise StateError(f"not the state of AllRanks (it holds {held}); it may be that of another object")
         self._loader.load_state_dict(state_dict["ranks"])
 
 
