@@ -327,14 +327,12 @@ class Filled(Sealed):
         self._hash = hash("text")
         self._rng = np.random.default_rng()
         self._read_cache: dict[str, Any] = {}
-        self._words: list[str] = []
-        self._seen: Any = None
+        self._lazy_words: list[str] = []
 
     def words(self) -> list[str]:
-        self._seen = [*self._data]
-        self._words.append("a")
+        self._lazy_words.append("a")
         self._read_cache["b"] = 1
-        return self._words
+        return self._lazy_words
 
 
 class Narrow:
@@ -392,7 +390,17 @@ def test_nothing_that_an_object_holds_hides_the_rest(value: Any, other: Any) -> 
     assert content([value]) != content([other])
 
 
-def test_what_methods_fill_and_what_differs_in_each_process_does_not_count() -> None:
+class Public(Sealed):
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.kind, self.lock = "text", None
+
+
+def test_public_attributes_hide_no_private_ones() -> None:
+    assert content([Public(1)]) == content([Public(1)]) != content([Public(2)])
+
+
+def test_caches_generators_and_hashes_of_objects_do_not_count() -> None:
     read = Filled(1)
     read.words()
     read._hash += 1

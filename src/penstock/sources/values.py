@@ -1,23 +1,22 @@
 """Values as canonical text: equal values have one spelling in every process, whatever their addresses and hashes are.
 
 Plain JSON is spelled by the encoder at once. Arrays and bytes count by their content, sets and mappings whatever their
-order is, objects by their public attributes, or else by private ones without caches, or else by what `pickle` stores;
-bound methods also by their object, masked arrays by their mask, tables by their labels and types, lambdas by their
-bytecode. Of what has no content that can be read, only the type counts.
+order is, objects by their attributes without caches, or else by what `pickle` stores; bound methods also by their
+object, masked arrays by their mask, tables by their labels and types, lambdas by their bytecode. Of what has no content
+that can be read, only the type counts.
 """
 
 from __future__ import annotations
 
 import copyreg
 import dataclasses
-import dis
 import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
@@ -36,10 +35,7 @@ _PLAIN = str | bytes | int | float | complex | PurePath | np.generic
 _BUILT_IN = dict, list, tuple, set, frozenset, str, bytes, int, float, bool
 _KINDS = 16  # entries of a container whose types count each, with what they hold
 _KIND_DEPTH, _KIND_VALUES = 12, 1 << 12  # containers inside containers, and values of an item, whose types count
-_CONSTRUCTORS = {"__init__", "__new__", "__post_init__", "__attrs_post_init__", "__setstate__", "model_post_init"}
 _CACHES = ("cache", "memo", "lazy")  # in the names of attributes
-_READS = {"LOAD_ATTR", "LOAD_METHOD"}
-_MUTATORS = {"append", "extend", "add", "update", "setdefault", "insert", "appendleft"}
 _TENSORS = ("torch", "jax", "jaxlib", "tensorflow")
 
 
@@ -182,7 +178,6 @@ class Speller:
         if isinstance(thing, Sequence):
             items = [*cast("Sequence[Any]", thing)]
             return [kind.__qualname__, *items, *([held] if held else [])]
-        held = held or _private(thing, kind)
         return (
             [_outside(thing), held, self.kinds(held, attributes=False)]
             if held
@@ -228,7 +223,7 @@ class Speller:
         fields: list[str] = [*getattr(kind, "_fields", ())] if isinstance(thing, tuple) else []
         if isinstance(thing, Enum) or getattr(cast(Any, thing), "__dict__", None) is thing:
             return kind.__name__
-        held = _attributes(thing, kind) or _private(thing, kind)
+        held = _attributes(thing, kind)
         told = [self.spelled([held]).decode()] if held else []
         return [kind.__name__, *fields, *told] if fields or told else kind.__name__
 
@@ -251,12 +246,12 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _attributes(thing: Any, kind: type) -> dict[str, Any]:
-    """The public attributes of an object, without what is computed from others."""
+    """Return the attributes of an object that are not None, without caches and what is computed from others."""
+    held = {name: value for name, value in _held(thing, kind).items() if value is not None}
     return {
         name: value
-        for name, value in _held(thing, kind).items()
-        if (not str(name).startswith("_") or name == "__pydantic_extra__")
-        and not isinstance(getattr(kind, name, None), cached_property)
+        for name, value in held.items()
+        if not _is_cache(str(name), value) and not isinstance(getattr(kind, name, None), cached_property)
     }
 
 
@@ -274,43 +269,10 @@ def _fields(thing: Any, kind: type) -> dict[str, bool] | None:
     return None if made is None else {field.name: bool(field.eq) for field in made}
 
 
-def _private(thing: Any, kind: type) -> dict[str, Any]:
-    """Return the private attributes of an object that has no others: without those that its methods fill, if it has
-    more. Plain values count, as they may name the sample.
-    """
-    private = {name: value for name, value in _held(thing, kind).items() if value is not None}
-    return {name: value for name, value in private.items() if not _is_cache(name, value, kind)} or private
-
-
-def _is_cache(name: str, value: Any, kind: type) -> bool:
+def _is_cache(name: str, value: Any) -> bool:
     if any(word in name.lower() for word in _CACHES) or seeded_like(value) is not None:
         return True
-    if isinstance(value, _PLAIN):
-        return "hash" in name.lower() and isinstance(value, int)  # of Python, hashes differ in each process
-    assigned, changed = _filled(kind)
-    return name in assigned or (name in changed and isinstance(value, dict | list | set))
-
-
-@cache
-def _filled(kind: type) -> tuple[set[str], set[str]]:
-    """Return which attributes the methods of a class assign, and which containers they may change, once it is made."""
-    assigned, changed = set[str](), set[str]()
-    for base in kind.__mro__:
-        for name, method in vars(base).items():
-            for part in ("fget", "func", "__wrapped__"):
-                method = getattr(method, part, method)
-            if name not in _CONSTRUCTORS and isinstance(code := getattr(method, "__code__", None), CodeType):
-                assigned |= {const for const in code.co_consts if isinstance(const, str)}  # as setattr(self, "name", 1)
-                before = list[str]()  # attributes that the last instructions read, "" for others
-                for each in dis.get_instructions(code):
-                    if each.opname == "STORE_ATTR":
-                        assigned.add(each.argval)
-                    elif each.opname == "STORE_SUBSCR":
-                        changed |= {*before}
-                    elif each.argval in _MUTATORS and each.opname in _READS:
-                        changed |= {*before[-1:]}
-                    before = [*before[-3:], each.argval if each.opname in _READS else ""]
-    return assigned, changed
+    return "hash" in name.lower() and isinstance(value, int)  # of Python, hashes differ in each process
 
 
 def _code(code: CodeType) -> list[Any]:
