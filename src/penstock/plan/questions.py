@@ -132,7 +132,8 @@ class Questions(Located):
         """Which documents were given before a position, and how often each: unique documents and tokens, repeats.
 
         Four bytes a document of all sources are taken. Where sources are drawn from in orders of their own only their
-        draws are looked at, whole passes once; packed rows are gone through.
+        draws are looked at, whole passes once; packed rows are gone through. A document that is split over rows counts
+        with its first token; `best_fit` may give a row with a later part before.
 
         Args:
             position: how many positions are looked at; by default what the run delivered. Of items that were taken
