@@ -186,7 +186,7 @@ def test_a_broken_off_pass_is_not_gone_on_with() -> None:
     steps = iter(sampler)
     assert next(steps) == 0
     assert list(sampler) == [3, 4, 5]
-    assert sampler.state_dict() == {"step": 6}
+    assert sampler.state_dict()["step"] == 6
 
 
 def test_a_loader_is_a_node() -> None:
@@ -205,3 +205,24 @@ def test_a_loader_is_a_node() -> None:
         assert before + list(second) == wanted("mixed")[0]
         assert list(second) == wanted("mixed")[1]
         del items, first, second
+
+
+def test_the_state_of_a_sampler_is_of_its_data_steps_and_ranks_alone() -> None:
+    def made(first: int = 0, size: int = 2, ranks: int = 1) -> MapDataset:
+        ds = ps.from_sequence(range(first, first + 24)).shuffle(seed=1).batch(size)
+        return MapDataset(ds, rank=0, world_size=ranks)
+
+    sampler = Sampler(made())
+    steps = iter(sampler)
+    _ = next(steps), next(steps)
+    state = json.loads(json.dumps(sampler.state_dict()))
+    again = Sampler(made())
+    again.load_state_dict(state)
+    assert list(again) == list(range(2, 12))
+    for data in (made(first=1), made(size=3), made(ranks=2)):
+        with pytest.raises(ps.StateError):
+            Sampler(data).load_state_dict(state)
+    wrong: list[Any] = [{"step": 2}, {}, [2], None]
+    for other in wrong:
+        with pytest.raises(ps.StateError, match="no state of a"):
+            Sampler(made()).load_state_dict(other)

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from ...base.ints import whole
 from ...base.machine import process
 from ...dataset import Dataset
-from ...errors import IndexedError, missing_extra
+from ...errors import IndexedError, StateError, missing_extra
 from ...graph.indexed import require_indexed
 from ...loader import Loader
 from ...runtime.setting import place_of
@@ -71,11 +71,27 @@ class MapDataset(_Mapped):
     def _loader(self) -> Loader:
         """This process's own."""
         if self._opened is None or self._opened[0] != process():
-            loader = Loader(
-                self._dataset, rank=self._rank, world_size=self._world_size, remainder=self._remainder
-            )  # fmt: skip
-            self._opened = process(), loader
+            self._opened = process(), self._new_loader()
         return self._opened[1]
+
+    def _new_loader(self) -> Loader:
+        return Loader(self._dataset, rank=self._rank, world_size=self._world_size, remainder=self._remainder)
+
+    def first_state(self) -> dict[str, Any]:
+        """Return the state of the run at its first step."""
+        with self._new_loader() as loader:
+            return loader.state_dict()
+
+    def require_same(self, first: Mapping[str, Any]) -> None:
+        """Raise `StateError` if `first_state` of another dataset tells of other data or of other steps."""
+        with self._new_loader() as loader:
+            mine = loader.state_dict()
+            loader.load_state_dict(first)
+        if first["records"] != mine["records"]:
+            raise StateError(
+                "the state of a Sampler counts steps of other ranks or rows: use as many ranks, the same batch and "
+                "remainder, or penstock.frames.torch.IterableDataset, which resumes on any ranks"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_opened": None}
@@ -120,7 +136,8 @@ class Sampler(_Sampler):
     """
 
     def __init__(self, data: MapDataset, start: int = 0) -> None:
-        self._size = len(data)
+        self._data, self._size = data, len(data)
+        self._first: dict[str, Any] | None = None
         self._next = self._start = whole(start, "Sampler(start={})")
 
     def __len__(self) -> int:
@@ -134,9 +151,18 @@ class Sampler(_Sampler):
             yield step
 
     def state_dict(self) -> dict[str, Any]:
-        """The step that comes next."""
-        return {"step": self._next}
+        """Return the step that comes next, and what tells the data and the rows of a step."""
+        if self._first is None:
+            self._first = self._data.first_state()
+        return {"step": self._next, "run": self._first}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the step that a state names."""
+        """Continue with the step that a state names.
+
+        Raises:
+            StateError: for the state of other data, or of steps of other rows.
+        """
+        if not isinstance(cast(Any, state), Mapping) or not {"step", "run"} <= state.keys():
+            raise StateError("this is no state of a penstock.frames.torch.Sampler")
+        self._data.require_same(state["run"])
         self._next = self._start = whole(state["step"], "a state's step={}")
