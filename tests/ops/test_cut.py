@@ -86,7 +86,10 @@ def test_the_plan_counts_and_finds_what_rows_hold(flow: Grown, length: int) -> N
     note(show(flow.tree))
     plan = flow.ds.pack(length).plan
     rows = min(plan.size * 2, 20) if plan.size is not None else 20
-    assert_plan_tells_packs(plan, rows)
+    try:
+        assert_plan_tells_packs(plan, rows)
+    except ps.DataError as refused:  # a mixture that ends with its first input may give other documents in each pass
+        assert "pack passes that hold the same documents" in str(refused)
 
 
 def test_documents_without_tokens_are_in_no_row_and_in_no_count() -> None:

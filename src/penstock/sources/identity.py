@@ -17,7 +17,6 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.recfunctions import repack_fields
 
 from ..base import seams
 from ..base.machine import seeded_globals, seeded_like
@@ -130,7 +129,7 @@ def _array(found: _Hash, array: npt.NDArray[Any]) -> None:
 
 def _layout(dtype: np.dtype[Any]) -> str:
     """The type of the elements; of records the names and types of the fields."""
-    return str(repack_fields(dtype, recurse=True).descr) if dtype.names else dtype.str  # type: ignore[arg-type]
+    return str(_without_gaps(dtype).descr) if dtype.names else dtype.str
 
 
 def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
@@ -141,8 +140,15 @@ def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
 
 def _bytes(array: npt.NDArray[Any]) -> bytes:
     """Return the bytes of the values, without those between the fields of records, which are random."""
-    packed = repack_fields(array, recurse=True) if array.dtype.names else array
+    packed = _without_gaps(array) if array.dtype.names else array
     return np.ascontiguousarray(packed).tobytes()
+
+
+def _without_gaps(of: Any) -> Any:
+    """Return records, or a type of records, whose fields lie end to end."""
+    from numpy.lib.recfunctions import repack_fields  # loads numpy.ma
+
+    return repack_fields(of, recurse=True)
 
 
 def _items(found: _Hash, items: Sequence[Any]) -> None:
