@@ -116,6 +116,7 @@ def same_over_processes(tree: Tree, at: int, ranks: int) -> None:
     assert saved == state
 
 
+@pytest.mark.slow
 def test_processes_change_nothing() -> None:
     with shared_processes():
         same_over_processes()

@@ -104,7 +104,13 @@ def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "form"), [("threads", "jsonl.gz"), ("threads", "csv"), ("processes", "jsonl"), ("processes", "tar")]
+    ("engine", "form"),
+    [
+        ("threads", "jsonl.gz"),
+        ("threads", "csv"),
+        pytest.param("processes", "jsonl", marks=pytest.mark.slow),
+        pytest.param("processes", "tar", marks=pytest.mark.slow),
+    ],
 )
 def test_an_index_made_by_many_is_that_of_one(engine: str, form: str, tmp_path: Path) -> None:
     files(tmp_path, form)

@@ -92,6 +92,7 @@ def said() -> list[Any]:
     return crew(4, "jax_tasks", "places", devices=2)
 
 
+@pytest.mark.slow  # four processes of JAX
 def test_rows_of_every_process_lie_where_the_layout_says(said: list[Any]) -> None:
     assert [each["found"] for each in said] == [[rank, 4] for rank in range(4)]
     worlds = {"data": 4, "data and model": 4, "wide model": 2, "model first": 1, "two axes": 4, "columns": 2}
@@ -109,6 +110,7 @@ def test_rows_of_every_process_lie_where_the_layout_says(said: list[Any]) -> Non
     assert [each["itself"] for each in said] == [each["seen"]["data"]["x"] for each in said]
 
 
+@pytest.mark.slow
 def test_layouts_and_loaders_that_cannot_be_are_refused_in_every_process(said: list[Any]) -> None:
     for rank, one in enumerate(said):
         overlap, other, ragged, uneven = one["refused"]

@@ -51,9 +51,9 @@ def half() -> ps.Loader:
     "give",
     [
         lambda: numbers,
-        lambda: numbers.filter(lambda x: x > 3),
-        lambda: ps.Loader(numbers),
-        lambda: before,  # the workers were there
+        pytest.param(lambda: numbers.filter(lambda x: x > 3), marks=pytest.mark.slow),
+        pytest.param(lambda: ps.Loader(numbers), marks=pytest.mark.slow),
+        pytest.param(lambda: before, marks=pytest.mark.slow),  # the workers were there
     ],
 )
 def test_c4_iterating_in_several_workers_of_a_torch_dataloader_is_refused(give: Callable[[], Any]) -> None:

@@ -14,6 +14,7 @@ from penstock.base.seams import LocalSched, pretend
 from penstock.runtime.watch import Watch
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
+EACH = [*EXECUTORS[:2], pytest.param("processes", 2, marks=pytest.mark.slow)]
 
 
 def plain(x: int) -> int:
@@ -38,7 +39,7 @@ def three(slow: Any, top: bool = False) -> ps.Dataset:
     return (ds.map(slow) if top else ds).batch(6)
 
 
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
+@pytest.mark.parametrize(("executor", "workers"), EACH)
 @pytest.mark.parametrize("slow", [computes, sleeps])
 def test_a_slow_step_of_one_source_is_found(executor: Any, workers: int, slow: Any) -> None:
     with ps.Loader(three(slow), workers=workers, executor=executor, profile=True) as loader:
@@ -53,7 +54,7 @@ def test_a_slow_step_of_one_source_is_found(executor: Any, workers: int, slow: A
     assert stats["samples"] == {"web": 60, "code": 60, "books": 60} and stats["items"] == 30
 
 
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
+@pytest.mark.parametrize(("executor", "workers"), EACH)
 def test_a_slow_step_over_all_sources_is_told_by_source(executor: Any, workers: int) -> None:
     with ps.Loader(three(sleeps, top=True), workers=workers, executor=executor, profile=True) as loader:
         list(loader)
@@ -75,7 +76,7 @@ class Slow:
         return i
 
 
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
+@pytest.mark.parametrize(("executor", "workers"), EACH)
 def test_a_slow_source_is_found(executor: Any, workers: int) -> None:
     parts = {"fast": ps.from_sequence(range(60)), "slow": ps.from_sequence(Slow())}
     with ps.Loader(

@@ -146,6 +146,7 @@ def test_the_stream_is_that_of_numpy(name: str, options: dict[str, Any]) -> None
     check(name, **options)
 
 
+@pytest.mark.slow
 def test_the_stream_is_that_of_numpy_out_of_worker_processes() -> None:
     with shared_processes():
         for name in ("batches", "packed", "lists"):
