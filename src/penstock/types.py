@@ -158,6 +158,9 @@ class Fold(Protocol):
     ready, each a list of `Item` or `Part`. `flush` gives the groups that remain at the end of a
     pass. `key` is the fold's own randomness (most ignore it).
 
+    Where the lengths of all samples are known, groups are planned from them, and the value of an item is None. A fold
+    that looks at values has `reads_values = True`; its groups are made as samples are read.
+
     A fold may have `restored(carry)` as well: given a carry from a state, it returns it with all that follows from the
     items made anew, and raises ValueError where it is none of the fold's. A state that differs from it is refused.
     """

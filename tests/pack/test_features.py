@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -17,6 +20,7 @@ from penstock.errors import ConfigError, DataError
 from penstock.graph.recipe import describe
 from penstock.testing import assert_resumes
 from penstock.text import Padded
+from penstock.types import Item
 
 sizes_of_pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=14)
 
@@ -217,3 +221,35 @@ def test_tensors_that_numpy_cannot_read_are_named_with_their_source(kind: str) -
         list(data.batch(2, collate=Padded()))
     [stacked] = data.map(lambda row: {"ids": [1], "x": row["x"].reshape(1, 2)}).batch(2, collate=Padded())
     assert stacked["x"].shape == (2, 1, 2)  # what is not padded is left to torch
+
+
+def test_features_of_files_whose_lengths_are_known_are_packed_as_they_are_read(tmp_path: Path) -> None:
+    lists = [[*range(n)] for n in (3, 5, 2, 7, 4)]
+    pq.write_table(pa.table({"ids": lists, "labels": lists}), tmp_path / "a.parquet")
+    files = ps.read(tmp_path / "a.parquet", lengths="ids"), ps.read(tmp_path / "a.parquet")
+    made = [ds.pack_features({"ids": 8, "labels": 8}) for ds in files]
+    found, want = ([{name: column.tolist() for name, column in row.items()} for row in ds] for ds in made)
+    assert found == want and sum(np.count_nonzero(row["ids_segment_ids"]) for row in want) == 21
+
+
+def test_a_fold_that_reads_values_is_given_them(tmp_path: Path) -> None:
+    class UpToEven:
+        reads_values = True
+
+        def init(self, key: int, /) -> Any:
+            return []
+
+        def step(self, carry: Any, item: Item, /) -> Any:
+            return ([], [[*carry, item]]) if len(item.value["ids"]) % 2 == 0 else ([*carry, item], [])
+
+        def flush(self, carry: Any, /) -> Any:
+            return [carry] if carry else []
+
+        def describe(self) -> Any:
+            return "up to even"
+
+    pq.write_table(pa.table({"ids": [[1], [1, 2], [3], [4, 5, 6]]}), tmp_path / "a.parquet")
+    ds = ps.read(tmp_path / "a.parquet", lengths="ids").fold(
+        UpToEven(), build=lambda rows: [len(x["ids"]) for x in rows]
+    )
+    assert list(ds) == [[1, 2], [1, 3]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import le
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -84,6 +84,7 @@ class Bins:
     """
 
     KEY = None
+    reads_values: ClassVar[bool] = True
 
     room: FeatureRoom
     n: int
@@ -177,6 +178,7 @@ class EndToEnd:
     """
 
     KEY = None
+    reads_values: ClassVar[bool] = True
 
     room: FeatureRoom
     cut: tuple[bool, ...]

@@ -43,6 +43,8 @@ def why_not(flow: Flow) -> str | None:
                 return reason
             if isinstance(fold, Apart) and fold.by != SOURCE:
                 return f"pack(group_by={fold.by!r}) needs values of the samples, which are not known beforehand"
+            if getattr(fold, "reads_values", False):
+                return f"{type(fold).__name__} needs values of the samples, which are not known beforehand"
             if size is not None and not size.by_length:
                 return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
             if not lengths_known(below):
