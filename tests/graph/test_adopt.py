@@ -741,3 +741,53 @@ def test_an_input_that_is_given_in_part_is_not_removed(above: Callable[[Any], An
         with pytest.raises(ps.StateError, match="no longer in the mixture is still needed.*give it weight 0 instead"):
             mixed(kept).load_state_dict(state, on_mismatch="adopt")
     mixed("abc").load_state_dict(state, on_mismatch="adopt")
+
+
+def test_a_source_that_got_as_short_as_what_was_given_of_it_is_refused_where_its_order_is_another() -> None:
+    """It stands at the end of a pass now, and stood within one."""
+
+    def made(n: int, shuffled: bool) -> ps.Dataset:
+        a = ps.from_sequence(range(n))
+        return ps.mix({"a": a.shuffle() if shuffled else a, "b": numbers(9)}, {"a": 1, "b": 3})
+
+    for shuffled in (True, False):
+        loader, there = ps.Loader(made(30, shuffled)), ps.Loader(made(29, shuffled))
+        past = list[str]()
+        for _ in loader:
+            past.append(loader.keys()[0][0])
+            if past.count("a") == 29 and past[-1] == "b":
+                break
+        if shuffled:
+            with pytest.raises(ps.StateError, match=r"given last in this pass \(of a\)"):
+                there.load_state_dict(loader.state_dict(), on_mismatch="adopt")
+        else:
+            there.load_state_dict(loader.state_dict(), on_mismatch="adopt")
+            assert [key for _ in islice(there, 8) for key in there.keys() if key[0] == "a"] == [
+                ("a", 1, 0),
+                ("a", 1, 1),
+            ]
+
+
+def _endless() -> ps.Dataset:
+    return ps.mix({"a": numbers(7), "b": numbers(9)}, {"a": 1, "b": 1})
+
+
+@pytest.mark.parametrize("n", [24, 48])
+@pytest.mark.parametrize("make", [numbers, lambda n: _endless().limit(n)], ids=["source", "limit"])
+def test_the_plan_counts_no_steps_over_passes_that_had_another_length(make: Make, n: int) -> None:
+    """Where a run begins a pass with other data or another limit."""
+    was, now = make(40).batch(4), make(n).batch(4)
+    loader, later = ps.Loader(was), ps.Loader(now)
+    assert len(list(loader)) == 10
+    later.load_state_dict(through_json(loader.state_dict()), on_mismatch="adopt")
+    given = [later.keys() for _ in islice(later, 2)]
+    state = through_json(later.state_dict())
+    plan = now.plan.after(state)
+    assert plan.next_step == 12
+    assert [[sample.key for sample in plan.at(plan.position + i)] for i in (-2, -1)] == given
+    for ask in (plan.seen, lambda: plan.at(step=10), lambda: plan.counts(step=11)):
+        with pytest.raises(ps.StateError, match="pass 0 has another number of positions"):
+            ask()
+    again = ps.Loader(now)
+    again.load_state_dict(state)
+    assert [again.keys() for _ in islice(again, 3)] == [later.keys() for _ in islice(later, 3)]

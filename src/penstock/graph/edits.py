@@ -51,7 +51,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Positions left out of each pass from `lap` on: `count` from `start` on, counted below the last batches."""
+    """Positions left out of each pass from `lap` on: `count` from `start` on, counted below the last batches. A count
+    of 0 says that passes before had another length.
+    """
 
     start: int
     count: int
@@ -121,7 +123,7 @@ def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
         flow = _without(flow, Builder(flow), excluded)
     skips = [edit for edit in edits if isinstance(edit, Skipped)]
     for edit in skips:
-        if edit.lap <= epoch:
+        if edit.lap <= epoch and edit.count:
             flow = _below_batches(flow, Gap(edit.start, edit.count))
     if bounds := {edit.lap for edit in skips} - {0}:
         first = max((lap for lap in bounds if lap <= epoch), default=0)

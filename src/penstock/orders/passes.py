@@ -93,7 +93,8 @@ class Told:
             if low < high and not self.first <= lap < self.stop:
                 raise StateError(
                     f"pass {lap} has another number of positions than the present one, {below}: positions were "
-                    "skipped in some passes and not in others; ask the plan of a state saved in such a pass"
+                    "skipped in some passes and not in others, or another pipeline was adopted; ask the plan of a "
+                    "state saved in such a pass"
                 )
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:

@@ -85,9 +85,9 @@ class Opened:
         digests = {lane: self._digest(one.rows, {}) for lane, one in came.items() if one and one.rows is not None}
         return {**dict.fromkeys(came), **digests}
 
-    def _latest(self, came: Came) -> dict[str, str]:
-        """Digests of what came last of every source."""
-        found = latest(came.op, came.position, came.lap)
+    def _latest(self, came: Came, ends: bool = False) -> dict[str, str]:
+        """Digests of what came last of every source; with `ends`, also where a pass of it was given whole."""
+        found = latest(came.op, came.position, came.lap, ends)
         return {self.builder.leaves[leaf].name: (content(each) or "")[:8] for leaf, each in found.items()}
 
     def require_same(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
@@ -114,7 +114,8 @@ class Opened:
             one.rows is not None and last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
             for lane, one in came.items()
         )
-        now = {lane: self._latest(one) for lane, one in came.items() if lane in was}
+        # a source that got shorter may stand at the end of a pass now, within which it stood
+        now = {lane: self._latest(one, True) | self._latest(one) for lane, one in came.items() if lane in was}
         moved = {name for lane in now for name in now[lane] if was[lane].get(name, now[lane][name]) != now[lane][name]}
         if other or moved:
             what = f" (of {', '.join(sorted(moved))})" if moved else ""

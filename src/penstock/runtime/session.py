@@ -23,13 +23,14 @@ from ..graph.adopt import Places, Stand, adopted, standing
 from ..graph.adopt import told as told_of
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, compared, unidentified
-from ..graph.edits import Edit, changed, edit_from_json, mixtures, own_pass
+from ..graph.edits import Edit, Skipped, changed, edit_from_json, mixtures, own_pass
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
 from ..graph.reweigh import Place, ends, refused_inside, reweighed
 from ..graph.shown import counted
 from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved
+from ..ops.pack import passes_of
 from ..ops.shards import without_witnesses
 from ..schedule import Schedule
 from ..streams.budget import Budget
@@ -320,7 +321,8 @@ class Session:
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            body |= told | ({"records": [record.to_json() for record in records]} if self.group else {"lanes": lanes})
+            log = {"records": [record.to_json() for record in records], "pass": opened.rows}
+            body |= told | (log if self.group else {"lanes": lanes})
             if given_before:
                 body["given_before"] = given_before
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
@@ -363,6 +365,10 @@ class Session:
             self.adopted += (str(body["fingerprint"]),)
             changes, rows, taken = found.edits, laned(base), Taken(found.streams, as_int(body.get("lanes", 1)))
             cursors, takes = all_moved(rows.flow, cursors, taken, self.epoch, rows.path), False
+        if adopt and self.epoch and self.group and "pass" in body:
+            rows_op = home.of(tail_of(changed(base, changes, self.epoch)).flow).op
+            if rows_op.size != body["pass"] and passes_of(rows_op) is None:
+                changes = (*changes, Skipped(0, 0, self.epoch))
         notes = compared(body["data"], self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body["code"], self._base.code)
         notes += whose_journals_are_missing(bodies)
