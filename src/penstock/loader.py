@@ -182,6 +182,7 @@ class Loader(Shows):
         if self._pass is not None:
             self._pass.free = False
         self._session.warn_of_unidentified()
+        self._session.identify_objects()
         self._session.warn_of_lanes()
         asked = self._epoch_length is not None or self._session.spread.remainder == "pad" or self._copies is not None
         self._pass = _Pass(self, not asked and _GIL)
@@ -545,6 +546,7 @@ class Loader(Shows):
             if self._pass is not None:
                 self._pass.free, self._pass = False, None
             self._session.warn_of_unidentified()
+            self._session.identify_objects()
             self._taking = Taking(self._session, lambda: self._filled(lambda _: None))
         return self._taking
 

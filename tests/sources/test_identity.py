@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -186,3 +187,52 @@ def test_rows_that_are_turned_over_at_random_are_never_refused() -> None:
             state = loader.state_dict()
         with ps.Loader(ps.from_sequence(Flipping(OutsideRng()))) as loader:
             loader.load_state_dict(state)
+
+
+class Document:
+    """Loads its text when it is asked for it."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.reads = number, 0
+        self._text: str | None = None
+
+    def text(self) -> str:
+        self.reads += 1
+        self._text = self._text or f"text {self.number}"
+        return self._text
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_objects_that_reading_changes_are_those_of_before_reading(wrapped: bool) -> None:
+    def run() -> Any:
+        documents = [Document(number) for number in range(40)]
+        if wrapped:
+            return ps.Loader(ps.from_sequence([{"doc": one} for one in documents]).map(lambda row: row["doc"].text()))
+        return ps.Loader(ps.from_sequence(documents).map(Document.text))
+
+    first = run()
+    assert next(iter(first)) == "text 0"
+    second = run()
+    second.load_state_dict(first.state_dict())
+    assert next(iter(second)) == "text 1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """A dataset whose attributes cannot be set."""
+
+    root: str
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> str:
+        return f"{self.root}/{range(9)[index]}"
+
+
+def test_frozen_datasets_are_read_from_a_copy() -> None:
+    loader = ps.Loader(ps.from_sequence(Frozen("a")))
+    assert next(iter(loader)) == "a/0"
+    other = ps.Loader(ps.from_sequence(Frozen("a")))
+    other.load_state_dict(loader.state_dict())
+    assert next(iter(other)) == "a/1"

@@ -415,3 +415,19 @@ def test_values_of_attrs_pydantic_and_torch_count_by_all_that_they_hold() -> Non
     assert content([model(key=1, more=1)]) == content([model(key=1, more=1)]) != content([model(key=1, more=2)])
     empty = torch.empty(2, device="meta")
     assert content([empty]) == content([empty]) != content([torch.empty(2, device="meta", dtype=torch.int32)])
+
+
+class _FileSystem:
+    """As those of fsspec: a token of the process and the thread, and what makes it again."""
+
+    def __init__(self, root: str) -> None:
+        self.root, self.token = root, object()
+        self.name = f"of process {id(self.token)}"
+
+    def __reduce__(self) -> Any:
+        return _FileSystem, (self.root,)
+
+
+def test_objects_that_say_what_makes_them_again_count_by_that() -> None:
+    assert value_digest([_FileSystem("a")]) == value_digest([_FileSystem("a")])
+    assert value_digest([_FileSystem("a")]) != value_digest([_FileSystem("b")])

@@ -33,6 +33,7 @@ from ..graph.takeover import Taken, all_moved
 from ..ops.pack import passes_of
 from ..ops.shards import without_witnesses
 from ..schedule import Schedule
+from ..sources.memory import Memory
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
 from ..streams.job import Executor
@@ -192,6 +193,12 @@ class Session:
                 "every time: seed what shuffles in the function, and say so by from_iterable(..., identity='v1')",
                 few(names), "gives its" if len(names) == 1 else "give their",
             )  # fmt: skip
+
+    def identify_objects(self) -> None:
+        """Digest lists of objects before their samples are read: methods that load lazily or count change them."""
+        for leaf in self.leaves:
+            if isinstance(leaf.source, Memory):
+                leaf.source.identify_objects()
 
     def warn_of_lanes(self) -> None:
         """Say what it costs that each rank reads all lanes; once, on the first rank."""

@@ -265,7 +265,7 @@ def _copied(thing: Any, depth: int) -> Any:
     if not depth or not plain or callable(thing) or hasattr(kind, "__del__") or hasattr(kind, "__array__"):
         return thing
     made, held = object.__new__(kind), cast("dict[str, Any]", vars(thing))
-    made.__dict__ |= {name: aside(value, depth - 1) for name, value in held.items()}
+    vars(made).update((name, aside(value, depth - 1)) for name, value in held.items())  # frozen classes too
     return made
 
 

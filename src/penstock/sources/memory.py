@@ -18,7 +18,7 @@ from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
 from .chain import by_part, starts_of
 from .hub import can_skip, described_rows, slicer
-from .identity import Digest, aside, content, sampled
+from .identity import Digest, aside, content, keyed, sampled
 from .rows import rows_of
 from .travel import packed, unpacked
 
@@ -109,6 +109,14 @@ class Memory:
             self._digest = {} if found is None else {"values": found}
         return self._digest
 
+    def identify_objects(self) -> None:
+        """Take the digest of a list that holds objects now, before functions change their attributes."""
+        items: Any = self._seq
+        if isinstance(items, list | tuple):
+            items = cast("Sequence[Any]", items)
+            if any(_holds_objects(items[place]) for place in keyed(len(items), _CHEAP).tolist()):
+                self.digest()
+
     def digest_of(self, rows: int, /) -> Digest:
         """Return the contents of the first rows; nothing for objects that describe themselves."""
         if callable(getattr(self._seq, "digest", None)):
@@ -142,6 +150,16 @@ class Memory:
     def describe(self) -> Json:
         """The type of the object and its number of rows."""
         return {"type": _name(self._seq), "rows": self._rows}
+
+
+def _holds_objects(sample: Any, depth: int = 2) -> bool:
+    """Return whether a sample is or holds an object with attributes; arrays, tensors and images are none."""
+    if depth and isinstance(sample, dict):
+        return any(_holds_objects(value, depth - 1) for value in cast("dict[Any, Any]", sample).values())
+    if depth and isinstance(sample, list | tuple):
+        return any(_holds_objects(value, depth - 1) for value in cast("Sequence[Any]", sample)[:_CHEAP])
+    kind = type(cast(object, sample))
+    return hasattr(sample, "__dict__") and not hasattr(kind, "__array__") and not hasattr(kind, "__array_interface__")
 
 
 class Tokens:

@@ -174,6 +174,8 @@ class Speller:
             others = {name: value for name, value in _attributes(thing, kind).items() if name not in fields}
             held = others | {name: getattr(thing, name, None) for name, counts in fields.items() if counts}
             return [kind.__qualname__, held, self.kinds(held, attributes=False)]
+        if isinstance(kind.__reduce__, FunctionType) and (made := _pickled(thing, kind)) is not None:
+            return [_outside(thing), made]  # its class says what makes it again: other attributes are of this process
         held = _attributes(thing, kind)
         if isinstance(thing, Sequence):
             items = [*cast("Sequence[Any]", thing)]
