@@ -245,6 +245,20 @@ def test_padding_cuts_no_number_to_a_dtype_of_another_kind(values: list[Any], dt
         Padded(dtype=dtype)([{"a": [1]}, {"a": values}])
 
 
+def test_finite_floats_do_not_become_infinite() -> None:
+    docs = ps.from_sequence([{"a": [1], "w": [1.0]}, {"a": [2], "w": [1e6]}])
+    dtype = {"w": "float16"}
+    for steps in (
+        docs.pack(4, dtype=dtype),
+        docs.pack_features({"a": 4, "w": 4}, dtype=dtype),
+        docs.batch(2, collate=Padded(dtype=dtype)),
+    ):
+        with pytest.raises(DataError, match=r"1e\+06 would be infinite as float16"):
+            list(steps)
+    (row,) = ps.from_sequence([[np.inf], [3e38]]).pack(2, dtype="float32")
+    assert row["tokens"].tolist() == [np.inf, float(np.float32(3e38))]
+
+
 def test_padding_makes_truth_values_of_0_and_1() -> None:
     assert Padded(dtype="bool")([{"a": [1, 0]}, {"a": [1]}])["a"].tolist() == [[True, False], [True, False]]
 

@@ -247,6 +247,9 @@ def packed_dtype(pieces: Sequence[Array], dtype: Any = None, integers: np.dtype[
 def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
     """Return integers in another dtype if it holds each of them; other values unchanged.
 
+    Raises:
+        OverflowError: for an integer that the dtype does not hold, and a finite float that would be infinite in it.
+
     >>> narrowed(np.array([1, 2]), np.dtype("uint16")).dtype, narrowed(np.array([1.5]), np.dtype("uint16")).dtype
     (dtype('uint16'), dtype('float64'))
     >>> narrowed(np.array([1, 70_000]), np.dtype("uint16"))
@@ -254,6 +257,10 @@ def narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
     ...
     OverflowError: uint16 does not have 70000
     """
+    if values.dtype.kind in "fc" and dtype.kind in "fc" and not np.can_cast(values.dtype, dtype):
+        largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+        if largest > np.finfo(dtype).max:
+            raise OverflowError(f"{largest:g} would be infinite as {dtype}")
     if values.dtype.kind not in "iu" or not values.size or values.dtype == dtype:
         return values
     if dtype.kind in "fc":

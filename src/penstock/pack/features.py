@@ -129,7 +129,8 @@ class FeatureRows:
                 try:
                     piece = narrowed(piece, kind)
                 except OverflowError as error:
-                    raise _part(f"feature {name!r}: {error}; pass dtype='int64'", segment) from None
+                    wide = "int64" if piece.dtype.kind in "iu" else str(piece.dtype)
+                    raise _part(f"feature {name!r}: {error}; pass dtype={wide!r}", segment) from None
                 if piece.shape[1:] != shape or not np.can_cast(piece.dtype, kind, "same_kind"):
                     raise _part(
                         f"feature {name!r} is {piece.dtype}{[*piece.shape]}, the first of its row "

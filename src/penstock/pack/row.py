@@ -216,6 +216,7 @@ def _narrowed(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Arr
         return narrowed(piece, kind)
     except OverflowError as error:
         wide = "uint64" if piece.dtype == np.uint64 and piece.max() >> 63 else "int64"
+        wide = wide if piece.dtype.kind in "iu" else str(piece.dtype)
         raise _error(f"feature {name!r}: {error}; pass dtype={wide!r} to pack", segment) from None
 
 
