@@ -264,9 +264,6 @@ def test_what_is_no_number_stays_and_numbers_are_not_cut() -> None:
     for large in (np.array([1.0, -1e300]), np.array([1e300j]), np.array([[1e39, np.nan]])):
         with pytest.raises(DataError, match="x has .* which would be infinite as JAX's"):
             form.copy({"x": large})
-    with pytest.raises(DataError, match="x has the whole number 16777217 as float64, which JAX's float32 would round"):
-        form.copy({"x": np.array([1.5, 16777217])})  # an integer beside a float
-    assert form.copy(np.array([0.1, 16777216, 16777217.5, 1e20]))().dtype == np.float32
     assert form.copy(np.array([np.inf, np.nan, 3e38]))().tolist()[0] == np.inf
     for kept in (np.ones(2, np.longdouble), np.ma.masked_equal([1, 2], 1)):
         assert form.copy({"x": kept})()["x"] is kept

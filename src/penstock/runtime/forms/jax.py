@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...base.dtypes import EXACT
 from ...base.tree import leaves, map_leaves
 from ...errors import ConfigError, DataError, missing_extra
 
@@ -111,16 +110,7 @@ class JaxForm:
         dtype = self._jax.dtypes.canonicalize_dtype(column.dtype)
         if dtype == column.dtype.newbyteorder("="):
             return
-        sizes = np.abs(column[np.isfinite(column)])
-        largest = sizes.max(initial=0)
-        if (2 << np.finfo(dtype).nmant) < largest and column.dtype.kind == "f":  # integers beside floats may be here
-            counts = sizes[(sizes <= EXACT) & (sizes == np.trunc(sizes))]
-            rounded = counts[counts.astype(dtype) != counts]
-            if rounded.size:
-                raise DataError(
-                    f"{path} has the whole number {rounded.max():.0f} as {column.dtype}, which JAX's {dtype} would "
-                    "round: keep it as an integer in a field of its own, round it in a map, or set jax_enable_x64"
-                )
+        largest = np.abs(column[np.isfinite(column)]).max(initial=0)
         if largest > np.finfo(dtype).max:
             raise DataError(
                 f"{path} has {largest:g} as {column.dtype}, which would be infinite as JAX's {dtype}: make it smaller "
