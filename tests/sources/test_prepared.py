@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -28,6 +29,9 @@ from prepared_folders import folder, put
 @pytest.fixture(scope="module")
 def energon(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders prepared by Energon, and `found.json`: what it reads from them."""
+    for package in ("megatron", "PIL"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs {package}")
     out = tmp_path_factory.mktemp("energon")
     script = Path(__file__).with_name("energon_prepares.py")
     done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.sources.rows import python_values
+from penstock.sources.unify import readable_type
 
 TIME = 3_723_123_456_789
 KINDS = {
@@ -68,6 +70,75 @@ def test_values_are_not_cut_off_by_the_types_of_python() -> None:
         held = column(kind, TIME, 5_000, TIME).slice(1, 1)
         assert python_values(held) == held.to_pylist()
     assert python_values(pa.array([None, 86_400_000], pa.date64()))[0] is None
+
+
+FINE = np.datetime64(10**18 + 1, "ns")
+NANOSECONDS: dict[str, tuple[Any, list[Any]]] = {
+    "naive": (pa.timestamp("ns"), [FINE, None]),
+    "in a zone": (pa.timestamp("ns", "Europe/Berlin"), [FINE, None]),
+    "durations": (pa.duration("ns"), [np.timedelta64(1, "ns"), None]),
+    "lists": (pa.list_(pa.timestamp("ns")), [[FINE, None], [], None]),
+    "large lists": (pa.large_list(pa.timestamp("ns")), [[FINE], None]),
+    "fixed lists": (pa.list_(pa.timestamp("ns"), 1), [[FINE], [None]]),
+    "structs": (pa.struct([("t", pa.timestamp("ns")), ("n", pa.int8())]), [{"t": FINE, "n": 1}, {"t": None, "n": 2}]),
+    "lists of structs": (pa.list_(pa.struct([("t", pa.timestamp("ns"))])), [[{"t": FINE}, None], None]),
+    "maps": (pa.map_(pa.string(), pa.timestamp("ns")), [[("a", FINE), ("b", None)], None]),
+}
+
+
+@pytest.mark.parametrize("kind", NANOSECONDS)
+def test_nanoseconds_are_those_of_numpy(kind: str, tmp_path: Path) -> None:
+    """They were pandas' where it was installed, and an error where it was not."""
+    dtype, values = NANOSECONDS[kind]
+    column = pa.array(values, pa.timestamp("ns")).cast(dtype) if kind == "in a zone" else pa.array(values, dtype)
+    table = pa.table({"x": column, "n": range(len(values))})
+    feather.write_feather(table, tmp_path / "a.feather")
+    sources = [ps.from_sequence(table), ps.read(tmp_path / "a.feather")]
+    if kind != "durations":
+        pq.write_table(table, tmp_path / "a.parquet")
+        sources.append(ps.read(tmp_path / "a.parquet"))
+    for ds in sources:
+        assert [row["x"] for row in ds] == values and ds[0]["x"] == values[0]
+        assert list(ds.batch(len(values), collate=list)[0]) == list(ds)
+
+
+def test_nanoseconds_in_dictionaries_are_those_of_numpy() -> None:
+    coded = pa.DictionaryArray.from_arrays(pa.array([1, 0, None]), pa.array([1, 2], pa.timestamp("ns")))
+    assert python_values(coded) == [np.datetime64(2, "ns"), np.datetime64(1, "ns"), None]
+
+
+def test_a_batch_of_times_has_nat_for_null(tmp_path: Path) -> None:
+    times = pa.array([1, None, 3], pa.timestamp("ns"))
+    pq.write_table(pa.table({"x": times}), tmp_path / "a.parquet")
+    batch = ps.read(tmp_path / "a.parquet").batch(3)[0]["x"]
+    assert batch.dtype == "M8[ns]" and batch.view(np.int64).tolist() == [1, np.iinfo(np.int64).min, 3]
+
+
+TEXTS = ["a text of more than twelve letters", None, "b"]
+ARROW: Any = pa
+VIEWS: dict[str, Any] = {
+    "texts": pa.array(TEXTS, pa.string_view()),
+    "bytes": pa.array([b"x" * 20, None, b"y"], pa.binary_view()),
+    "lists": pa.ListArray.from_arrays([0, 1, 2, 3], pa.array(TEXTS, pa.string_view())),
+    "structs": pa.StructArray.from_arrays([pa.array(TEXTS, pa.string_view())], ["t"]),
+    "maps": ARROW.MapArray.from_arrays([0, 1, 2, 3], ["a", "b", "c"], pa.array(TEXTS, pa.string_view())),
+    "views of lists": pa.array([["a"], None, ["b", None]], pa.list_view(pa.string())),
+    "runs": ARROW.RunEndEncodedArray.from_arrays([2, 3], ["a", None]),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_and_runs_are_read_together(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Arrow takes no rows from them, so they were read one by one, a slice each."""
+    table = pa.table({"x": VIEWS[kind]})
+    assert readable_type(table.schema.field("x").type) != table.schema.field("x").type
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    wanted = table["x"].to_pylist()
+    for ds in (ps.from_sequence(table), ps.read(tmp_path / "a.arrow")):
+        assert [row["x"] for row in ds[[2, 0, 1]]] == [wanted[2], wanted[0], wanted[1]]
+        assert [row["x"] for row in ps.Loader(ds)] == wanted
+    assert not caplog.records
 
 
 def test_a_value_beyond_those_of_python_is_told_with_its_column(tmp_path: Path) -> None:

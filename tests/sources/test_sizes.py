@@ -116,6 +116,7 @@ TEXTS = ["to be or not", "to be", "", "that is the question to be or not to be",
 @pytest.fixture
 def texts(tmp_path: Path) -> tuple[Path, Path]:
     """Two files of texts, and a tokenizer of words."""
+    pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     made: Any = Tokenizer(models.WordLevel({"<unk>": 0, "to": 1, "be": 2, "or": 3}, unk_token="<unk>"))

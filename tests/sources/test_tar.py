@@ -25,6 +25,7 @@ from penstock.testing import assert_covers, assert_elastic, assert_resumes
 
 
 def by_webdataset(path: Path) -> list[dict[str, Any]]:
+    pytest.importorskip("webdataset")
     from webdataset.tariterators import group_by_keys, tar_file_expander
 
     with path.open("rb") as stream:  # its own opener leaves files open
@@ -80,6 +81,7 @@ def test_times_in_a_gnu_header_are_no_part_of_the_name(tmp_path: Path) -> None:
 
 
 def test_what_webdataset_writes(tmp_path: Path) -> None:
+    pytest.importorskip("webdataset")
     from webdataset import TarWriter  # pyright: ignore[reportAttributeAccessIssue]
 
     with TarWriter(str(tmp_path / "x.tar")) as sink:

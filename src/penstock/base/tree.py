@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial, reduce
 from itertools import islice
+from types import NoneType
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -207,6 +208,9 @@ def _collate(values: Sequence[Any], path: str) -> Any:
             raise _inexact(path, error) from None
     families = {_family(kind) for kind in kinds}
     if len(families) > 1:
+        for time in (np.datetime64, np.timedelta64):
+            if kinds == {time, NoneType}:
+                return _numbers([time("NaT") if value is None else value for value in values], path)
         names = " and ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(f"{_field(path)} mixes {names}: give every sample the same type, or use collate=list")
     match families.pop():

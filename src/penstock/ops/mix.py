@@ -121,7 +121,7 @@ class MixOp(Op):
         """What the inputs give, up to the functions that all have."""
         source = self.owner[rows.leaf if not rows.levels else rows.leaf[rows.firsts()[:-1]]]
         if self._any is not None:
-            with suppress(Exception):  # the careful way finds out which sample it was
+            with suppress(IndexError):  # of a list that got shorter: the careful way finds out which sample it was
                 return self._any(source, rows.index)
         order, groups = by_input(source, len(self.inputs))
         if not groups:
@@ -132,7 +132,7 @@ class MixOp(Op):
         try:
             found = self._read(rows.index[order], groups) if not self.depth else None
         except Exception:
-            found = None  # the careful way finds out which sample it was
+            found = None  # the inputs read again, name the sample, and log what fails for many samples alone
         if found is None:
             rows, found = rows.take(order), list[Sequence[Any]]()
             for i, a, b in groups:

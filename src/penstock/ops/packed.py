@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.fallback import log_fallback
 from ..base.ints import FAR
 from ..base.rows import HOLE, Rows
 from ..base.sizes import Derived
@@ -98,7 +99,13 @@ class PackedOp(Groups):
     def _documents(self, rows: Rows, groups: Ints) -> Sequence[Any]:
         """The documents of groups; one that cannot be read is shown by the first of its group that can."""
         if HOLE not in rows.marks:
-            return listed(self.flow.values(rows)) if (found := self._spans(rows)) is None else found
+            try:
+                found = self._spans(rows)
+            except Exception as error:
+                read = listed(self.flow.values(rows))  # finds out which document it was
+                log_fallback("pack", error)
+                return read
+            return listed(self.flow.values(rows)) if found is None else found
         gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
         there = np.flatnonzero(~gone)
         found = dict(zip(there.tolist(), self.flow.values(rows.take(there)) if len(there) else [], strict=True))
@@ -117,22 +124,19 @@ class PackedOp(Groups):
         return {int(op.leaf or 0): op.source for op in _reads(self.flow)}
 
     def _spans(self, rows: Rows) -> Spans | None:
-        """Where documents lie; None where they do not lie end to end, or cannot be read, which reading them tells."""
+        """Where documents lie; None where they do not lie end to end."""
         if rows.levels or not len(rows):
             return None
         if len(rows) < _FEW * len(self._stored):
             return None  # by the source, that takes longer than reading them
         order = np.argsort(rows.leaf, kind="stable")
         found = list[Spans]()
-        try:
-            for some in np.split(order, np.flatnonzero(np.diff(rows.leaf[order])) + 1):
-                source = self._stored[int(rows.leaf[some[0]])]
-                spans = source.spans(rows.index[some]) if isinstance(source, Stored) else None
-                if spans is None:
-                    return None
-                found.append(spans)
-        except Exception:
-            return None
+        for some in np.split(order, np.flatnonzero(np.diff(rows.leaf[order])) + 1):
+            source = self._stored[int(rows.leaf[some[0]])]
+            spans = source.spans(rows.index[some]) if isinstance(source, Stored) else None
+            if spans is None:
+                return None
+            found.append(spans)
         return join_spans(found, order)
 
     def _length(self, rows: Rows, i: int) -> int:

@@ -28,12 +28,7 @@ _STACKED: dict[str, Any] = {
 }
 """The types that numbers of samples have when they are stacked."""
 
-_WIDE = {
-    "string": "large_string",
-    "string_view": "large_string",
-    "binary": "large_binary",
-    "binary_view": "large_binary",
-}
+_WIDE = {"string": "large_string", "binary": "large_binary"}
 _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
@@ -271,10 +266,7 @@ def _taken(batch: Any, places: Ints) -> Any:
     """Some rows of a record batch, or of a table. Those of one run are not copied."""
     if len(places) and _run(places):
         return batch.slice(int(places[0]), len(places))
-    try:
-        return batch.take(arrow().array(places))
-    except arrow().ArrowNotImplementedError:  # of views of texts, as polars writes them, and of runs
-        return together([batch.slice(place, 1) for place in places.tolist()])
+    return batch.take(arrow().array(places))
 
 
 def _back(batch: Any, order: Ints) -> Any:

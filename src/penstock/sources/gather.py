@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types import Ints
-from .rows import arrow
+from .rows import arrow, numpy_dtype
 
 _UNKNOWN, _NO = -1, -2
 _WIDTHS = {"string": 4, "binary": 4, "large_string": 8, "large_binary": 8}
@@ -57,8 +57,8 @@ class Gather:
     def _column(self, data: npt.NDArray[np.uint8], place: int, kind: Any, batches: Ints, rows: Ints) -> Any:
         pa, begin = arrow(), self._values[place, batches]
         if (width := _WIDTHS.get(str(kind)) or _offsets_in(kind)) is None:
-            dtype = kind.to_pandas_dtype()
-            size = np.dtype(dtype).itemsize
+            dtype = numpy_dtype(kind)
+            size = dtype.itemsize
             values = data[: len(data) // size * size].view(dtype)
             return pa.array(values[begin // size + rows], kind)
         offsets = data[: len(data) // width * width].view(f"<i{width}")

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..types import Ints, Json
 from .identity import Digest, keyed, sampled, value_digest
-from .rows import python_values
+from .rows import exact_pylist
 
 _BATCH = 256  # rows converted at a time
 _LEAVES = ("ArrowExamplesIterable", "ExamplesIterable")  # what only reads, so that shards can be read one by one
@@ -173,7 +173,7 @@ def _by_column(columns: Any) -> list[Any] | None:
 
 def _rows(table: Any) -> list[Any]:
     names = table.column_names
-    return [dict(zip(names, row, strict=True)) for row in zip(*map(python_values, table.columns), strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(exact_pylist, table.columns), strict=True)]
 
 
 def _batches(part: Any) -> Iterator[Any]:

@@ -53,10 +53,8 @@ def _kind(kind: Any) -> Kind:
         return Made("map", (("", _kind(kind.key_type)), ("", _kind(kind.item_type))))
     if types.is_fixed_size_list(kind):
         return Made(f"fixed_size_list[{kind.list_size}]", (("", _kind(kind.value_type)),))
-    if types.is_list(kind) or types.is_large_list(kind):
+    if any(test(kind) for test in (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)):
         return Made("list", (("", _kind(kind.value_type)),))
-    if str(kind).startswith(("list_view<", "large_list_view<")):  # whose numbers come as lists; older pyarrow has none
-        return Made("list_view", (("", _kind(kind.value_type)),))
     return _STORED.get(str(kind), str(kind))
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from .hub import can_skip, described_rows, slicer
 from .identity import Digest, aside, content, keyed, sampled
 from .rows import rows_of
 from .travel import packed, unpacked
+from .unify import Conform
 
 _PASSED = 64  # rows of a stream passed over before it is told
 _RUN = 4  # neighbours from which on a slice is worth it
@@ -413,7 +415,7 @@ def _array_like(seq: Any, indices: Ints) -> list[Any]:
 
 
 def _table(table: Any) -> _Read:
-    batches: list[Any] = table.to_batches()
+    batches: list[Any] = [*map(Conform(table.schema, None, Path(_name(table))), table.to_batches())]
     starts = starts_of([batch.num_rows for batch in batches])
     return lambda _, indices: by_part(starts, indices, lambda part, rows: rows_of(batches[part], rows, views=True))
 

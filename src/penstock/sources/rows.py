@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,7 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
     if not numbers_in_lists(kind):
         if indices is None:
             return python_values(column)
-        try:
-            rows = column.take(arrow().array(indices))
-        except arrow().ArrowNotImplementedError:  # views of texts, as polars writes them, cannot be taken from
-            return [python_values(column.slice(index, 1))[0] for index in indices.tolist()]
-        return python_values(rows)
+        return python_values(column.take(arrow().array(indices)))
     chunked = isinstance(column, arrow().ChunkedArray)
     some = indices is not None
     if chunked or (some and (not views or str(kind.value_type) == "bool" or column.values.null_count)):
@@ -125,12 +121,38 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
     return out
 
 
+@cache
+def numpy_dtype(kind: Any) -> np.dtype[Any]:
+    """Return the dtype of NumPy for an Arrow type. `to_pandas_dtype` needs pandas before pyarrow 26.
+
+    >>> import pyarrow as pa
+    >>> numpy_dtype(pa.float32()), numpy_dtype(pa.timestamp("s"))
+    (dtype('float32'), dtype('<M8[s]'))
+    """
+    return arrow().nulls(0, kind).to_numpy(zero_copy_only=False).dtype
+
+
 def python_values(column: Any) -> list[Any]:
     """Return the values of a column in the types of Python; a `DataError` for those that do not fit.
 
+    Timestamps and durations in nanoseconds, which Python's types do not hold, are NumPy's; of zones, those are in UTC.
+
     >>> import pyarrow as pa
-    >>> python_values(pa.array([5_000], pa.time64("ns")))
-    [datetime.time(0, 0, 0, 5)]
+    >>> python_values(pa.array([5_000], pa.time64("ns"))), python_values(pa.array([5], pa.timestamp("ns")))
+    ([datetime.time(0, 0, 0, 5)], [np.datetime64('1970-01-01T00:00:00.000000005')])
+    """
+    convert = _nanoseconds(column.type)
+    if convert is None:
+        return exact_pylist(column)
+    if arrow("pyarrow.types").is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return list(map(convert, exact_pylist(column.cast(_counted(column.type)))))
+
+
+def exact_pylist(column: Any) -> list[Any]:
+    """Return `column.to_pylist()`; a `DataError` if Python's types hold less than a value.
+
+    Where a column has timestamps or durations in nanoseconds, Arrow imports pandas, and without it raises for some.
     """
     if any(name in str(column.type) for name in _CUT_OFF):
         _require_exact(column)
@@ -138,6 +160,51 @@ def python_values(column: Any) -> list[Any]:
         return column.to_pylist()
     except OverflowError as error:
         raise DataError(f"a value of {column.type} is beyond those of Python's type: {error}") from error
+
+
+@cache
+def _nanoseconds(kind: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a value of a type from one whose nanoseconds are integers; None for types without these."""
+    types = arrow("pyarrow.types")
+    if str(kind).startswith("timestamp[ns"):
+        return lambda value: None if value is None else np.datetime64(value, "ns")
+    if str(kind) == "duration[ns]":
+        return lambda value: None if value is None else np.timedelta64(value, "ns")
+    if types.is_dictionary(kind):
+        return _nanoseconds(kind.value_type)
+    if types.is_struct(kind):
+        inner = {field.name: made for field in kind if (made := _nanoseconds(field.type))}
+        if not inner:
+            return None
+        return lambda value: value and {name: inner.get(name, _same)(part) for name, part in value.items()}
+    if types.is_map(kind):
+        key, item = (_nanoseconds(part) or _same for part in (kind.key_type, kind.item_type))
+        if key is item:
+            return None
+        return lambda value: value and [(key(name), item(part)) for name, part in value]
+    if types.is_nested(kind) and hasattr(kind, "value_type") and (of_item := _nanoseconds(kind.value_type)):
+        return lambda value: value and list(map(of_item, value))
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _counted(kind: Any) -> Any:
+    """Return a type with int64 in place of nanoseconds."""
+    pa, types = arrow(), arrow("pyarrow.types")
+    if not _nanoseconds(kind):
+        return kind
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_counted(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_counted(kind.key_type), _counted(kind.item_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_counted(kind.value_type), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(_counted(kind.value_type))
+    return pa.list_(_counted(kind.value_type)) if types.is_list(kind) else pa.int64()
 
 
 _CUT_OFF = ("time64[ns]", "date64", "extension")

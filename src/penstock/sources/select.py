@@ -160,7 +160,9 @@ def _values(value: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """NumPy's numbers as Python's, which are no texts."""
-    return cast(Any, value).item() if isinstance(value, np.number | np.bool_) else value
+    if isinstance(value, np.timedelta64) or not isinstance(value, np.number | np.bool_):
+        return cast(Any, value)
+    return cast(Any, value).item()
 
 
 def select(
@@ -219,8 +221,6 @@ def _mask(file: File, path: Path, column: str, condition: Any) -> tuple[Mask, in
             named += have
             if pa.types.is_dictionary(piece.type):
                 piece = piece.dictionary_decode()
-            if str(piece.type) in ("string_view", "binary_view"):  # as polars writes texts: they cannot be compared
-                piece = piece.cast(pa.large_string() if str(piece.type) == "string_view" else pa.large_binary())
             try:
                 masks.append(_fits(piece, condition))
             except (pa.ArrowException, *_ODD) as error:
@@ -292,7 +292,9 @@ def _exact(value: Any, kind: Any) -> Any:
     elif hasattr(value, "nanoseconds"):
         made = pa.scalar(value.value, pa.duration("ns"))
     else:
-        return pa.scalar(value)
+        made = pa.scalar(value)
+        if not isinstance(value, np.datetime64 | np.timedelta64):
+            return made
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return made.cast(kind)  # a column of seconds may lie beyond all nanoseconds
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -14,7 +15,7 @@ from ..errors import DataError
 from . import sidecar
 from .kinds import fits, kinds_of
 from .remember import remembered
-from .rows import arrow
+from .rows import arrow, numpy_dtype
 
 _LOG = logging.getLogger("penstock")
 _LOGGED = set[str]()
@@ -157,10 +158,10 @@ def common_type(one: Any, other: Any) -> Any:
     if fits(mine, theirs):
         return other
     if types.is_integer(one) and types.is_integer(other):
-        found = np.result_type(one.to_pandas_dtype(), other.to_pandas_dtype())
+        found = np.result_type(numpy_dtype(one), numpy_dtype(other))
         return pa.from_numpy_dtype(found) if found.kind in "iu" else pa.int64()
     if all(types.is_integer(kind) or types.is_floating(kind) for kind in (one, other)):
-        return pa.from_numpy_dtype(np.result_type(one.to_pandas_dtype(), other.to_pandas_dtype(), _wide(one, other)))
+        return pa.from_numpy_dtype(np.result_type(numpy_dtype(one), numpy_dtype(other), _wide(one, other)))
     if types.is_struct(one) and types.is_struct(other):
         fields = {field.name: field for field in one}
         if len(fields) < one.num_fields or len({field.name for field in other}) < other.num_fields:
@@ -210,11 +211,17 @@ class Conform:
     def __init__(self, own: Any, schema: Any | None, path: Path) -> None:
         pa, self._path = arrow(), path
         self.names: list[str] = own.names if schema is None else [name for name in schema.names if name in own.names]
-        self._casts: Mapping[str, Any] = {} if schema is None else casts(own, schema)
+        types = {} if schema is None else casts(own, schema)
+        self._casts: Mapping[str, Any] = {
+            name: readable_type(types.get(name, own.field(name).type))
+            for name in self.names
+            if name in types or readable_type(own.field(name).type) != own.field(name).type
+        }
         fields = list[Any]()
         for field in own if schema is None else schema:
             kept = field.name in own.names and field.name not in self._casts
-            fields.append(own.field(field.name) if kept else pa.field(field.name, field.type))
+            kind = self._casts.get(field.name) or readable_type(field.type)
+            fields.append(own.field(field.name) if kept else pa.field(field.name, kind))
         self.schema = pa.schema(fields)
         self.changes = bool(self._casts) or len(self.names) < len(fields)
 
@@ -249,6 +256,44 @@ class Conform:
             ) from error
 
 
+@cache
+def readable_type(kind: Any) -> Any:
+    """Return the type as which a column is read: without views, as polars writes them, and without run-end encoding.
+
+    Arrow takes no rows from these, and does not tell the bytes of a slice of them.
+
+    >>> import pyarrow as pa
+    >>> readable_type(pa.list_view(pa.string_view())), readable_type(pa.int8())
+    (ListType(list<item: large_string>), DataType(int8))
+    """
+    pa, types = arrow(), arrow("pyarrow.types")
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_run_end_encoded(kind):
+        return readable_type(kind.value_type)
+    if types.is_struct(kind):
+        fields = [field.with_type(readable_type(field.type)) for field in kind]
+        return pa.struct(fields) if fields != list(kind) else kind
+    if types.is_map(kind):
+        key, item = readable_type(kind.key_type), readable_type(kind.item_type)
+        return pa.map_(key, item, kind.keys_sorted) if (key, item) != (kind.key_type, kind.item_type) else kind
+    if types.is_list_view(kind):
+        return pa.list_(readable_type(kind.value_type))
+    if types.is_large_list_view(kind):
+        return pa.large_list(readable_type(kind.value_type))
+    if (
+        types.is_nested(kind)
+        and hasattr(kind, "value_type")
+        and (item := readable_type(kind.value_type)) != kind.value_type
+    ):
+        if types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
+    return kind
+
+
 def cast_exactly(column: Any, kind: Any) -> Any:
     """Return an array as another type; fields of structs go by their names.
 
@@ -261,6 +306,10 @@ def cast_exactly(column: Any, kind: Any) -> Any:
         return column
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    elif types.is_run_end_encoded(column.type):
+        column = arrow("pyarrow.compute").run_end_decode(column)
+    elif types.is_list_view(column.type) or types.is_large_list_view(column.type):
+        column = _of_list_view(column)
     if types.is_struct(kind) and types.is_struct(column.type):
         own = {field.name: place for place, field in enumerate(column.type)}
         below = column.flatten()
@@ -278,4 +327,16 @@ def cast_exactly(column: Any, kind: Any) -> Any:
         made = pa.LargeListArray if types.is_large_list(kind) else pa.ListArray
         gone = column.is_null() if column.null_count else None
         return made.from_arrays(places, values, type=kind, mask=gone)
+    if "list_view" in str(column.type):  # which Arrow casts wrongly, see below
+        raise pa.ArrowNotImplementedError(f"{column.type} is not read: write it with lists in place of views")
     return column.cast(kind)
+
+
+def _of_list_view(column: Any) -> Any:
+    """Return views of lists as lists. A cast of Arrow loses values behind null lists."""
+    pa = arrow()
+    sizes = arrow("pyarrow.compute").list_value_length(column).fill_null(0).to_numpy()
+    large = arrow("pyarrow.types").is_large_list_view(column.type)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64() if large else pa.int32())
+    gone = column.is_null() if column.null_count else None
+    return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, column.flatten(), mask=gone)

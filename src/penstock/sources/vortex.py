@@ -18,10 +18,10 @@ from .block import Form, OfColumns, of_batch
 from .checked import Checked, Wanted
 from .kinds import kinds_of
 from .rows import arrow, together
+from .unify import Conform
 
 _AT_ONCE = 8  # reads under way
 _KEPT = 64 << 20  # bytes as they lie in files, of all files of a source
-_VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
 
 
 class Vortex(OfColumns):
@@ -50,7 +50,8 @@ class Vortex(OfColumns):
             rows, places = np.unique(indices, return_inverse=True)
             with self._file() as file:
                 asked = self._module().array(arrow().array(rows.astype(np.uint64)))
-                table = _plain(file.scan(self.columns, indices=asked).read_all().to_arrow_table())
+                table = file.scan(self.columns, indices=asked).read_all().to_arrow_table()
+                table = Conform(table.schema, None, self._origin)(table)
                 if len(table) != len(rows):
                     raise ValueError(f"{len(table)} rows where {len(rows)} were asked for")
                 some = None if np.array_equal(rows, indices) else places
@@ -110,11 +111,3 @@ class _Bytes:
 def open_vortex(wanted: Wanted, /) -> Vortex:
     """The rows of one file."""
     return Vortex(wanted)
-
-
-def _plain(table: Any) -> Any:
-    """A table without views of texts, which Arrow cannot take rows from."""
-    pa = arrow()
-    kinds = [(field, _VIEWS.get(str(field.type))) for field in table.schema]
-    fields = [field if kind is None else field.with_type(getattr(pa, kind)()) for field, kind in kinds]
-    return table.cast(pa.schema(fields))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..base.dtypes import is_untyped
 from ..dataset import Dataset
 from ..errors import DataError
-from ..sources.rows import arrow
+from ..sources.rows import arrow, numpy_dtype
 from ..sources.store import KEYS
 from ..types import Json
 from .exact import alike, culprit, exact, native, retyped, typed, unfit
@@ -125,7 +125,7 @@ def _values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
         return values
     types: Any = arrow("pyarrow.types")
     number = types.is_list(field.type) and types.is_primitive(field.type.value_type)
-    empty: Any = np.zeros(0, field.type.value_type.to_pandas_dtype()) if number else []
+    empty: Any = np.zeros(0, numpy_dtype(field.type.value_type)) if number else []
     return [empty if isinstance(value, np.ndarray) and is_untyped(value) else value for value in values]
 
 
