@@ -726,3 +726,18 @@ def test_rows_of_a_token_store_are_narrowed_where_they_fit(method: Any, tmp_path
     low = ps.from_tokens(tokens - 69_990, offsets).pack(10, method, dtype="uint16").batch(5)
     found = np.concatenate([row["tokens"].reshape(-1) for row in low])
     assert found.dtype == np.uint16 and sorted(found) == list(range(50))
+
+
+def test_documents_that_are_read_the_slower_way_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the places of documents could not be told, they were read without a word."""
+
+    def broken(tokens: Any, indices: Any) -> Any:
+        raise AttributeError("no concat_arrays")
+
+    ds = ps.from_tokens(np.arange(400), np.arange(0, 401, 4)).shuffle(seed=1).pack(16)
+    wanted = [row["tokens"].tolist() for row in ds]
+    monkeypatch.setattr("penstock.sources.memory.Tokens.spans", broken)
+    assert [row["tokens"].tolist() for row in ds] == wanted
+    assert "no concat_arrays" in caplog.text

@@ -272,3 +272,28 @@ def test_a_source_of_nothing_but_nulls_has_the_type_of_the_others(tmp_path: Path
     columns = ps.mix(sources, seed=1).batch(4, collate=lambda columns: columns)[0]
     assert columns.arrow.schema.field("x").type == pa.int8()
     assert sorted(columns["x"], key=str) == [1, 2, None, None]
+
+
+@pytest.mark.parametrize("kind", ["file", "stream", "parquet", "packed file"])
+def test_shuffled_rows_are_read_together(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows were read one by one without a word, as Arrow asked for pandas or took no rows of a type."""
+    numbers, texts = range(N), [f"wörd {n}" for n in range(N)]
+    columns = {
+        "id": numbers,
+        "text": texts,
+        "view": pa.array(texts, pa.string_view()),
+        "tokens": pa.array([[n, n + 1] for n in numbers], pa.list_(pa.int32())),
+        "at": pa.array(numbers, pa.timestamp("ns")),
+    }
+    write(tmp_path, kind, pa.table(columns))
+    ds = ps.read(tmp_path)
+    for shuffled in (ds.shuffle(seed=1), ds.shuffle(seed=1, block=(100, 2)), ds):
+        rows = [row for batch in shuffled.batch(64, collate=list) for row in batch]
+        assert sorted(row["id"] for row in rows) == [*numbers]
+        for row in rows[:50]:
+            assert row["text"] == row["view"] == texts[row["id"]] and row["tokens"].tolist() == [
+                row["id"],
+                row["id"] + 1,
+            ]
+            assert row["at"] == np.datetime64(row["id"], "ns")
+    assert not caplog.records

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.columnar import Columnar, Stack
+from ..base.fallback import log_fallback
 from ..errors import DataError
 from ..types import Ints
 from .rows import arrow, column_values, numbers_in_lists, rows_of, together
@@ -213,12 +213,14 @@ class OfColumns(ABC):
 def joined(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
     """Rows that were read in parts, part after part, in their order: `order` tells where each belongs."""
     blocks = [part for part in parts if isinstance(part, Block)]
-    with suppress(arrow().ArrowInvalid, arrow().ArrowNotImplementedError):
+    try:
         if len(blocks) == len(parts) and (batches := _alike([block.batch for block in blocks])):
             whole = together(batches)
             if isinstance(whole, arrow().RecordBatch):
                 form = blocks[0].form if whole.schema.equals(blocks[0].batch.schema) else Form(whole.schema)
                 return Block(_back(whole, order), True, form)
+    except (arrow().ArrowInvalid, arrow().ArrowNotImplementedError) as error:
+        log_fallback("columns of several sources", error)
     out: list[Any] = [None] * len(order)
     rows = (row for part in parts for row in part)
     for place, row in zip(order.tolist(), rows, strict=True):
