@@ -72,6 +72,7 @@ def test_pack_options_come_back(data: Path) -> None:
 
 
 def test_tokenise_comes_back(data: Path) -> None:
+    pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, models
 
     from penstock.text import Tokenise

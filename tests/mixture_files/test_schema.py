@@ -7,13 +7,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 from penstock.mixture_files import read_model, schema
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+jsonschema: Any = pytest.importorskip("jsonschema")
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 GOOD = [

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -204,12 +203,16 @@ def test_single_integers_become_tokens_as_vectors_do() -> None:
     assert [(row["a"].tolist(), row["a"].dtype) for row in rows] == [([3, 4, 5, 0], np.dtype(np.int32))]
 
 
-TENSORS = {"bfloat16": lambda: torch.ones(2).bfloat16(), "grad": lambda: torch.ones(2, requires_grad=True)}
+TENSORS: dict[str, Any] = {
+    "bfloat16": lambda torch: torch.ones(2).bfloat16(),
+    "grad": lambda torch: torch.ones(2, requires_grad=True),
+}
 
 
 @pytest.mark.parametrize("kind", TENSORS)
 def test_tensors_that_numpy_cannot_read_are_named_with_their_source(kind: str) -> None:
-    samples: list[Any] = [{"ids": [1, 2], "x": torch.ones(2)}, {"ids": [1, 2], "x": TENSORS[kind]()}]
+    torch = pytest.importorskip("torch")
+    samples: list[Any] = [{"ids": [1, 2], "x": torch.ones(2)}, {"ids": [1, 2], "x": TENSORS[kind](torch)}]
     data = ps.from_sequence(samples, name="docs")
     message = r"segment 2 of a row: feature 'x': a Tensor of torch.\w+ does not become a NumPy array .* in a map before"
     with pytest.raises(DataError, match=message) as caught:
