@@ -247,7 +247,7 @@ def test_padding_cuts_no_number_to_a_dtype_of_another_kind(values: list[Any], dt
 
 def test_finite_floats_do_not_become_infinite() -> None:
     docs = ps.from_sequence([{"a": [1], "w": [1.0]}, {"a": [2], "w": [1e6]}])
-    dtype = {"w": "float16"}
+    dtype: Any = {"w": "float16"}
     for steps in (
         docs.pack(4, dtype=dtype),
         docs.pack_features({"a": 4, "w": 4}, dtype=dtype),
