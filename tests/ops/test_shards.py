@@ -35,7 +35,7 @@ STEPS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
     "alone": lambda ds: ds,
     "filtered": lambda ds: ds.filter(lambda x: x % 3).batch(2, collate=list),
     "buffered": lambda ds: ds.shuffle_buffer(4, seed=1),
-    "packed": lambda ds: ds.map(lambda x: [x] * (1 + x % 3)).pack(8),
+    "packed": lambda ds: ds.map(lambda x: [x] * 3).pack(8),
     "in passes": lambda ds: ds.repeat(),
     "mixed": lambda ds: ps.mix({"g": ds, "other": ps.from_sequence(range(9)).filter(bool)}, {"g": 1, "other": 2}),
 }

@@ -71,6 +71,14 @@ def test_nothing_but_metadata_is_no_data(tmp_path: Path) -> None:
             ps.read(tmp_path / pattern)
 
 
+def test_a_snapshot_whose_data_lie_in_a_folder_is_told_apart_from_one_without_data(tmp_path: Path) -> None:
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_text('{"n": 1}\n')
+    with pytest.raises(ConfigError, match=r"its folders \(data\) write .*/\*\*/\*.parquet, say"):
+        ps.read(tmp_path)
+
+
 def test_metadata_beside_data_of_another_format_is_no_second_format(tmp_path: Path) -> None:
     for name in ("part.0.parquet", "part.1.parquet"):
         pq.write_table(pa.table({"n": [1, 2]}), tmp_path / name)

@@ -1,4 +1,4 @@
-"""What happened in this process and its worker processes, counted: retries of storage, hits and misses of caches."""
+"""Counts of events in this process and its worker processes: retries of storage, hits and misses of caches."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class EventCounts:
             return {name: self._counts[name] for name in COUNTED}
 
     def news(self) -> dict[str, int]:
-        """What was counted since this was asked last, for the process that this one works for."""
+        """Return the counts since the last call, for the process that this one works for."""
         with self._alone():
             news, self._told = self._counts - self._told, self._counts.copy()
             return dict(news)
 
 
 EVENTS = EventCounts()
-"""Of this process."""
+"""The counts of this process."""

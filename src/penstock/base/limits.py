@@ -44,7 +44,10 @@ METADATA: Final = 256 << 20
 """Bytes of a JSON or YAML file that describes data: `index.json`, `.info.json`, ledgers, table logs."""
 
 LINE: Final = 256 << 20
-"""Bytes of a line of text or JSON, and of a row of CSV."""
+"""Bytes of a line of text or JSON."""
+
+CSV_ROW: Final = 64 << 20
+"""Bytes of a row of CSV."""
 
 ARRAY: Final = 256 << 20
 """Bytes of a `.json` file that is one array."""

@@ -72,7 +72,7 @@ def _views(target: Target, source: str, index: int, within: range) -> Iterator[t
 
 
 def _told(target: Target, source: str, index: int, within: range) -> dict[str, Any]:
-    """What is known of a sample, as plain values."""
+    """Return the facts about a sample as plain values."""
     views = list(_views(target, source, index, within))
     found: dict[str, Any] = {"source": source, "index": index, "steps": sorted({step for step, _ in views})}
     if not target.packed:

@@ -97,7 +97,7 @@ class Meter:
 
     @property
     def unit(self) -> str:
-        """What shares are shares of, both as they are and as they are asked for."""
+        """The unit of shares, of those delivered and of those asked for."""
         if self.target.whole and self.target.by_tokens:
             return "tokens"
         return "samples" if self.documents is None else "documents"

@@ -91,7 +91,7 @@ class TrainLoader(_Callback):
             self._go(state_dict["ranks"])
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Refuse to go on with a model that was trained on other data: these would begin anew.
+        """Refuse to resume a model that was trained on other data, whose data would start from the beginning.
 
         Args:
             trainer: not used.
@@ -105,7 +105,8 @@ class TrainLoader(_Callback):
         if self._fitting and step and not checkpoint["callbacks"].get(key):
             raise StateError(
                 f"the checkpoint of step {step} holds no state of this loader ({key!r} in its callbacks), whose data "
-                "would begin anew: take the class it was saved with, or load the weights alone and begin a run"
+                "would start from the beginning: take the class it was saved with, or load the weights alone and begin "
+                "a run"
             )
 
     def _go(self, states: list[dict[str, Any]]) -> None:

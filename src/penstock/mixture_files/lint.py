@@ -302,8 +302,8 @@ class _Lint:
                 self.notes.error(marks["tokenise"], f"{key}.tokenizer", said)
 
     def whole(self, model: MixtureFile) -> None:
-        """What is refused of the mixture as a whole, where it opens without reading data: empty sources, caps below one
-        sample, rows to leave out that are not there, stages that end before the ones before them.
+        """Report problems of the mixture as a whole, if it opens without reading data: empty sources, caps below one
+        sample, rows to leave out that do not exist, stages that end before the ones before them.
         """
         leaves = [source for _, source in model.leaves()]
         splits = [split for source in leaves if (split := source.splitting(model)) is not None]

@@ -124,7 +124,7 @@ class PackedOp(Groups):
         return {int(op.leaf or 0): op.source for op in _reads(self.flow)}
 
     def _spans(self, rows: Rows) -> Spans | None:
-        """Where documents lie; None where they do not lie end to end."""
+        """Return the places of documents; None if they do not lie end to end."""
         if rows.levels or not len(rows):
             return None
         if len(rows) < _FEW * len(self._stored):

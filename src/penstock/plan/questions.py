@@ -256,7 +256,7 @@ class Questions(Located):
         """When each source first repeats, and when it ends while others go on; None for never, or not before `horizon`.
 
         A source repeats once all of it was given. A mixture that ends earlier and is repeated (`first_exhausted`, a
-        limit) begins its sources anew before that.
+        limit) begins its sources again before that.
 
         Of a dataset that ends, one pass is looked at. Of packed rows it is told which is the first with a document of
         the second pass of its source, and after which there is no token of it any more.

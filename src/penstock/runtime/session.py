@@ -106,7 +106,7 @@ class Session:
 
     @property
     def reads_all_lanes(self) -> bool:
-        """Whether each of several ranks reads the whole run, as they cannot share out its lanes."""
+        """True if each of several ranks reads the whole run, because they cannot share out its lanes."""
         return not self.group and self.lane_share[1] < self.setting.world_size
 
     def reopen(self, cursor: Json) -> None:

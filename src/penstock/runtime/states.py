@@ -53,7 +53,7 @@ def ranks_differ(state: Any, ranks: int) -> bool:
 
 
 def has_all_lanes(body: Mapping[str, Any]) -> bool:
-    """Whether a state has the cursors of all lanes: that of one rank, or of ranks that each read all lanes."""
+    """Return whether a state has the cursors of all lanes: of one rank, or of ranks that each read all lanes."""
     return isinstance(body["at"], Mapping) and len(cast("Mapping[str, Any]", body["at"])) == body["lanes"]
 
 

@@ -45,7 +45,7 @@ Open = Callable[[Path, Offsets | None], File]
 
 
 class Kind(NamedTuple):
-    """How files are read. With `small`, small ones are lines and get no index of their own."""
+    """Options of reading files. With `small`, small files are lines and get no index of their own."""
 
     spelled: list[str]
     small: bool
@@ -176,7 +176,7 @@ def _stands(paths: Sequence[Path], kind: Kind) -> Path:
 
 
 def _fresh(look: Path) -> bool:
-    """Whether another process, which still runs, compared the files with the catalog within the last minute."""
+    """Return whether another process, which still runs, compared the files with the catalog in the last minute."""
     if not look.is_file():
         return False
     stamp = sidecar.decode(seams.world.disk.read(look))

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..base.limits import CSV_COLUMNS, LINE
+from ..base.limits import CSV_COLUMNS, CSV_ROW
 from ..base.progress import Progress
 from ..errors import DataError
 from . import sidecar
@@ -133,7 +133,7 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
                 return
             types.update(dict.fromkeys(rounded, "string"))
         except pa.ArrowInvalid as error:
-            if "straddling" in str(error) and block < LINE:  # a row that is longer than what is parsed together
+            if "straddling" in str(error) and block < CSV_ROW:  # a row that is longer than what is parsed together
                 block *= 8
                 continue
             found = _BAD.search(str(error))

@@ -309,7 +309,12 @@ def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entr
         yield from found
         return
     inside = _inside(path)
-    data = _data_of([one for one in inside if format_of(at(one.path))], f"{path.as_posix()}/*")
+    folders = [Path(one.path).name for one in inside if not one.file and not one.odd]
+    try:
+        data = _data_of([one for one in inside if format_of(at(one.path))], f"{path.as_posix()}/*")
+    except ConfigError as error:
+        more = f"; for the files of its folders ({_shown(folders)}) write {path.as_posix()}/**/*.parquet, say"
+        raise ConfigError(f"{error}{more if folders else ''}") from None
     known = _files(data)
     names = [Path(one.path).name for one in inside if one.file and not format_of(at(one.path))]
     if unread := [name for name in names if _UNREAD(name) and not is_metadata(PurePosixPath(name))]:

@@ -191,8 +191,8 @@ def _refuse(column: str, files: Sequence[File], paths: Sequence[Path]) -> NoRetu
 
 
 def _kept(file: File, path: Path, where: Where, cache: str | Path | None) -> tuple[Ints, Ints]:
-    """How many rows of one file have each of the columns (by name), and those that fit; kept in the cache, and found
-    anew when the file is another one, or its columns have other types, as files that are read with it may give them.
+    """Return how many rows of one file have each of the columns (by name), and those that fit; kept in the cache, and
+    found again when the file or the types of its columns change, as files that are read with it may give other types.
     """
     types = {column: str(file.types.get(column)) for column in where} if isinstance(file, Typed) else None
     spelled = json.dumps([_VERSION, where, types], sort_keys=True, default=str)

@@ -92,7 +92,7 @@ class _Announcing:
         self._paths, self._tokens, self._said = paths, tokens, False
 
     def of(self, number: int) -> Callable[[Progress], None]:
-        """What is called where the tokens of a file have to be counted."""
+        """Return the function to call before the tokens of a file are counted."""
 
         def announce(progress: Progress) -> None:
             if self._said:

@@ -32,7 +32,7 @@ class Tabular(Protocol):
 
 
 class Seen(NamedTuple):
-    """What is known of a column: its type in all files so far, the file that told it, and files by what they hold."""
+    """A column: its type in all files so far, the file with that type, and files by the numbers that they hold."""
 
     type: Any
     path: Path

@@ -187,7 +187,7 @@ class Speller:
         )
 
     def kinds(self, thing: Any, attributes: bool = True) -> Any:
-        """What `spelled` leaves out of a value and of what it holds: the types of containers, numbers and keys, the
+        """Return what `spelled` leaves out of a value and its parts: the types of containers, numbers and keys, the
         fields of named tuples, and the attributes of subclasses of containers, texts and numbers.
 
         >>> Speller(str).kinds([(1, 2.0), {1: True}])

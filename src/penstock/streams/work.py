@@ -210,7 +210,7 @@ class Work:
         return mended, done
 
     def _room(self) -> int:
-        """How many more items may be computed ahead: few at first, so that the first batch does not wait for others."""
+        """Return how many more items may be computed ahead: few at first, so the first batch waits for no others."""
         most, first = self.hired.most, self.hired.window + self._computed_since // 4
         if most is None and first >= self.hired.window * self.pace.size:
             return self.pace.size

@@ -50,7 +50,7 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True)
 class Verified:
-    """What was looked at, and what is wrong with it. `more` counts problems beyond those that are listed; `damage`
+    """The result of a check: what was checked, and its problems. `more` counts problems that are not listed; `damage`
     counts all of them, by file and kind.
     """
 

@@ -180,7 +180,7 @@ _PREPARING = ("dataset_processes", "dataset_num_proc", "sample_packing_mp_start_
 
 
 _TOKENIZERS = ("tokenizer_config", "base_model_config", "base_model")
-"""Where the tokenizer is named; the first that is said counts."""
+"""Keys that may name the tokenizer; the first one that is given counts."""
 
 
 def is_mine(tree: Node) -> bool:

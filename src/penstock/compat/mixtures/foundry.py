@@ -237,7 +237,7 @@ def _data_files(options: Section, split: str | None) -> list[str]:
 
 
 def _duration(top: Section, values: _Values) -> Horizon:
-    """How long the run is, in Composer's times: 4800ba, 1ep, 26e9tok; a number without a unit counts epochs."""
+    """Return the length of the run from Composer's times: 4800ba, 1ep, 26e9tok; a plain number counts epochs."""
     given = values.value(top.get("max_duration"))
     if given in (None, ""):
         return None

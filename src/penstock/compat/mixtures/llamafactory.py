@@ -159,7 +159,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     if strategy in _STOPS:
         sources, more["stop"] = _probable(top, asked, sources), _STOPS[strategy]
         if passes != 1:
-            why = "a pass ends where a source does, and then begins anew: one is carried"
+            why = "a pass ends where a source does, and then begins again: one is carried"
             if horizon:
                 top.report("max_steps", f"{why}, which may end before so many steps")
             elif top.has("num_train_epochs"):
