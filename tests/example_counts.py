@@ -12,8 +12,11 @@ done = Counter[str]()
 
 
 def examples(percent: int) -> settings:
-    """Settings with a share of the examples of the profile: 25 in `make test`, 100 in `make soak`."""
+    """Settings with a share of the examples of the profile, which are 25 in `make test` and 100 in `make soak`: more
+    than all of them in a soak alone.
+    """
     profile = settings()  # chosen by the command line
+    percent = percent if profile.max_examples >= 100 else min(percent, 100)
     return settings(max_examples=max(1, percent * profile.max_examples // 100))
 
 

@@ -141,6 +141,7 @@ def test_the_report_names_what_is_absent_and_what_does_not_hold(tmp_path: Path) 
     assert verdicts["Per-sample overhead: times grain"] == "?"
 
 
+@pytest.mark.slow
 def test_every_case_has_a_table_in_the_report(tmp_path: Path) -> None:
     """Those of reading had none: the benchmark failed after its last row."""
     pytest.importorskip("matplotlib")

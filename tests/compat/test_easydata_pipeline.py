@@ -226,6 +226,7 @@ def test_packing_loses_no_token(folder: Path, strategy: str) -> None:
     assert all(((row["segment_ids"] > 0) == (row["attention_mask"] == 1)).all() for row in rows)
 
 
+@pytest.mark.slow
 def test_packing_a_mixture(folder: Path) -> None:
     # Without the setting enabled=True pack() did nothing.
     asked = PackStageConfig(seq_length=16, shuffle_buffer_factor=1)

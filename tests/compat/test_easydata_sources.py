@@ -163,6 +163,7 @@ def test_a_mixture_opens_at_any_row_at_once() -> None:
     assert state == rows.state_dict()
 
 
+@pytest.mark.slow
 def test_a_mixture_resumes_and_is_dealt_out(parquet: str) -> None:
     def make() -> ps.Dataset:
         inputs = {"p": ParquetShardedSource(parquet), "h": HFDatasetShardedSource([{"text": str(i)} for i in range(7)])}

@@ -60,6 +60,7 @@ def run(
     return together, log, saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["odm", "ratio"])
 def test_a_run_is_resumed_on_other_ranks_and_replayed_without_the_controller(name: str) -> None:
     whole, log, _ = run(name, 1, range(60))

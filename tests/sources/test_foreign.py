@@ -71,6 +71,7 @@ def test_an_arrow_file_with_a_padded_beginning_is_read(tmp_path: Path) -> None:
     assert rows(path) == plain
 
 
+@pytest.mark.slow
 def test_an_arrow_file_of_polars_that_was_cut_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     for stop in range(len(POLARS)):

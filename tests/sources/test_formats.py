@@ -106,5 +106,6 @@ def test_all_of_them_mixed_are_the_same_by_any_workers(
     assert min(seen.values()) > 0
 
 
+@pytest.mark.slow
 def test_all_of_them_mixed_go_on_from_every_position(every: dict[str, Made]) -> None:
     assert_resumes(lambda: ps.Loader(mixed(every)), steps=20, at_most=20, same=lambda a, b: not difference(a, b))

@@ -55,6 +55,7 @@ def test_streams_give_every_row_and_resume_at_every_position(tmp_path: Path) -> 
         )
 
 
+@pytest.mark.slow
 def test_streams_with_steps_of_their_own_are_run_again_up_to_the_place() -> None:
     data = table().to_iterable_dataset(num_shards=4).map(lambda row: {"y": -row["x"]}).shuffle(seed=5, buffer_size=7)
     assert list(ps.from_iterable(data)) == list(data)
