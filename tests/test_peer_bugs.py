@@ -471,6 +471,7 @@ def test_batches_are_elastic(batches: Any) -> None:
     assert_elastic(lambda r, w: ps.Loader(batches(ds, w), rank=r, world_size=w), worlds=(1, 2, 3, 4, 6), rows=list)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [
     lambda: numbers(120).shuffle(seed=1).filter(recipes.most).flat_map(recipes.twice),
     lambda: numbers(300).map(recipes.document).filter(recipes.most).pack(9),

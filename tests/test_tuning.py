@@ -113,6 +113,7 @@ def test_functions_that_cannot_be_sent_stay_on_threads() -> None:
     assert {trial.executor for trial in choice.trials} == {"inline", "threads"}
 
 
+@pytest.mark.slow
 def test_a_choice_changes_nothing_but_the_speed() -> None:
     ds = numbers(sleeps, 40).filter(lambda x: x % 3).batch(4)
     want = [(item.tolist(), state) for item, state in run(ps.Loader(ds))]
@@ -159,6 +160,7 @@ def test_a_loader_with_options_of_its_own() -> None:
     assert [(options["executor"], options["workers"]) for options in made][:2] == [("inline", 0), ("threads", 2)]
 
 
+@pytest.mark.slow
 def test_small_data_is_gone_through_again_and_none_is_refused() -> None:
     assert ps.autotune(numbers(sleeps, 3), seconds=0.5, max_workers=2).options["workers"] in (1, 2)
     with pytest.raises(ps.ConfigError, match="gives nothing"):

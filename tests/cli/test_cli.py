@@ -107,7 +107,7 @@ def test_index_counts_rows_and_leaves_an_index(tmp_path: Path) -> None:
     ("engine", "form"),
     [
         ("threads", "jsonl.gz"),
-        ("threads", "csv"),
+        pytest.param("threads", "csv", marks=pytest.mark.slow),
         pytest.param("processes", "jsonl", marks=pytest.mark.slow),
         pytest.param("processes", "tar", marks=pytest.mark.slow),
     ],

@@ -263,6 +263,7 @@ INPUTS = {"tables": TABLES, "streams": STREAMS, "both": {"a": STREAMS["a"], "b":
 QUICK = [("tables", "restart"), ("streams", "all_exhausted"), ("both", "restart")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inputs,stop",
     [

@@ -618,6 +618,7 @@ def hard(tmp_path: Path, rank: int = 0, world_size: int = 1, workers: int = 0, l
     return get_savable_loader(BlendDataset((epochized, 3), (buffered, 1)))
 
 
+@pytest.mark.slow
 def test_saved_before_every_one_of_60_steps_and_restored_with_other_workers(tmp_path: Path) -> None:
     whole, states = list[Any](), list[str]()
     loader = hard(tmp_path, lanes=2)

@@ -81,6 +81,7 @@ NAMES = list(pipelines(None))
 # ---------------------------------------------------------------- resuming
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_resumes_at_every_step(name: str) -> None:
     def run() -> Any:

@@ -151,6 +151,7 @@ def kinds(sizes: list[tuple[int, int]]) -> Iterator[Any]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", range(6))
 def test_resumes_in_the_middle_of_rows(which: int) -> None:
     sizes = [(i * 5 % 7, i * 3 % 6) for i in range(40)]

@@ -69,6 +69,7 @@ def test_another_file_of_keys_is_another_pipeline(data: Path, write: Any) -> Non
     assert found[0] != found[1] and found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_a_million_keys_are_a_digest(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x\n" * 1_100_000)
     (tmp_path / "bad.jsonl").write_text("".join(f'["a", {i}]\n' for i in range(1_000_000)))

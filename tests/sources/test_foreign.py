@@ -105,6 +105,7 @@ def test_a_damaged_arrow_file_of_polars_raises_nothing_but_data_errors(tmp_path:
     assert refused > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_an_arrow_stream_cut_between_two_batches_is_refused(tmp_path: Path, compression: Any) -> None:
     table = pa.table({"a": list(range(12))})

@@ -352,6 +352,7 @@ def test_an_index_that_is_kept_is_not_taken_for_another(tool: str, stores: Path)
         open_files(stores / name, **options).lengths()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["levanter", "levanter-sharded"])
 def test_caches_that_are_damaged_are_refused_or_equal(tool: str, stores: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorstore")

@@ -358,6 +358,7 @@ class Packs(Numbers):
         return TextSample.derive_from(samples[0], text="+".join(sample.text for sample in samples))
 
 
+@pytest.mark.slow
 def test_packing_keeps_all_and_resumes_everywhere() -> None:
     ds = Packs().build(texts(21).shuffle(), batch_size=2, packing_buffer_size=8)
     found = "+".join(pack for batch in ds for pack in batch)

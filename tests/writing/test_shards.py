@@ -310,6 +310,7 @@ def test_the_writer_killed_at_its_effects(seed: int, format: Any, tmp_path_facto
     done["writers killed"] += int(told.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how,format", pairwise_first(["kill", "error", "full"], ["tar", "arrow"]))
 def test_every_effect_of_the_disk_may_fail(how: Any, format: Any) -> None:
     ds, place = documents(10), Path("/out")
