@@ -53,7 +53,8 @@ def _kind(kind: Any) -> Kind:
         return Made("map", (("", _kind(kind.key_type)), ("", _kind(kind.item_type))))
     if types.is_fixed_size_list(kind):
         return Made(f"fixed_size_list[{kind.list_size}]", (("", _kind(kind.value_type)),))
-    if any(test(kind) for test in (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)):
+    views = arrow().ListViewType, arrow().LargeListViewType
+    if types.is_list(kind) or types.is_large_list(kind) or isinstance(kind, views):
         return Made("list", (("", _kind(kind.value_type)),))
     return _STORED.get(str(kind), str(kind))
 

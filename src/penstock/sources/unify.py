@@ -279,9 +279,9 @@ def readable_type(kind: Any) -> Any:
     if types.is_map(kind):
         key, item = readable_type(kind.key_type), readable_type(kind.item_type)
         return pa.map_(key, item, kind.keys_sorted) if (key, item) != (kind.key_type, kind.item_type) else kind
-    if types.is_list_view(kind):
+    if isinstance(kind, pa.ListViewType):
         return pa.list_(readable_type(kind.value_type))
-    if types.is_large_list_view(kind):
+    if isinstance(kind, pa.LargeListViewType):
         return pa.large_list(readable_type(kind.value_type))
     if (
         types.is_nested(kind)
@@ -308,7 +308,7 @@ def cast_exactly(column: Any, kind: Any) -> Any:
         column = column.dictionary_decode()
     elif types.is_run_end_encoded(column.type):
         column = arrow("pyarrow.compute").run_end_decode(column)
-    elif types.is_list_view(column.type) or types.is_large_list_view(column.type):
+    elif isinstance(column.type, (pa.ListViewType, pa.LargeListViewType)):
         column = _of_list_view(column)
     if types.is_struct(kind) and types.is_struct(column.type):
         own = {field.name: place for place, field in enumerate(column.type)}
@@ -336,7 +336,7 @@ def _of_list_view(column: Any) -> Any:
     """Return views of lists as lists. A cast of Arrow loses values behind null lists."""
     pa = arrow()
     sizes = arrow("pyarrow.compute").list_value_length(column).fill_null(0).to_numpy()
-    large = arrow("pyarrow.types").is_large_list_view(column.type)
+    large = isinstance(column.type, pa.LargeListViewType)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64() if large else pa.int32())
     gone = column.is_null() if column.null_count else None
     return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, column.flatten(), mask=gone)
