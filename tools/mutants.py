@@ -300,7 +300,7 @@ class Forks:
         shutil.rmtree(run.folder, ignore_errors=True)
 
     def is_doubtful(self, run: Run, mark: str, how: str) -> bool:
-        """Whether a kill is no result yet: its test has to pass in a fork without the mutant."""
+        """Return whether a kill is no result yet: its test has to pass in a fork without the mutant."""
         if run.kill:
             test = run.kill.split(" ", 1)[1]
             if mark == "SURVIVED":  # the mutant did not, then

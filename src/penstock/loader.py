@@ -705,7 +705,7 @@ class _Pass(Iterator[Any]):
                     return value
             # The lock is open again, as what closes and opens it are calls, and an interrupt in a call that stands
             # behind the stores would lose the item. They are atomic, for other threads too. Another thread may have
-            # filled the buffer anew and come to the same place there, which is another item.
+            # filled the buffer again and be at the same place in it, which holds another item.
             if session.out is out and out.values is values and out.used == used < out.stop:
                 out.used, session.given = used + 1, session.given + more
                 return value

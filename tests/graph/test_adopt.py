@@ -744,7 +744,7 @@ def test_an_input_that_is_given_in_part_is_not_removed(above: Callable[[Any], An
 
 
 def test_a_source_that_got_as_short_as_what_was_given_of_it_is_refused_where_its_order_is_another() -> None:
-    """It stands at the end of a pass now, and stood within one."""
+    """The run is at the end of a pass now, and was within one."""
 
     def made(n: int, shuffled: bool) -> ps.Dataset:
         a = ps.from_sequence(range(n))
@@ -775,7 +775,7 @@ def _endless() -> ps.Dataset:
 @pytest.mark.parametrize("n", [24, 48])
 @pytest.mark.parametrize("make", [numbers, lambda n: _endless().limit(n)], ids=["source", "limit"])
 def test_the_plan_counts_no_steps_over_passes_that_had_another_length(make: Make, n: int) -> None:
-    """Where a run begins a pass with other data or another limit."""
+    """A run that begins a pass with other data or another limit."""
     was, now = make(40).batch(4), make(n).batch(4)
     loader, later = ps.Loader(was), ps.Loader(now)
     assert len(list(loader)) == 10

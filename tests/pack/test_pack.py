@@ -731,7 +731,7 @@ def test_rows_of_a_token_store_are_narrowed_where_they_fit(method: Any, tmp_path
 def test_documents_that_are_read_the_slower_way_are_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the places of documents could not be told, they were read without a word."""
+    """Documents whose places were unknown were read without a line in the log."""
 
     def broken(tokens: Any, indices: Any) -> Any:
         raise AttributeError("no concat_arrays")

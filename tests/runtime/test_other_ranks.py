@@ -1,4 +1,4 @@
-"""A run goes on exactly on any number of ranks: where they cannot share out its lanes, each reads the whole run."""
+"""A run resumes exactly on any number of ranks: where they cannot share out its lanes, each reads the whole run."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def states_of(loaders: Sequence[ps.Loader]) -> list[Any]:
 
 
 def over(make: Callable[[], ps.Dataset], worlds: Sequence[int], steps: int = 3, **options: Any) -> list[Keys]:
-    """The steps of a run that goes on from one number of ranks to the next."""
+    """The steps of a run that moves from one number of ranks to the next."""
     found, states = list[Keys](), list[Any]()
     for world in worlds:
         loaders = job(make, world, **options)

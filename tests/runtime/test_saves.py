@@ -193,7 +193,7 @@ def test_what_is_later_or_of_another_run_is_not_mixed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_going_back_makes_an_older_state_the_one_that_is_opened(kind: str, tmp_path: Path) -> None:
-    def opened(step: int | None = None) -> tuple[int | None, list[ps.Loader]]:
+    def restored(step: int | None = None) -> tuple[int | None, list[ps.Loader]]:
         run = ranks_of(kind, 2)
         (found,) = {ps.restore(tmp_path, loader, step=step) for loader in run}
         return found, run
@@ -207,16 +207,16 @@ def test_going_back_makes_an_older_state_the_one_that_is_opened(kind: str, tmp_p
     run = ranks_of(kind, 2)
     for _ in range(4):
         go(run, 2)
-    assert opened()[0] == 8
-    _, run = opened(2)
-    assert opened()[0] == 2 and read_states(tmp_path)[0] == 2
+    assert restored()[0] == 8
+    _, run = restored(2)
+    assert restored()[0] == 2 and read_states(tmp_path)[0] == 2
     go(run, 1)  # a step between those that are there
-    assert opened()[0] == 3
+    assert restored()[0] == 3
     go(run, 3)  # one of those that are there
-    assert opened()[0] == 6 and [opened(step)[0] for step in (8, 6)] == [8, 6]
-    assert opened()[0] == 6
+    assert restored()[0] == 6 and [restored(step)[0] for step in (8, 6)] == [8, 6]
+    assert restored()[0] == 6
     go(run, 3)
-    assert opened()[0] == 9 and not (tmp_path / "current.json").exists()
+    assert restored()[0] == 9 and not (tmp_path / "current.json").exists()
     assert len({name.split(".")[0] for name in names(tmp_path)}) == 6
 
 

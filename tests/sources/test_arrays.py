@@ -228,12 +228,16 @@ def test_arrays_of_other_types_and_shapes_are_refused(write: Write, tmp_path: Pa
     found = rows([first, wider], columns=["n"])
     assert [row["n"] for row in found] == [1, 1, 2, 2] and len(rows([first, wider])) == 4
     for name, other, said in (
-        ("c", {"n": np.ones(2), "x": grid}, r"'n' holds float, that of .* holds int:"),
-        ("d", {"n": np.ones(2, int), "x": grid.astype(np.float32)}, r"'x' holds float32\[3\], that of .* int32\[3\]:"),
+        ("c", {"n": np.ones(2), "x": grid}, r"'n' holds float, in .* it holds int:"),
+        (
+            "d",
+            {"n": np.ones(2, int), "x": grid.astype(np.float32)},
+            r"'x' holds float32\[3\], in .* it holds int32\[3\]:",
+        ),
         (
             "e",
             {"n": np.ones(2, int), "x": np.ones((2, 4), np.int32)},
-            r"'x' holds int32\[4\], that of .* int32\[3\]:",
+            r"'x' holds int32\[4\], in .* it holds int32\[3\]:",
         ),
     ):
         path = write(tmp_path / name, other)
@@ -248,7 +252,7 @@ def test_rows_of_other_lengths_are_compared_by_what_is_in_them(tmp_path: Path) -
             file.create_dataset("x", (2,), h5py.vlen_dtype(np.dtype(kind)))[0] = [1, 2]
             file.create_dataset("s", data=np.array([name * len(kind), ""], "S"))
     assert len(open_files([tmp_path / "a.h5", tmp_path / "b.h5"])) == 4
-    with pytest.raises(DataError, match=r"c\.h5: its column 'x' holds float32\[\*\], that of .* holds int32\[\*\]"):
+    with pytest.raises(DataError, match=r"c\.h5: its column 'x' holds float32\[\*\], in .* it holds int32\[\*\]"):
         open_files(tmp_path / "*.h5")
 
 

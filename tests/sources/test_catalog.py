@@ -284,7 +284,11 @@ def test_after_a_minute_the_files_are_looked_at_again(
     folder, _ = written(tmp_path / "data")
     open_files(folder)
     now = machine.clock()
-    for late, stats in ((59, catalog._SOME), (61, MANY), (-5, MANY)):  # whoever looks at all writes the note anew
+    for late, stats in (
+        (59, catalog._SOME),
+        (61, MANY),
+        (-5, MANY),
+    ):  # a process that compares all files writes the note again
         other()
         monkeypatch.setattr(machine, "clock", lambda at=now + late: at)
         store = Counting()

@@ -313,9 +313,7 @@ def test_columns_of_other_types_are_refused_and_other_layouts_are_not(tmp_path: 
     source = open_files(tmp_path / f"*.{suffix}")
     assert source.read(np.arange(3)) == [{"n": n, "s": "x"} for n in (1, None, 2)]
     put("d", n=pa.array(["2.5"]), s=pa.array(["x"]))
-    with pytest.raises(
-        DataError, match=rf"d\.{suffix}: its column 'n' holds string, that of .*a\.{suffix} holds int32"
-    ):
+    with pytest.raises(DataError, match=rf"d\.{suffix}: its column 'n' holds string, in .*a\.{suffix} it holds int32"):
         open_files(tmp_path / f"*.{suffix}")
     assert len(open_files(tmp_path / f"*.{suffix}", columns=["s"])) == 4
 
@@ -325,9 +323,7 @@ def test_types_are_compared_with_the_first_file_that_tells_them(tmp_path: Path, 
     for number in range(files):
         column = pa.nulls(1) if number == 0 else pa.array([1 if number < files - 1 else "a"])
         pq.write_table(pa.table({"n": column}), tmp_path / f"{number:02}.parquet")
-    with pytest.raises(
-        DataError, match=rf"{files - 1:02}\.parquet: its column 'n' holds string, that of .*01\.parquet"
-    ):
+    with pytest.raises(DataError, match=rf"{files - 1:02}\.parquet: its column 'n' holds string, in .*01\.parquet"):
         open_files(tmp_path / "*.parquet")
 
 

@@ -238,7 +238,7 @@ def test_csv_is_typed(csv: Path, home: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert index_lines(csv) == 3
 
 
-def test_csv_that_was_exported_anew_is_converted_again(csv: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_csv_that_was_exported_again_is_converted_again(csv: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = whole(csv)
     age(csv)
     assert whole(csv) == rows and not caplog.records

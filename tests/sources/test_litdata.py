@@ -179,7 +179,7 @@ def test_leaves_that_folders_write_as_other_types_are_refused(tmp_path: Path) ->
     write_litdata(tmp_path / "c", [{"x": "1", "y": "same"}], {"x": "str", "y": "str"})
     source = open_files([tmp_path / "a", tmp_path / "b"])
     assert source.read(np.arange(2)) == ones * 2
-    with pytest.raises(DataError, match=r"chunk-0-0\.bin: its column 'x' holds str, that of .*0\.bin holds int:"):
+    with pytest.raises(DataError, match=r"chunk-0-0\.bin: its column 'x' holds str, in .*0\.bin it holds int:"):
         open_files([tmp_path / "a", tmp_path / "c"])
     assert len(open_files([tmp_path / "a", tmp_path / "c"], columns=["y"])) == 2
     write_litdata(tmp_path / "d", [{"x": 1, "z": "other"}], {"x": "int", "z": "str"})
@@ -187,5 +187,5 @@ def test_leaves_that_folders_write_as_other_types_are_refused(tmp_path: Path) ->
         open_files([tmp_path / "a", tmp_path / "d"])
     for name, kind in (("e", 1), ("f", 2)):
         write_litdata(tmp_path / name, [{"x": np.arange(4, dtype=f"i{2 * kind}")}], {"x": f"no_header_numpy:{kind}"})
-    with pytest.raises(DataError, match=r"its column 'x' holds int32\[\*\], that of .* holds int16\[\*\]"):
+    with pytest.raises(DataError, match=r"its column 'x' holds int32\[\*\], in .* it holds int16\[\*\]"):
         open_files([tmp_path / "e", tmp_path / "f"])

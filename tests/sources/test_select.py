@@ -197,7 +197,7 @@ def test_narrow_unsigned_numbers_are_compared_with_any_number(tmp_path: Path) ->
     "kind", [pa.timestamp("ns"), pa.timestamp("ns", "Europe/Berlin"), pa.duration("ns"), pa.timestamp("s")], ids=str
 )
 def test_what_a_column_gives_selects_its_rows(kind: Any, tmp_path: Path) -> None:
-    """Of times to the nanosecond those were cut off, and other rows chosen."""
+    """Nanoseconds of times were cut off, and other rows chosen."""
     pq.write_table(pa.table({"at": pa.array([10**9 + 1, 10**9 + 2], kind)}), path := tmp_path / "a.parquet")
     first, last = (row["at"] for row in ps.read(path))
     for where, wanted in ((last, 1), ([first, last], 2), ({"max": last}, 2), ({"not": last}, 1), ({"below": last}, 1)):

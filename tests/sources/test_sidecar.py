@@ -150,7 +150,7 @@ def test_a_folder_that_was_copied_is_read_without_a_word(
     assert not caplog.records
 
 
-def test_checksums_of_a_file_that_was_written_anew_are_made_again(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_checksums_of_a_rewritten_file_are_made_again(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = data.with_name("x.parquet")
     for value in (1, 2):  # files of one size
         pq.write_table(pa.table({"x": [value]}), path)

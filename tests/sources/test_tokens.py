@@ -110,7 +110,7 @@ def test_where_documents_end_is_found_once(stores: Path, monkeypatch: pytest.Mon
     assert scans == [path] * 3
 
 
-def test_ends_of_an_index_that_was_written_anew_are_found_again(stores: Path) -> None:
+def test_ends_of_a_rewritten_index_are_found_again(stores: Path) -> None:
     open_files(stores / "megatron-short.bin")
     index, kept = stores / "megatron-short.idx", stores / ".megatron-short.idx.penstock-documents"
     index.write_bytes(index.read_bytes())

@@ -123,9 +123,7 @@ def test_columns_that_no_file_or_only_others_have_are_refused(tmp_path: Path, su
 )
 def test_other_differences_are_refused(tmp_path: Path, suffix: str, one: Column, other: Column) -> None:
     write(tmp_path, suffix, {"x": one}, {"x": other})
-    with pytest.raises(
-        DataError, match=r"01\..*: its column 'x' holds .*, that of .*00\..* holds .*: write them alike"
-    ):
+    with pytest.raises(DataError, match=r"01\..*: its column 'x' holds .*, in .*00\..* it holds .*: write them alike"):
         ps.read(tmp_path)
 
 

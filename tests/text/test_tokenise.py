@@ -245,5 +245,5 @@ def test_no_end_comes_twice_where_a_template_adds_it(template: str, expected: li
     both = Tokenise(made, special_tokens=True, bos=0, eos=2)
     assert both("a a").tolist() == expected and both.counts(["a a", ""]) == [4, 2]
     assert Tokenise(made, bos=0, eos=2)("a a").tolist() == expected
-    assert Tokenise(made, special_tokens=True, bos=3)("a")[0] == 3  # another one than that of the template
+    assert Tokenise(made, special_tokens=True, bos=3)("a")[0] == 3  # another token than the template's
     assert pickle.loads(pickle.dumps(both))("a a").tolist() == expected

@@ -93,7 +93,7 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     except TypeError:
         found = None
     families = {"number" if kind in "biufcV" else kind for kind in kinds - {"O"}}
-    records = any(dtype.names for dtype in dtypes)  # of which fields that are integers may become floats
+    records = any(dtype.names for dtype in dtypes)  # their integer fields may become floats
     if found is None or len(families) > 1 or records:
         first = next(array.dtype for array in arrays if array.size)
         place = next(i for i, array in enumerate(arrays) if array.size and array.dtype != first)

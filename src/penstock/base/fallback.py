@@ -10,7 +10,7 @@ _LOGGED = set[tuple[str, str]]()
 def log_fallback(name: str, error: Exception) -> None:
     """Log, once for each source and kind of error, that samples failed together and worked one by one.
 
-    The samples are sound, so the fault is that of a package or of the code that reads them; one by one is slow.
+    The samples are sound, so a package, or the code that reads them, is at fault; reading one by one is slow.
     """
     kind = type(error).__name__
     if (name, kind) not in _LOGGED:

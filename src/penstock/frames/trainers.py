@@ -119,7 +119,7 @@ class AllRanks:
         """
         if "ranks" not in state_dict:
             held = ", ".join(map(str, list(state_dict)[:4])) or "nothing"
-            raise StateError(f"not the state of AllRanks (it holds {held}); it may be that of another object")
+            raise StateError(f"not the state of AllRanks (it holds {held}); another object may have saved it")
         self._loader.load_state_dict(state_dict["ranks"])
 
 

@@ -41,7 +41,7 @@ class FromLoader(_Trainer):
         args: of the Trainer.
         train_loader: gives batches as the model takes them, tensors on the CPU. A loader given as `train_dataset=` is
             the same.
-        eval_loader: the batches of an evaluation, each of which is a whole pass; or a mapping of several loaders by
+        eval_loader: the batches of an evaluation; each evaluation is a whole pass; or a mapping of several loaders by
             name. Loaders given as `eval_dataset=`, here or to `evaluate`, or to `predict`, are the same.
         kwargs: of the Trainer.
 

@@ -8,13 +8,13 @@ from ..types import Json
 from .op import Before, Op
 
 
-def latest(op: Op, position: int, lap: int, ends: bool = False) -> dict[int, Json]:
+def last_samples(op: Op, position: int, lap: int, ends: bool = False) -> dict[int, Json]:
     """By leaf, which of its samples was drawn last before a position of a lap; of leaves that an op orders together,
     which of all. None of what stands between two passes of it, unless `ends` asks for the last of the first of them.
 
     >>> from penstock import from_sequence, mix
     >>> ds = mix({"a": from_sequence("xyz"), "b": from_sequence("uvw")}, {"a": 2, "b": 1})
-    >>> latest(ds.compiled.op, 4, 0)
+    >>> last_samples(ds.compiled.op, 4, 0)
     {1: [[0], [0], [0]]}
     """
     found, todo = dict[int, Json](), [Before(op, position, lap, ends)]

@@ -84,8 +84,8 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """When a source was given whole: the first position after that which holds a sample of it again, and the first
-    after which none of it comes any more; None for never.
+    """First repeat and end of a source: the first position with a sample of it after all of it was given, and the
+    first after which none of it comes any more; None for never.
     """
 
     repeats: int | None

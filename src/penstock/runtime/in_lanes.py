@@ -124,7 +124,7 @@ def ledger_in(body: Mapping[str, Any], spread: Spread, setting: Setting, lanes: 
         behind = {lane_number(lane): as_int(rounds) for lane, rounds in saved["behind"].items()}
         if lanes % setting.world_size and (saved["open"] or any(behind.values())):
             raise StateError(
-                f"the state tells of items that were taken in {counted(lanes, 'lane')}, which {setting.world_size} "
+                f"the state holds items that were taken in {counted(lanes, 'lane')}, which {setting.world_size} "
                 "ranks cannot share out: go on with a number of ranks that divides them"
             )
         for epoch, first, cursor, items in saved["open"]:

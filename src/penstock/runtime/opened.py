@@ -18,7 +18,7 @@ from ..graph.ends import endless
 from ..graph.indexed import require_indexed
 from ..graph.nodes import Path
 from ..graph.tail import laned, tail_of
-from ..ops.latest import latest
+from ..ops.latest import last_samples
 from ..ops.limit import FirstPass
 from ..ops.op import Op
 from ..ops.packed import packed_before, window_ends
@@ -87,7 +87,7 @@ class Opened:
 
     def _latest(self, came: Came, ends: bool = False) -> dict[str, str]:
         """Digests of what came last of every source; with `ends`, also where a pass of it was given whole."""
-        found = latest(came.op, came.position, came.lap, ends)
+        found = last_samples(came.op, came.position, came.lap, ends)
         return {self.builder.leaves[leaf].name: (content(each) or "")[:8] for leaf, each in found.items()}
 
     def require_same(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:

@@ -352,7 +352,7 @@ def log_from(log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | N
 def log_beyond(
     log: Sequence[StepRecord], start: int, stop: int, now: StepRecord, rows: int | None
 ) -> tuple[StepRecord, ...]:
-    """Return the log of a run that stands at a row and continues from a later one."""
+    """Return the log of a run at a row that continues from a later one."""
     return logged(logged(log, start, replace(now, gives="nothing"), rows), stop, now, rows)
 
 

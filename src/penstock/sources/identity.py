@@ -133,7 +133,7 @@ def _layout(dtype: np.dtype[Any]) -> str:
 
 
 def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements hold `longdouble` values, of which some bytes are random."""
+    """Return whether elements hold `longdouble` values, which have random bytes."""
     fields = (dtype.base.fields or {}).values()
     return dtype.base.char in "gG" or any(_has_long_doubles(field[0]) for field in fields)
 

@@ -77,7 +77,7 @@ def compare(types: Mapping[str, Kind], path: Path, seen: Kinds) -> None:
             continue
         if not fits(other, kind):
             raise DataError(
-                f"its column {name!r} holds {kind}, that of {where} holds {other}: write them alike, pass "
+                f"its column {name!r} holds {kind}, in {where} it holds {other}: write them alike, pass "
                 "columns= without it, or read them as two sources",
                 where=str(path),
             )

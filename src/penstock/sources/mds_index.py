@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..errors import DataError
 
-_ABOVE = 4  # folders above that of a shard in which its index may lie
+_ABOVE = 4  # folders above the folder of a shard that may hold its index
 
 
 class Column(NamedTuple):

@@ -1,4 +1,4 @@
-"""What we keep beside data or in a cache: stamped files, made again when the data changed, refused when damaged.
+"""Files kept beside data or in a cache: stamped, made again when the data changed, an error when damaged.
 
 A kept file is a stamp and a body. The stamp is 96 bytes: magic, version, kind, the version of the data that the body
 was made from (size, times, number in the file system), a count, the size and the CRC-32 of the body, and a checksum of

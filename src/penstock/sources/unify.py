@@ -64,7 +64,7 @@ class Unified:
                 both = common_type(seen.type, field.type)
             except TypeError:
                 raise DataError(
-                    f"its column {field.name!r} holds {field.type}, that of {seen.path} holds {seen.type}: write them "
+                    f"its column {field.name!r} holds {field.type}, in {seen.path} it holds {seen.type}: write them "
                     "alike, pass columns= without it, or read them as two sources",
                     where=str(path),
                 ) from None

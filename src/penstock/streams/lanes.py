@@ -243,7 +243,7 @@ class WholeRun:
     of every round of `ranks` items.
 
     Which one is a permutation keyed by the turn at which the round begins: in a fixed order, a mixture that alternates
-    would give each rank one source. The cursor is that of the run after whole rounds, so all ranks stand alike.
+    would give each rank one source. The cursor is the run's after whole rounds, so all ranks have the same one.
     """
 
     def __init__(self, lanes: Lanes, rank: int, ranks: int) -> None:

@@ -102,7 +102,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """Another trail of `length` items, the last of which ends a pass: the cursor behind it is known already."""
+    """A trail of `length` items whose last one ends a pass: the cursor behind it is known already."""
 
     trail: Trail
     length: int

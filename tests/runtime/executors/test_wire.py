@@ -1,4 +1,4 @@
-"""What goes between processes comes out as it was."""
+"""Values that are sent between processes come out equal."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class MapDataset(_Mapped):
             return loader.state_dict()
 
     def require_same(self, first: Mapping[str, Any]) -> None:
-        """Raise `StateError` if `first_state` of another dataset tells of other data or of other steps."""
+        """Raise `StateError` if `first_state` of another dataset describes other data or other steps."""
         with self._new_loader() as loader:
             mine = loader.state_dict()
             loader.load_state_dict(first)

@@ -210,7 +210,7 @@ def kept_ends(
     shared: Shared,
     rebuild: bool,
 ) -> KeptEnds:
-    """Where documents end, as `origin` tells it: kept, or found now. `tokens` are a file and how many it has."""
+    """Return the ends of documents that `origin` tells, kept or found now. `tokens` are a file and their number."""
 
     def make(_: bool) -> tuple[int, bytes]:
         ends = find()
