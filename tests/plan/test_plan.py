@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -178,6 +179,17 @@ def test_exhaustion_of_caps_and_stop_rules() -> None:
     assert one.exhausts(horizon=12) == {"a": Exhaustion(None, None), "b": Exhaustion(9, 11)}
     once = ps.mix(flows, {"a": 1, "b": 1}, block_size=1, stop="all_exhausted").batch(2).plan
     assert once.exhausts() == {"a": Exhaustion(None, None), "b": Exhaustion(None, 4)}
+
+
+@pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
+def test_exhaustions_look_at_few_passes_of_a_nested_mixture_that_is_packed(stop: str) -> None:
+    """Its passes differ in tokens, and the search must not add up millions of them."""
+    inner = ps.mix({"a": documents(30, "a"), "b": documents(41, "b")}, {"a": 1, "b": 2}, stop=stop)
+    plan = ps.mix({"inner": inner.repeat(), "c": documents(17, "c")}, {"inner": 2, "c": 1}).pack(16).plan
+    started = time.process_time()
+    found = plan.exhausts()
+    assert time.process_time() - started < 10
+    assert all(exhaustion.repeats and exhaustion.ends is None for exhaustion in found.values())
 
 
 def test_epochs_of_a_slice_are_those_of_what_is_left() -> None:

@@ -178,12 +178,13 @@ class JoinedOp(PackedOp):
 
         A document counts in the row in which it begins, its tokens where they are.
         """
-        first, last = self._begun(start), self._begun(stop)
-        self.flow.count(tally, first, last, times)
-        tally.tokens += (self._taken(stop) - self._taken(start)) * times
-        if self._empty is not None:
-            self.flow.tokens(last, self._empty, tally.samples, -times)
-            self.flow.tokens(first, self._empty, tally.samples, times)
+        with tally.limited():
+            first, last = self._begun(start), self._begun(stop)
+            self.flow.count(tally, first, last, times)
+            tally.tokens += (self._taken(stop) - self._taken(start)) * times
+            if self._empty is not None:
+                self.flow.tokens(last, self._empty, tally.samples, -times)
+                self.flow.tokens(first, self._empty, tally.samples, times)
 
     @cached_property
     def _empty(self) -> Lengths | None:

@@ -4,7 +4,9 @@ sources anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +27,20 @@ class Located(Protocol):
 
 class Uncountable(Exception):
     """More samples would be looked at, one after the other, than a tally may."""
+
+
+_limit = ContextVar[int | None]("samples that the present count may look at", default=None)
+
+
+def require_countable_passes(passes: int, samples: int) -> None:
+    """Raise `Uncountable` if a count with a limit must add up more passes, each of so many samples, than it may."""
+    limit = _limit.get()
+    if limit is not None and passes * _cost_of_pass(samples) > limit:
+        raise Uncountable
+
+
+def _cost_of_pass(samples: int) -> int:
+    return min(max(samples, _SHORT), _LONG)
 
 
 class Tally:
@@ -56,7 +72,16 @@ class Tally:
 
     def look_at_passes(self, passes: int, samples: int) -> None:
         """Note that so many passes of so many samples are about to be looked at, one after the other."""
-        self.look_at(passes * min(max(samples, _SHORT), _LONG))
+        self.look_at(passes * _cost_of_pass(samples))
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Apply the limit of this tally to `require_countable_passes`, however deep below it is asked."""
+        token = _limit.set(self._left)
+        try:
+            yield
+        finally:
+            _limit.reset(token)
 
     def documents(self, op: Located, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)` of an op of a single source."""

@@ -18,6 +18,7 @@ from ..folds.pack import negative
 from ..sources.totals import Added, Totals
 from ..types import Ints, Json, Sizes
 from .kept import identified, in_order, kept
+from .tally import require_countable_passes
 
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
@@ -275,6 +276,7 @@ class Sums:
     def _until(self, epoch: int) -> Ints:
         if self.alike:
             return self.whole() * epoch if epoch else self._totals[0]
+        require_countable_passes(epoch, self.span)
         while len(self._totals) <= epoch:
             self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1).whole)
         return self._totals[epoch]
