@@ -154,7 +154,8 @@ def mixed(d, inputs, k, orders):
     if indexed(d) or d[4] != "restart" or d[5] is None:
         begun = Counter(name for j in range(k) for name, i in orders(d, j) if i == 0)
     else:  # woven: every input begins at a pass that none has reached
-        begun = Counter({name: k * max(map(ceil, d[5])) for name in inputs})
+        caps = [d[5]] if isinstance(d[5], int | float) else d[5]  # one for all inputs, or one for each
+        begun = Counter({name: k * max(map(ceil, caps)) for name in inputs})
     now = {}
     for name, i in orders(d, k):
         if i == 0:
